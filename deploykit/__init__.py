@@ -1,4 +1,4 @@
-"""deploykit takes a trained TensorFlow model to a fast, verified, served one.
+"""deploykit optimizes, verifies, benchmarks and serves trained TensorFlow models.
 
 import deploykit
 graph = deploykit.freeze("model.ckpt")
@@ -11,7 +11,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Where each public name lives; it is imported when first used, so that `--help` is quick.
+# The module of each public name; it is imported at the first use, so that `--help` is fast.
 _HOMES = {
     "Accuracy": "evaluation.result",
     "BenchmarkResult": "benchmarking.results",
@@ -137,7 +137,7 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)
 
-# What public classes were called before 0.2. These names go in the release after it.
+# Names of public classes before 0.2; they will be removed in the release after it.
 _OLD_NAMES = {
     "Comparison": "VerifyOptions",
     "Feeding": "BenchmarkInputs",

@@ -144,41 +144,44 @@ def accuracy(
 ) -> Accuracy:
     """Measure accuracy on labelled samples.
 
-    Every MODEL runs on the same samples, in the engine that it was written for. Accuracies have a
-    95 % confidence interval. The last MODEL is compared with the first one, sample by sample: the
-    change of the metric with its interval, the top-1 agreement, the noise of the outputs, and the
-    samples on which they disagree most. For a single MODEL, the most confident wrong predictions
-    are listed.
+    Every MODEL runs on the same samples, in the engine (TensorFlow or OpenVINO) that it was written
+    for. Accuracies have a 95 % confidence interval. The last MODEL is compared with the first one,
+    sample by sample. The comparison shows the change of the metric with its interval, the top-1
+    agreement, and the noise of the outputs. It lists the samples on which the models disagree most.
+    For a single MODEL, the most confident wrong predictions are listed.
 
     Labels are class numbers, one-hot rows, or names. Names of image folders are looked up in
     `labels` or in the model metadata file. Without either, the sorted folders are numbered from 0
-    if there are as many as the model has classes. Without labels, two or more models are only
-    compared with each other.
+    if their number equals the model's number of classes. Without labels, two or more models are
+    only compared with each other.
 
     --json includes thumbnails of the listed samples if they are images.
 
     Args:
-        models: whatever `open_model` takes; several in a list, or by name in a mapping.
+        models: any model that `open_model` accepts, a list of models, or a mapping from names to
+            models.
         data: Samples with labels: a .npz file of arrays by input name and labels, a folder of
             TFRecords or CSV files, a folder of images with one subfolder per class, or DIR/NAME if
             DIR contains records of several names.
         preprocess: Preprocessing of file features into model inputs, such as image size and value
             range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
             [default: from the model metadata file X.pb.json, or from the model itself].
-        metric: top1, top5, mae, or your own function of the outputs by name and the labels.
+        metric: top1, top5, mae (mean absolute error), or your own function. It gets the outputs by
+            name and the labels.
         labels: Class names, one per line, in the order of the model's scores. They map class names
             in the data, such as image folders, to class numbers [default: from the model metadata
             file].
         group_by: Also report each group of samples. NAME is an array, column or feature with one
             text or integer per sample, or `folder` for images. [default: `group`, or image folders
             that are not the classes]
-        worst: Number of samples to list on which the models disagree most.
+        worst: Number of listed samples on which the models disagree most.
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
-    All samples are in memory. FileError, GraphError: a model or the data cannot be read or do not
-    fit each other, a folder is no class of `labels`, there are no labels, or nothing can be
-    compared. RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+    All samples must fit in memory. FileError, GraphError: a model or the data cannot be read or do
+    not match, an image folder is not a class in `labels`, there are no labels, or nothing can be
+    compared. RefusedError: an op acts on files or processes. LimitError: TensorFlow crashed or
+    hung.
 
     Commands:
         deploykit accuracy fashion.pb --data models/fashion/test_1000.npz
@@ -247,40 +250,43 @@ def benchmark(
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
 
-    Every model runs with every combination of settings. Several sessions of each are interleaved in
-    random order, so that other load on the machine affects all of them equally. Each is warmed up
-    until its latencies are stable. The run stops early once every comparison is conclusive.
+    Every model runs with every combination of settings. Several sessions of each combination are
+    interleaved in random order, so that other load on the machine affects all of them equally. Each
+    session is warmed up until its latencies are stable. The run stops early once every comparison
+    is conclusive.
 
     Each model is compared with the first one that has the same batch. The verdict is "faster" (wall
     time), "slower" (wall time or CPU time), "no difference" (below the stated percentage) or
-    "undecided".
+    "inconclusive" (high variance).
 
     With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data. The result shows the rate of reading, the rate of the model, and which of both is the
-    bottleneck.
+    tf.data. The result shows the read rate and the model's rate in samples per second, and which of
+    the two is the bottleneck.
 
-    With `scenario`, each model is measured alone for `seconds`, as MLPerf does: single (one request
-    after another; p90 latency), offline (all samples; samples a second), or server (`rate` random
-    requests a second; p99 latency). The result states whether it is valid and why.
+    With `scenario`, each model is measured alone for `seconds`, as in MLPerf. single: p90 latency
+    of one request after another. offline: highest rate of samples per second. server: p99
+    latency at `rate` requests per second, sent at random times. The result states whether it is
+    valid and why.
 
     After Ctrl-C, the result so far is written and shown.
 
     Args:
-        models: whatever `open_model` takes; several in a list, or by name in a mapping.
-        settings: what each is run with; a `RunConfigGrid` means every combination, a mapping is by
-            model.
-        feeding: data or made-up values. Ops that act on files or processes are refused but for
-            `allow_ops`.
-        piping: how files reach the model, and what of it is run.
-        timing: for how long, for how many calls, or in which scenario.
-        profile: Also trace some calls: time, memory and operations by op and by node, compared with
+        models: any model that `open_model` accepts, a list of models, or a mapping from names to
+            models.
+        settings: the run settings. A `RunConfigGrid` stands for every combination of its values; a
+            mapping gives the settings of each model.
+        feeding: the model inputs: data or synthetic values. Ops that act on files or processes are
+            refused unless listed in `allow_ops`.
+        piping: the input pipeline that reads files.
+        timing: the duration, the number of runs, or the scenario.
+        profile: Also trace some runs. Shows time, memory and FLOPs by op and by node, compared with
             the machine's peak.
 
-    Latencies are in milliseconds. Ctrl-C ends it early: what was measured until then is the result.
-    FileError, GraphError: a model or the data cannot be read, do not fit each other, or what is
-    asked for contradicts itself; a GPU or an engine is not there, or lacks an op, which is named.
-    RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
-    VerificationError: an engine is wrong.
+    Latencies are in milliseconds. After Ctrl-C, the function returns the measurements so far.
+    FileError, GraphError: a model or the data cannot be read or do not match, options contradict
+    each other, or a GPU, an engine or one of its ops is not available.
+    RefusedError: an op acts on files or processes. LimitError: TensorFlow crashed or hung.
+    VerificationError: the outputs of an engine differ from TensorFlow's.
 
     Commands:
         deploykit benchmark fashion.pb optimized.pb --batch 1,32 --seconds 5
@@ -312,26 +318,28 @@ def calibrate(
 ) -> Calibration:
     """Record the value range of each tensor of a model.
 
-    Runs the model on the data and writes a JSON file that can be edited: for each float tensor its
-    smallest and largest value, and the mean and smallest value of each channel. Quantization maps
-    these ranges to int8.
+    Runs the model on the data and writes a JSON file that can be edited. It contains the smallest
+    and largest value of each float tensor, and the mean and smallest value of each channel.
+    Quantization maps these ranges to int8.
 
     Args:
-        model: whatever `open_model` takes; a GraphDef file is taken as it stands.
+        model: any model that `open_model` accepts. A GraphDef file is used unchanged; any other
+            model is frozen first.
         data: At least 64 representative samples: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
         preprocess: Preprocessing of file features into model inputs, such as image size and value
             range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
             [default: from the model metadata file X.pb.json, or from the model itself].
-        method: minmax: the full range of values; mse: the range with the smallest int8 error, which
-            runs the samples twice.
+        method: minmax: the full range of values; mse: the range with the smallest mean squared int8
+            error, which runs the samples twice.
         batch: Samples in a batch [default: the model's fixed batch, or 8].
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
-        output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.
+        output: the `.json` file for the ranges, which `transform` and `sensitivity` read.
         force: Replace an existing output file.
 
-    FileError, GraphError: the samples do not fit, there is none, or an activation holds NaN or Inf.
+    FileError, GraphError: the samples do not match the inputs, there are none, or an activation
+    contains NaN or Inf.
 
     Commands:
         deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
@@ -357,24 +365,26 @@ def check(
 ) -> ValidationReport:
     """Validate a model before any part of it runs.
 
-    Exits with 2 if the model is invalid: a node does not match its op, an output needs an op that
-    TensorFlow does not know, a function calls itself without end, the file requests far more memory
-    than its size, or TensorFlow's importer refuses it. Exits with 3 if the model is valid but
-    contains ops that act on files, the network or processes. Ops that store the variables of a
-    SavedModel or a checkpoint do not count. All findings are always printed.
+    Exits with 2 if the model is invalid. Examples: a node does not match its op, an output needs an
+    op that TensorFlow does not know, or a function calls itself endlessly. A model is also invalid
+    if it requests far more memory than its file size, or if TensorFlow's importer rejects it.
+
+    Exits with 3 if the model is valid but contains ops that act on files, the network or processes.
+    Ops that store the variables of a SavedModel or a checkpoint are allowed. All findings are
+    always printed.
 
     deploykit checks the bytes of the file before it decodes them, and runs TensorFlow in a separate
     process.
 
     Args:
-        model: whatever `open_model` takes; a `ModelSource` may name outputs.
+        model: any model that `open_model` accepts; a `ModelSource` may name outputs.
         allow_ops: Accept this op although it acts on files, the network or processes; may be
             repeated.
 
-    A model that is not sound raises nothing: the result has `problems`, and `error` is what to
-    raise. FileError: a file is missing or unreadable, those with the values of variables among
-    them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
-    lies elsewhere.
+    An invalid model raises no error: the result has `problems`, and `error` is the error to raise.
+    FileError: a file of the model or of its variables is missing or unreadable. GraphError: the
+    model lacks the named input, output, tags or signature. RefusedError: an asset file is outside
+    the model's folder.
 
     Commands:
         deploykit check models/fashion/fashion.keras
@@ -396,31 +406,32 @@ def compare(
 ) -> Speedups:
     """Compare the results of two benchmarks, or one with a baseline.
 
-    The speed is the median latency of A divided by that of B: above 1, B is faster. Measurements
-    are paired by name and settings. If no pair matches, the only two with the same settings are
-    compared, or the only two at all.
+    The ratio is the median latency of A divided by that of B. Above 1, B is faster. Measurements
+    are paired by name and settings. The rest are paired if just one in each file has the same
+    settings, or if each file has a single measurement.
 
-    The verdict is shown below the table. "slower": B takes more CPU time per call, or more than 10
-    % more wall time. "faster": B is more than 10 % faster in wall time. A machine varies by about
-    10 % from hour to hour. Models that are interleaved in one `deploykit benchmark` need no such
-    margin.
+    The verdict is shown below the table. "slower": B takes more CPU time per run, or over 10 % more
+    wall time. "faster": B is over 10 % faster in wall time. The margin is 10 % because the speed of
+    a machine varies that much from hour to hour. Models that are interleaved in one `deploykit
+    benchmark` need no margin.
 
-    `fail_below` 0.95 fails only if the whole interval is below 0.95: 0.9 with the interval 0.8 to
-    1.0 passes, 0.9 with 0.86 to 0.94 fails. With `baseline`, a result that fails is not added.
+    `fail_below` 0.95 fails only if the whole confidence interval is below 0.95. A ratio of 0.9 with
+    the interval 0.8 to 1.0 passes; with 0.86 to 0.94 it fails. With `baseline`, a result that fails
+    is not added.
 
     Args:
         a: a result of `deploykit.benchmark`, or the JSON file that its command writes.
-        b: likewise.
+        b: a second result or file, as for `a`.
         baseline: Compare A with the earlier results of this machine in this file, and add A to it.
             The first result creates the file.
         confidence: Confidence of the intervals, from 0.5 to 0.9999.
-        fail_below: Exit with 5 if B is significantly slower than this, or if nothing was compared.
-            The first result of a new `baseline` passes.
+        fail_below: Exit with 5 if the ratio is significantly below this, or if nothing was
+            compared. The first result of a new `baseline` passes.
 
-    `check(0.95)` of what is returned raises VerificationError where b is slower than that for sure,
-    or nothing was compared; the first result of a new baseline passes.
-    FileError: a file cannot be read or written. GraphError: it is no result, or nothing has a
-    partner.
+    `check(0.95)` of the returned value raises VerificationError if the ratio is significantly below
+    0.95, or if nothing was compared. The first result of a new baseline passes.
+    FileError: a file cannot be read or written. GraphError: a file is not a benchmark result, or no
+    measurements can be paired.
 
     Commands:
         deploykit compare before.json after.json --fail-below 0.95
@@ -452,23 +463,23 @@ def convert_records(
 
     SOURCE is a folder of images, numeric CSV files, tab-separated text files, a .npz file, IDX
     files (MNIST), or CIFAR files. The unpacked CIFAR folder becomes records named train, validation
-    (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data DIR/train. The
+    (data_batch_5 of CIFAR-10) and test. Pass one of them to other commands as --data DIR/train. The
     shards are byte-identical for any number of processes. NAME.index.json next to them lists the
     features, the number of records, and the SHA-256 of each shard. Records keep the order of the
     source. Images are sorted by class, so shuffle them for training.
 
-    After an interruption, the same command resumes; finished shards are kept.
+    After an interruption, the same command resumes. Finished shards are kept.
 
     Args:
-        sources: a folder of images; or one or several files: CSV files of numbers, lines of text
-            between tabs, a `.npz` file, IDX files (MNIST), files of CIFAR; CIFAR's whole folder
-            becomes `train`, `validation` and `test` in one go.
-        folder: where the shards go.
-        how: what the sources are, and what the shards are to be.
+        sources: a folder of images, or one or several files: numeric CSV, tab-separated text,
+            `.npz`, IDX (MNIST) or CIFAR files. The whole CIFAR folder becomes `train`, `validation`
+            and `test`.
+        folder: the folder for the shards.
+        how: the kind of the sources, and the format of the shards.
         force: Replace existing records of this name.
 
-    FileError: something cannot be read or written, or the records exist. GraphError: the data are
-    of no known kind, an item is wrong, or none is there.
+    FileError: a file cannot be read or written, or the records exist. GraphError: the kind of the
+    data is unknown, an item is invalid, or there are no items.
 
     Commands:
         deploykit records photos records
@@ -492,7 +503,7 @@ def diff(
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
 ) -> Differences:
-    """Show the nodes that two models do not share.
+    """Show the nodes that differ between two models.
 
     Exits with 0 if the graphs are equal, and with 5 if they differ. Prints a summary of nodes, ops,
     weights, inputs and outputs, then each difference. Lines with - are nodes only in FIRST, + only
@@ -502,8 +513,8 @@ def diff(
     compared. `deploykit verify` compares the outputs of the models.
 
     Args:
-        first: whatever `open_model` takes.
-        second: likewise.
+        first: any model that `open_model` accepts.
+        second: the model to compare with it.
 
     FileError, GraphError: a model cannot be read.
 
@@ -520,9 +531,9 @@ def doctor(
 ) -> Diagnosis:
     """Show the machine and the TensorFlow installation that run models here.
 
-    Shows the machine and its limits, versions, TensorFlow's build and configuration, the
-    environment variables that affect it, and the GPU with its driver and libraries. If TensorFlow
-    sees no GPU, the last line gives the reason and the fix.
+    Shows the machine with its resource limits, package versions, and the GPU with its driver and
+    libraries. Also shows TensorFlow's build and configuration, and the environment variables that
+    affect it. If TensorFlow sees no GPU, the last line states the reason and the fix.
 
     Commands:
         deploykit doctor
@@ -562,7 +573,7 @@ def export(
 ) -> Exported:
     """Write a model as a version that TensorFlow Serving loads.
 
-    Writes the folder BASE_DIR/NAME/N/ atomically, with a new version number N; existing versions
+    Writes the folder BASE_DIR/NAME/N/ atomically, with a new version number N. Existing versions
     are never replaced. The signatures of a SavedModel keep their names, inputs and outputs. With
     `signature`, only that one is exported, as the default. Any other model gets the signature
     serving_default, with the names of inputs and outputs in the graph. `signature_name`,
@@ -572,12 +583,12 @@ def export(
     inputs.
 
     Args:
-        model: whatever `open_model` takes.
-        base_dir: the folder of models.
-        how: what the version is to be.
+        model: any model that `open_model` accepts.
+        base_dir: the folder that contains the models.
+        how: the name, version, signatures and extra files of the exported version.
 
     FileError: the version exists, or cannot be written. GraphError: the model cannot be read, or
-    its tensors do not suit the method. RefusedError: it acts on files or processes.
+    its tensors do not match the method. RefusedError: an op acts on files or processes.
 
     Commands:
         deploykit export fashion.pb served --warmup models/fashion/test_1000.npz
@@ -619,23 +630,23 @@ def freeze(
     in the graph. A boolean placeholder with a name like is_training becomes false, unless it is an
     input.
 
-    deploykit loads and runs the new file once, and compares it with the graph as it was read.
-    Nothing is written if they differ, or if they could not be compared.
+    deploykit loads and runs the new file once, and compares its outputs with those of the original
+    graph. Nothing is written if they differ, or if they could not be compared.
 
     Args:
-        model: whatever `open_model` takes.
-        how: on which inputs the written file is compared with the model.
-        preprocess: Preprocessing of the model's data, in the form that calibrate and benchmark
-            take. It is stored in the model metadata file, where other commands find it.
+        model: any model that `open_model` accepts.
+        how: the inputs and the tolerance of the comparison with the model.
+        preprocess: Preprocessing of the model's data, in the same format as for calibrate and
+            benchmark. It is stored in the model metadata file, where other commands find it.
         labels: File with the class names, one per line. They are stored in the model metadata file,
             where deploykit label finds them.
-        output: a `.pb` file to write too.
+        output: also write the graph to this `.pb` file.
         force: Replace an existing output file.
 
-    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
-    sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
-    processes when it is run. VerificationError: the written file computes something else, or
-    nothing could be compared.
+    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is invalid,
+    or lacks the tags or signature. RefusedError: the model contains code, or an op acts on files or
+    processes. VerificationError: the outputs of the written file differ, or nothing could be
+    compared.
 
     Commands:
         deploykit freeze models/fashion/fashion.keras -o fashion.pb
@@ -678,26 +689,27 @@ def infer(
 
     DATA is a folder of TFRecords with their index (DIR/NAME if DIR contains records of several
     names), a folder of images or CSV files, a CSV or Parquet file, or a .npz file of arrays by
-    input name. DATA is split into parts; TFRecords are split by shard. Each worker takes the next
-    part and writes its predictions to the folder OUT atomically, as one file. Each row names the
+    input name. deploykit splits DATA into parts, and TFRecords by shard. Each worker takes the next
+    part and writes its predictions to the folder OUT atomically, as one file. Each row states the
     file and the row of DATA that it belongs to. Work of a lost worker is retried. At the end,
     OUT/NAME.index.json lists all parts with their SHA-256, and the skipped rows.
 
-    After Ctrl-C or a crash, the same command resumes with the missing parts. On a cluster, every
-    machine needs deploykit and sees MODEL, OUT and DATA under the same paths.
+    After Ctrl-C or a crash, the same command resumes with the missing parts. On a cluster,
+    deploykit must be installed on every machine, and MODEL, OUT and DATA must have the same paths
+    on each.
 
     Args:
-        model: whatever `open_model` takes; a folder of `ship` brings its preprocessing, labels and
-            settings.
-        data: a folder of TFRecords with their index, of photos or of CSV files, a CSV or Parquet
+        model: any model that `open_model` accepts. A folder written by `ship` also provides
+            preprocessing, labels and settings.
+        data: a folder of TFRecords with their index, of images or of CSV files, a CSV or Parquet
             file, or a `.npz` file of arrays by input name.
-        out: the folder of the results; on a cluster, all machines see it and the data under the
-            same paths.
-        how: workers, preprocessing, and what is written.
+        out: the folder for the results. On a cluster, it and the data have the same paths on all
+            machines.
+        how: the workers, the preprocessing and the output format.
 
-    FileError: something cannot be read or written, or other results are there. GraphError: the data
-    do not fit the model, or a row cannot be used; it is named. RefusedError: an op acts on files or
-    processes. LimitError: a part was lost with its worker too often.
+    FileError: a file cannot be read or written, or the folder contains other results. GraphError:
+    the data does not match the model, or the named row is invalid. RefusedError: an op acts on
+    files or processes. LimitError: a part lost its worker too often.
 
     Commands:
         deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1
@@ -726,13 +738,13 @@ def inspect(
     """Show what a model contains, and its FLOPs and memory.
 
     Shows inputs, outputs, variables, parameters, ops, devices and functions, and the batch norms
-    that can be folded. FLOPs (a multiply-add counts as 2) and memory are estimated at batch 1, for
-    nodes whose shapes are known without running the model.
+    that can be folded. FLOPs (a multiply-add counts as 2) and memory in bytes are estimated at
+    batch 1, for nodes whose shapes are known without running the model.
 
     A GraphDef file is shown as it is. Any other model is frozen first, so it has no variables.
 
     Args:
-        model: whatever `open_model` takes.
+        model: any model that `open_model` accepts.
         top: Number of the largest nodes to list.
         structure: Also print every node, one per line.
 
@@ -755,11 +767,11 @@ def inspect_records(
     """Show the features, counts, shards and first record of TFRecord data.
 
     Args:
-        folder: where the shards lie, with or without an index.
+        folder: the folder that contains the shards, with or without an index.
         name: Name of the records, if DIR contains records of several names.
 
-    FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
-    or their index is damaged. VerificationError: the first record is damaged.
+    FileError: there are no records, or they cannot be read. GraphError: the format of the records
+    is unknown, or their index is damaged. VerificationError: the first record is damaged.
 
     Commands:
         deploykit records inspect records
@@ -799,18 +811,18 @@ def label(
     label_image), and each pixel x becomes (x - mean) / std. Mean and std are 0 and 255, as in
     label_image. If the model rescales its inputs itself, pixels are scaled to the range that the
     model expects, and a warning states both ranges. With `preprocess`, the image is prepared as in
-    calibrate and benchmark. --json shows the preprocessing in the form of such a file. The model
-    metadata file X.pb.json may contain preprocessing and labels.
+    calibrate and benchmark. --json prints the preprocessing in the format of a `preprocess` file.
+    The model metadata file X.pb.json may contain preprocessing and labels.
 
     Args:
-        image: the path of a JPEG, PNG, BMP or GIF file, or an array [height, width] or [height,
-            width, channels] of whole numbers from 0 to 255; of 1, 3 or 4 channels.
-        model: Model that names the image.
+        image: the path of a JPEG, PNG, BMP or GIF file, or an array of integers from 0 to 255, with
+            the shape [height, width] or [height, width, 1, 3 or 4].
+        model: Model that classifies the image.
         labels: File with the class names, one per line [default: from the model metadata file].
-        how: what becomes of the image.
+        how: the preprocessing of the image, the tensors, and the number of classes.
 
-    FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, the
-    model takes no image, gives no scores, or has no labels. RefusedError: it acts on files or
+    FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, or the
+    model has no image input, no scores or no labels. RefusedError: an op acts on files or
     processes.
 
     Commands:
@@ -829,14 +841,14 @@ def list_transforms(
 ) -> TransformList:
     """List the transforms, or explain one.
 
-    With NAME, its parameters are explained too. NAME may be your own transform,
+    With NAME, also shows its parameters. NAME may be your own transform, written as
     package.module:function.
 
     Args:
-        name: a transform, or `package.module:function`, which is one of your own; default: all,
-            their other names included.
+        name: the name of a transform, or `package.module:function` for your own. Default: all
+            transforms, including aliases.
 
-    PipelineError: there is no such transform.
+    PipelineError: the transform does not exist.
 
     Commands:
         deploykit transforms
@@ -883,15 +895,15 @@ def load_test(
     a request, so it includes the wait behind a stalled server. No request is retried.
 
     Args:
-        address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
-        model: the name under which it is served.
+        address: a gRPC address, `host:port` or `unix:path`; with `protocol="v2"` also an HTTP URL.
+        model: the name of the served model.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
-        how: which version is asked, and with which load.
-        connection: how the server is spoken to.
+        how: the model version, the kind of load and its duration.
+        connection: the protocol, TLS and timeout of the connection.
 
-    Error: several kinds of load are asked for. CallError: there is no such server, model or
-    version, or the model refuses the first call. FileError, GraphError: the data do not fit.
+    Error: several kinds of load are given. CallError: the server, model or version does not exist,
+    or the model rejects the first request. FileError, GraphError: the data does not match.
 
     Commands:
         deploykit load-test localhost:8500 fashion
@@ -936,19 +948,18 @@ def optimize(
     merge_duplicate_nodes and sort_by_execution_order.
 
     deploykit loads and runs the new file once. Nothing is written if its outputs differ from those
-    of the model as it was read, or if they could not be compared.
+    of the original model, or if they could not be compared.
 
     Args:
-        model: whatever `open_model` takes.
-        how: on which inputs the result is compared, and against which bar.
-        output: a `.pb` file to write too.
+        model: any model that `open_model` accepts.
+        how: the inputs and the tolerance of the comparison.
+        output: also write the graph to this `.pb` file.
         force: Replace an existing output file.
-        verify: whether the result is compared with the model where no file is written, too. What is
-            written is always loaded, run and compared first.
+        verify: whether to compare the result with the model even if no file is written. A written
+            file is always loaded, run and compared.
 
-    GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
-    result differs, or nothing could be compared. RefusedError: the model acts on files or
-    processes.
+    GraphError: the model is invalid, or the data does not match its inputs. VerificationError: the
+    outputs differ, or nothing could be compared. RefusedError: an op acts on files or processes.
 
     Commands:
         deploykit optimize fashion.pb -o optimized.pb
@@ -982,31 +993,32 @@ def placement(
 ) -> Placement | EnginePlacement:
     """Show on which device each node of a model really runs.
 
-    Runs the model and shows the graph that TensorFlow executed after folding and fusing nodes. Each
-    node has its requested and its actual device. Copies of tensors between devices are listed with
-    their bytes per run, and so are nodes that silently ran on another device.
+    Runs the model and shows the graph that TensorFlow executed after folding and fusing nodes, with
+    the requested and the actual device of each node. It also lists copies of tensors between
+    devices with their bytes per run, and nodes that silently ran on another device.
 
     In OpenVINO, everything runs on the CPU. The result shows OpenVINO's ops with their precisions
-    (u8 and i8 are 8 bits), the number of int8 layers, and the number of pure type conversions.
+    (u8 and i8 are 8-bit integers). It counts the int8 layers, and the ops that only convert types.
 
-    To try other devices, use set_device of deploykit transform.
+    To try other devices, use the transform set_device of deploykit transform.
 
     Args:
-        model: whatever `open_model` takes.
-        feeding: data or made-up values.
+        model: any model that `open_model` accepts.
+        feeding: the model inputs: data or synthetic values.
         batch: Samples in a batch [default: the model's fixed batch, or 1].
-        device: Devices that TensorFlow may see; all: every GPU.
+        device: Devices that TensorFlow may use: cpu, gpu (the first), gpu:N, or all (every GPU).
         cpu_devices: Present the CPU as this many devices, up to 64, to try a placement without a
             GPU.
         soft_placement: Fail if a node cannot run on its requested device.
-        engine: Execution engine; openvino runs everything on the CPU and shows its own graph
-            [default: the one that the model was written for, else tensorflow].
+        engine: Execution engine. openvino runs everything on the CPU and shows its own graph
+            [default: the engine that the model was written for, else tensorflow].
 
-    Sizes of copies are in bytes a run.
+    Copy sizes are in bytes per run.
 
     FileError, GraphError: the model or the data cannot be read, an input has no known shape,
-    TensorFlow cannot run the model, or, without `soft_placement`, a node cannot have its device.
-    RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+    TensorFlow cannot run the model, or, without `soft_placement`, a requested device is not
+    available. RefusedError: an op acts on files or processes. LimitError: TensorFlow crashed or
+    hung.
 
     Commands:
         deploykit placement models/fashion/fashion.keras
@@ -1055,24 +1067,24 @@ def plan(
     hardware of one replica. Any server with the TensorFlow Serving API works. The measured service
     times then drive a queueing simulation of many replicas. To check the estimate, the server gets
     the load of one replica. SOURCE may also be a file that deploykit load-test or deploykit
-    benchmark --scenario server wrote with -o; then MODEL is optional.
+    benchmark --scenario server wrote with -o. Then MODEL is optional.
 
     P99 assumes that requests are distributed to replicas at random, as in Kubernetes. The table
     also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is enough, or
     if the server misses the estimate.
 
     Args:
-        source: `host:port` of gRPC, or `unix:path`; or a file that `load-test` or `benchmark
-            --scenario server` wrote with `-o`, instead of a server.
-        model: the name under which it is served; of a file it may be left out.
+        source: the gRPC address of a server, `host:port` or `unix:path`; or a file that `load-test`
+            or `benchmark --scenario server` wrote with `-o`.
+        model: the name of the served model; optional for a file.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
-        how: the rate, the limit, and what else the plan is to know.
-        connection: how the server is spoken to.
+        how: the request rate, the latency limit, and more constraints of the plan.
+        connection: the protocol, TLS and timeout of the connection.
 
-    Error: what is asked for contradicts itself. CallError: there is no such server, model or
-    version, or the model refuses the first call. VerificationError: the server could not be
-    measured. FileError, GraphError: the data, the file or the manifests do not fit.
+    Error: options contradict each other. CallError: the server, model or version does not exist, or
+    the model rejects the first request. VerificationError: the server could not be measured.
+    FileError, GraphError: the data, the file or the manifests are invalid or do not match.
 
     Commands:
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
@@ -1114,22 +1126,22 @@ def predict(
 
     Works with any server that has the TensorFlow Serving API or, with `protocol` v2, the Open
     Inference Protocol (KServe v2). VALUE is described at `given`. If the model decodes images
-    itself (deploykit export `preprocess`), the image file is sent as it is. Otherwise it is decoded
-    and resized before sending, as in `deploykit calibrate` and `benchmark`.
+    itself (deploykit export `preprocess`), the image file is sent unchanged. Otherwise the image is
+    decoded and resized before sending, as in `deploykit calibrate` and `benchmark`.
 
     Args:
-        address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
-        model: the name under which it is served.
-        inputs: by name, an array or nested list as the signature takes it, where the axis of the
-            batch may be left out; a text, for an input of texts; or the path of a `.npy` file or of
-            an image, which is decoded and resized as `calibrate` and `benchmark` do it. For an
-            input of texts, or of photos as files, a `pathlib.Path` is a file whose bytes are sent.
-            Or a list of `[NAME=]VALUE`, as the command line takes it.
-        how: which version and signature are asked, and what is shown.
-        connection: how the server is spoken to.
+        address: a gRPC address, `host:port` or `unix:path`; with `protocol="v2"` also an HTTP URL.
+        model: the name of the served model.
+        inputs: a mapping from input names to values, or a list of `[NAME=]VALUE` as on the command
+            line. A value is an array or nested list, a string for a string input, or the path of a
+            `.npy` file or of an image. The batch axis may be omitted. Images are decoded and
+            resized as in `calibrate` and `benchmark`. For an input of strings or encoded images,
+            the bytes of the file at a `pathlib.Path` are sent.
+        how: the model version, the signature, and the outputs to return.
+        connection: the protocol, TLS and timeout of the connection.
 
-    CallError: there is no such server, model or version, or the model refuses the inputs.
-    FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+    CallError: the server, model or version does not exist, or the model rejects the inputs.
+    FileError, GraphError: an input is missing or unknown, or a value does not match its input.
 
     Commands:
         deploykit predict localhost:8500 fashion boot.png
@@ -1189,10 +1201,10 @@ def quantize(
     """Optimize a model and quantize it to int8.
 
     With `calibration`, layers run in int8. Layers that are too inaccurate or slower in int8 are
-    kept in float32. Without `calibration`, only the weights are stored in 8 bits: the file shrinks
+    kept in float32. Without `calibration`, only the weights are stored in int8. The file shrinks
     to about a quarter, and the speed stays the same.
 
-    A quantization-aware model states its int8 scales (fake-quants, as TF-MOT leaves them). Its
+    A quantization-aware model contains its int8 scales, in FakeQuant ops as TF-MOT writes them. Its
     layers run in int8 with these scales, without `calibration`.
 
     int8 is kept unless it is significantly slower than float32 or too inaccurate. If int8 is not
@@ -1202,22 +1214,24 @@ def quantize(
     continues the search.
 
     Args:
-        model: whatever `open_model` takes.
-        how: what the 8-bit graph has to be.
-        comparison: without calibration, on which inputs the result is compared with the original.
+        model: any model that `open_model` accepts.
+        how: the mode, the accuracy limits and the target of quantization.
+        comparison: the inputs on which the result is compared with the original, if there is no
+            calibration data.
         calibration: At least 64 representative samples: a .npz file of arrays by input name, a
             folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several
             names. Every fourth sample is held out to check the result.
         evaluation: Samples with labels, to measure `metric`.
-        output: a `.pb` file to write too. With calibration, what is found meanwhile is kept beside
-            it, and the same call goes on after an interruption.
+        output: also write the graph to this `.pb` file. With calibration, the state of the search
+            is stored next to it, and the same call resumes after an interruption.
         force: Replace an existing output file.
 
-    NotQuantizedError: float32 is the right result, as int8 is significantly slower, too inaccurate,
-    or there is nothing to quantize; with `allow_float`, the optimized float32 graph is returned.
-    VerificationError: the float model's own answers cannot be right. GraphError: the samples do not
-    fit, or lead to NaN or Inf; an option does nothing here, or an engine cannot be had or computes
-    the model otherwise than TensorFlow. RefusedError: the model acts on files or processes.
+    NotQuantizedError: float32 is the right result, because int8 is significantly slower or too
+    inaccurate, or nothing can be quantized. With `allow_float`, the optimized float32 graph is
+    returned instead. VerificationError: the outputs of the float32 model are not usable.
+    GraphError: the samples do not match the inputs, or lead to NaN or Inf; an option has no effect;
+    or an engine is not available or its outputs differ from TensorFlow's. RefusedError: an op acts
+    on files or processes.
 
     Commands:
         deploykit quantize fashion.pb -o weights.pb
@@ -1241,19 +1255,19 @@ def report(
     quantize, load-test, plan, placement, accuracy, verify, optimize, check or export. Several
     results are shown one after another.
 
-    The page is one file that loads nothing else. It follows the reader's light or dark theme, can
-    be printed, and has at most 2 MB. Long tables are truncated, with a reference to the full data
-    in the JSON.
+    The page is one self-contained file of at most 2 MB. It follows the reader's light or dark theme
+    and can be printed. Long tables are truncated, with a reference to the full data in the JSON
+    file.
 
     Args:
-        results: the folder that `ship` wrote; a JSON file that a command wrote; a value that a
+        results: a folder that `ship` wrote, a JSON file that a command wrote, a value that a
             function such as `benchmark`, `tune`, `quantize`, `load_test` or `placement` returned,
-            or its document; or several of these in a list.
-        output: File to write [default: DIR/report.html, or RESULT.html beside RESULT.json].
+            the JSON document of such a value, or a list of these.
+        output: File to write [default: DIR/report.html, or RESULT.html next to RESULT.json].
         force: Replace an existing output file.
 
-    FileError: a file cannot be read, or the page cannot be written. GraphError: something is no
-    result that a report shows, or of another format; the sentence names it.
+    FileError: a file cannot be read, or the page cannot be written. GraphError: a result has an
+    unsupported type or format.
 
     Commands:
         deploykit report shapes.ship
@@ -1282,12 +1296,12 @@ def sensitivity(
 ) -> Sensitivity:
     """Rank the layers by the noise that each adds in int8.
 
-    Optimizes and calibrates the model like quantize, then runs it with one int8 layer at a time and
-    measures the signal-to-noise ratio of the outputs. The lower the ratio, the noisier the layer.
-    Layers without an int8 form are listed with the reason.
+    Optimizes and calibrates the model like quantize. Then runs it with one int8 layer at a time and
+    measures the signal-to-noise ratio of the outputs in dB. The lower the ratio, the noisier the
+    layer. Layers that cannot run in int8 are listed with the reason.
 
     Args:
-        model: whatever `open_model` takes.
+        model: any model that `open_model` accepts.
         calibration: Samples: a .npz file of arrays by input name, a folder of TFRecords, images or
             CSV files, or DIR/NAME if DIR contains records of several names. Every fourth sample is
             held out to measure the noise.
@@ -1296,12 +1310,12 @@ def sensitivity(
             [default: from the model metadata file X.pb.json, or from the model itself].
         ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
-        isa: Instruction set of the target machine; auto: that of this machine.
+        isa: Instruction set of the target CPU; auto: that of this machine.
         allow_ops: Run this op although it reads or writes files or starts processes; may be
             repeated.
 
-    FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
-    are of another model.
+    FileError, GraphError: the samples do not match the inputs, or lead to NaN or Inf.
+    MismatchError: the ranges belong to another model.
 
     Commands:
         deploykit sensitivity model.pb --calibration models/fashion/test_1000.npz
@@ -1360,34 +1374,33 @@ def serve(
 ) -> RunningServer:
     """Serve models over TensorFlow Serving's gRPC and REST API.
 
-    BASE_DIR holds the versions of one model (folders with numbers as names), or several such
-    models. It may also be a folder of deploykit ship. Then its model is served under its name, with
-    the settings from deploykit tune; flags and `tuned` override them.
+    BASE_DIR contains the versions of one model (folders with numbers as names), or several such
+    models. It may also be a folder written by deploykit ship. Then its model is served under its
+    name, with the settings from deploykit tune. Flags and `tuned` override these settings.
 
     The flags are those of TensorFlow Serving and some more, written as --flag=value, --flag value,
-    --switch or --noswitch. A flag of TensorFlow Serving that has no effect here gives a warning.
+    --switch or --noswitch. A TensorFlow Serving flag that has no effect here logs a warning.
 
     With several workers, each loads new versions by itself. Until all have done so, some still
-    answer with the old version. Each worker counts its own requests for Prometheus. Reload over
-    gRPC is not available; change the file of `model_config_file` instead.
+    serve the old version. Each worker counts its own requests for Prometheus. Reload over gRPC is
+    not available; change the file of `model_config_file` instead.
 
-    After SIGTERM, the health check reports NOT_SERVING. Requests are still answered for
-    `lame_duck_seconds`, or up to twice as long if more arrive. Then new requests are refused
-    (UNAVAILABLE, 503), and the server stops once all running ones are answered. Ctrl-C skips the
-    first phase; a second signal stops the server at once.
+    After SIGTERM, the health check reports NOT_SERVING. The server still accepts requests for
+    `lame_duck_seconds`, or up to twice as long if more arrive. Then it rejects new requests
+    (UNAVAILABLE, 503), and stops once all running ones have finished. Ctrl-C skips the first phase;
+    a second signal stops the server at once.
 
     Args:
-        base_dir: a folder with the versions of one model (folders with numbers for names), or with
-            models that hold such folders; or what `deploykit ship` wrote: its model is served under
-            its name, with what `tune` found for it; default: what `model_base_path` or
-            `model_config_file` says.
+        base_dir: a folder with the versions of one model (folders with numbers as names), with
+            several such models, or written by `deploykit ship`. Default: `model_base_path` or
+            `model_config_file`.
         flags: the flags of TensorFlow Serving, and some more.
-        tuned: Use the threads, concurrency, batching and environment from deploykit tune; flags and
-            variables that are set override them.
+        tuned: Use the threads, concurrency, batching and environment from this deploykit tune file.
+            Flags and environment variables that are set override them.
 
-    Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
-    taken. GraphError: there is no model, and the message names the folder to give instead where
-    there is one; or a list of models is none. A version that cannot be loaded is tried again.
+    Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is in
+    use. GraphError: no model was found, or the list of models is invalid. The server retries to
+    load a version that fails.
 
     Commands:
         deploykit serve served --rest_api_port=8501
@@ -1444,17 +1457,18 @@ def ship(
     the command line override it.
 
     Args:
-        model: whatever `open_model` takes.
+        model: any model that `open_model` accepts.
         output: Folder to write [default: NAME.ship]. A later run in the same folder keeps what its
             inputs did not change.
-        how: what is to be shipped, and what may be spent on it.
+        how: data, goal and budget of the shipment.
         from_stage: Repeat this stage and all later ones: check, optimize, calibrate, quantize,
             verify, accuracy, placement, tune, benchmark, export or serve.
         dry_run: Show the stages and their estimated duration without running them.
 
-    `deploykit.serve(output)` serves it. FileError, GraphError: the model or the data cannot be
-    read, do not fit each other, or the folder holds something else. VerificationError: the result
-    computes something else than the model. RefusedError: it acts on files or processes.
+    `deploykit.serve(output)` serves the result. FileError, GraphError: the model or the data
+    cannot be read or do not fit each other, or the folder contains something else.
+    VerificationError: the outputs differ from the model's. RefusedError: the model accesses files
+    or processes.
 
     Commands:
         deploykit ship shapes.keras --calibration photos/train --evaluation photos/val
@@ -1488,20 +1502,21 @@ def status(
 
     ADDRESS is host:port for gRPC, or a URL for REST. With MODEL, shows its versions and their
     inputs and outputs. Without MODEL, REST lists all models of a deploykit server; TensorFlow
-    Serving has no such list. gRPC queries the health service, which TensorFlow Serving only has if
-    it was started with it. With `protocol` v2, shows whether the server is live and ready. Exits
-    with 5 if the server is not serving, or a model has no available version.
+    Serving has no such list. Over gRPC, the health service is queried. TensorFlow Serving only has
+    it if started with --enable_grpc_healthcheck_service. With `protocol` v2, shows whether the
+    server is live and ready. Exits with 5 if the server is not serving, or a model has no available
+    version.
 
     Args:
-        address: `host:port` or `unix:path` of gRPC, or a URL of REST: `http://host:port`.
-        model: the name under which it is served; default: over REST, all models, which a server of
-            deploykit lists; over gRPC, the health service, which TensorFlow Serving has on request;
-            with `protocol="v2"`, whether the server is live and ready.
+        address: a gRPC address, `host:port` or `unix:path`, or a REST URL, `http://host:port`.
+        model: the name of the served model. Default: over REST, all models (deploykit servers
+            only); over gRPC, the health service; with `protocol="v2"`, whether the server is live
+            and ready.
         version: Version of the model [default: the newest].
         version_label: Choose the version by its label, such as stable.
-        connection: how the server is spoken to.
+        connection: the protocol, TLS and timeout of the connection.
 
-    CallError: there is no such server, model or version.
+    CallError: the server, model or version does not exist.
 
     Commands:
         deploykit status localhost:8500
@@ -1549,13 +1564,14 @@ def transform(
     `deploykit transforms` lists the transforms, and `deploykit transforms NAME` explains one.
 
     If `verify` finds a difference, deploykit names the first step that changes the outputs too
-    much, writes no out_graph, and exits with 5. With `dump`, DIR keeps the graphs before that step.
+    much, writes no out_graph, and exits with 5. With `dump`, DIR contains the graphs before that
+    step.
 
     Args:
         model: Graph to read.
         transforms: Transforms to run in order, such as 'fold_constants(ignore_errors=true)
             fold_batch_norms'; package.module:function is your own transform.
-        how: with `verify`: on which inputs, and against which bar.
+        how: the inputs and the tolerance of the comparison, with `verify`.
         output: Graph to write.
         force: Replace an existing output file.
         verify: Run the graph before and after. If the outputs differ, write nothing and name the
@@ -1565,8 +1581,8 @@ def transform(
 
     PipelineError: the string does not parse. GraphError: a transform cannot be applied.
     RefusedError: the model acts on files or processes.
-    VerificationError: the result differs, and the first step that breaks the bar is named; or
-    nothing was compared.
+    VerificationError: the outputs differ, and the first step beyond the tolerance is named; or
+    nothing could be compared.
 
     Commands:
         deploykit transform --in_graph=fashion.pb --out_graph=folded.pb
@@ -1607,30 +1623,32 @@ def tune(
 ) -> Recommendation:
     """Find faster settings for a model on this machine.
 
-    Tries threads, oneDNN, work of the calling thread in oneDNN, keeping of freed memory in the C
+    Tries threads, oneDNN, use of the calling thread in oneDNN, reuse of freed memory by the C
     library, batch sizes and concurrency. It searches for the lowest median latency and for the
-    highest throughput. Settings from environment variables are not changed. At the end, the best
-    settings, and the same without one of their changes, are interleaved with TensorFlow's defaults.
-    The results are from this comparison. Only significantly faster settings are recommended, with
-    as few changes as possible.
+    highest throughput. Settings from environment variables are not changed.
+
+    At the end, the best settings, and variants with one change less, are interleaved with
+    TensorFlow's defaults. The results are from this comparison. Only significantly faster settings
+    are recommended, with as few changes as possible.
 
     `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command continues
     the search.
 
-    In OpenVINO it tries threads, streams (one per concurrent call), memory and batch sizes.
-    OpenVINO's outputs are compared with TensorFlow's first.
+    In OpenVINO it tries threads, streams (one per concurrent request), memory and batch sizes.
+    OpenVINO's outputs are first compared with TensorFlow's.
 
     Args:
-        model: whatever `open_model` takes.
-        how: what is sought, and how long that may take.
-        feeding: data or made-up values.
-        output: a JSON file to write too, which `load_tuned` reads. While this runs, the trials are
-            kept beside it in `OUTPUT.state`, from which the next call goes on after Ctrl-C.
+        model: any model that `open_model` accepts.
+        how: the goal, the time budget and the search space.
+        feeding: the model inputs: data or synthetic values.
+        output: also write the settings to this JSON file, which `load_tuned` reads. The search
+            stores its trials in `OUTPUT.state`, from which the same call resumes after Ctrl-C.
         force: Replace an existing output file.
 
-    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
-    sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files
-    or processes. LimitError: TensorFlow died or hung with its default settings, or in the end.
+    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is invalid,
+    an input has no known shape, or the data does not match. RefusedError: an op acts on files or
+    processes. LimitError: TensorFlow crashed or hung with its default settings, or in the final
+    comparison.
 
     Commands:
         deploykit tune model.pb
@@ -1669,18 +1687,18 @@ def verify(
     if nothing was compared, because REFERENCE cannot run or has the same output for every input.
 
     Both run on the same inputs, without TensorFlow's graph optimizer. If an output is a Softmax,
-    its input is compared too. In --json, infinite values (no difference at all) are null, and
-    "verified" is false if nothing was compared.
+    its input is compared too. In --json, infinite values are null, such as the signal-to-noise
+    ratio of equal outputs. "verified" is false if nothing was compared.
 
     Args:
-        reference: the model that is right; whatever `open_model` takes.
-        result: the model to judge.
-        how: on which inputs, and against which bar.
-        min_sqnr: Smallest signal-to-noise ratio allowed, instead of --tolerance [default for a
-            quantized RESULT: 15].
+        reference: the model with the expected outputs; any model that `open_model` accepts.
+        result: the model to compare with it.
+        how: the inputs and the tolerance of the comparison.
+        min_sqnr: Smallest signal-to-noise ratio allowed in dB, instead of --tolerance [default for
+            a quantized RESULT: 15].
 
-    A reference that does not run on made-up inputs gives `verified=False` with the reason.
-    GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
+    If the reference does not run on synthetic inputs, the result has `verified=False` and a reason.
+    GraphError: TensorFlow cannot load the reference, or the data does not match its inputs.
 
     Commands:
         deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz
@@ -1701,15 +1719,15 @@ def verify_records(
     """Check every record, and the shards against their index.
 
     Exits with 5 if a checksum is wrong, if a shard is truncated, changed, missing or not listed, or
-    if there is no record at all. Without an index, a shard that was truncated between two records
+    if the folder has no records. Without an index, a shard that was truncated between two records
     looks complete; the result states this.
 
     Args:
-        folder: where the shards lie.
+        folder: the folder that contains the shards.
         name: Name of the records, if DIR contains records of several names.
-        processes: Number of processes, up to 1024 [default: one for each core].
+        processes: Number of worker processes, up to 1024 [default: one per CPU core].
 
-    `check()` of what is returned raises VerificationError where there is a problem, or no record.
+    `check()` of the returned value raises VerificationError if there is a problem, or no record.
     FileError, GraphError: there is nothing to check, or the index is damaged.
 
     Commands:
@@ -1752,26 +1770,26 @@ def write_input(
 ) -> WrittenInput:
     """Write the recommended tf.data function for a dataset to stdout or a file.
 
-    DIR is a folder of TFRecords (deploykit records), of CSV files or of images, or an .npz file.
-    The code imports only TensorFlow (and NumPy for .npz). It builds the same dataset that
-    `deploykit benchmark --input tfdata` measures with the same options on this machine. To measure
-    the file, run `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset`, with FILE without
-    .py.
+    DIR is a folder of TFRecords (written by deploykit records), of CSV files or of images, or an
+    .npz file. The code imports only TensorFlow (and NumPy for .npz). It builds the same dataset
+    that `deploykit benchmark --input tfdata` measures with the same options on this machine. To
+    measure the file, run `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset`, with FILE
+    without .py.
 
     Args:
         data: a folder of TFRecords (`deploykit.convert_records`), of CSV files or of images, or an
             `.npz` file.
-        model: Make batches that fit the inputs of this model [default: a tensor for each feature of
-            the data].
-        piping: how files are read: `preprocess`, `shuffle`, `cache`, `buckets` and
+        model: Make batches for the inputs of this model [default: a tensor for each feature of the
+            data].
+        piping: the pipeline options `preprocess`, `shuffle`, `cache`, `buckets` and
             `private_threads`.
         batch: Records in a batch [default: the model's fixed batch, or 32].
         style: Kind of input pipeline.
         output: File to write [default: stdout].
         force: Replace an existing output file.
 
-    FileError: a file is missing, unreadable or cannot be written. GraphError: the data are of no
-    known kind, or do not fit the model's inputs.
+    FileError: a file is missing, unreadable or cannot be written. GraphError: the kind of the data
+    is unknown, or the data does not match the model's inputs.
 
     Commands:
         deploykit input write photos --model model.pb --shuffle

@@ -1,1 +1,1 @@
-"""SavedModel directory <-> TensorFlow Serving API."""
+"""A model server: SavedModel folders behind the TensorFlow Serving API."""

@@ -1,1 +1,1 @@
-"""Graph to graph: every module here is one transform; what they share is in `core`."""
+"""Graph transforms, one per module; packages of this folder contain the code that they share."""

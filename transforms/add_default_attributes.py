@@ -1,4 +1,4 @@
-"""An attribute that is not written has the default that its op declares."""
+"""A missing attribute has the default that its op declares."""
 
 from deploykit.transforms.common.errors import GraphError, nearest
 from deploykit.transforms.ir.graph import Graph
@@ -6,10 +6,10 @@ from deploykit.transforms.ir.ops import op_defs
 
 
 def add_default_attributes(graph: Graph) -> None:
-    """Write the default of every attribute that a node leaves out.
+    """Write the default of every attribute that a node does not set.
 
-    Calls of the graph's own functions have no defaults and stay as they are.
-    GraphError: an op is neither TensorFlow's nor a function of the graph.
+    Calls of functions of the graph have no defaults and are not changed.
+    GraphError: an op is neither a TensorFlow op nor a function of the graph.
     """
     functions = {function.signature.name for function in graph.library.function}
     for node in graph:

@@ -9,7 +9,7 @@ from deploykit.transforms.ir.tensors import DType
 
 
 def backport_concatv2(graph: Graph) -> None:
-    """Turn ConcatV2 into Concat, for TensorFlow before 0.12."""
+    """Replace ConcatV2 by Concat, for TensorFlow before 0.12."""
     for node in graph:
         if node.op != "ConcatV2":
             continue
@@ -20,7 +20,7 @@ def backport_concatv2(graph: Graph) -> None:
 
 
 def _axis_as_int32(graph: Graph, node: Node, axis: str) -> str:
-    """Return the axis in the type that Concat takes: a constant, or cast."""
+    """Return the axis in the type that Concat takes, as a constant or by a Cast."""
     const = graph.constant(axis)
     if const is not None:
         new = graph.constant_beside(const, const.value.astype(np.int32), f"{node.name}/axis")

@@ -1,4 +1,4 @@
-"""A TensorArray of version 2 is the same array; its handle is a string, and it makes no flow."""
+"""Version 2 of a TensorArray is the same array; its handle is a string, and it has no flow."""
 
 import numpy as np
 
@@ -12,17 +12,17 @@ _MAKING_OPS = {f"TensorArray{kind}V3": f"TensorArray{kind}V2" for kind in ("", "
 _ACTS = ("Close", "Concat", "Gather", "Read", "Scatter", "Size", "Split", "Write")
 _USING_OPS = {f"TensorArray{act}V3": f"TensorArray{act}V2" for act in _ACTS}
 _VERSION_2 = _MAKING_OPS | _USING_OPS
-# These put out what they read, Switch on two ports; TensorFlow 1's loops consist of them.
+# These output their inputs, Switch on two ports; TensorFlow 1 loops consist of them.
 _PASSING_OPS = frozenset({"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"})
 
 
 def backport_tensor_array_v3(graph: Graph) -> None:
-    """Turn version 3 of the TensorArray ops into version 2, for TensorFlow before 1.0.
+    """Replace version 3 of the TensorArray ops by version 2, for TensorFlow before 1.0.
 
-    What read the flow of a new array reads a constant named `<array>/replacement_flow_node`. The
-    graph then says that it is older than version 3, else TensorFlow would not load it.
-    GraphError: a handle or a flow goes where version 2 has none, such as into a function; inline
-    functions first.
+    Readers of the flow of a new array read a constant named `<array>/replacement_flow_node`. The
+    graph version is then set below version 3, as TensorFlow would not load the graph otherwise.
+    GraphError: a handle or a flow has a reader that version 2 does not support, such as a function;
+    inline functions first.
     """
     arrays = [node for node in graph if node.op in _MAKING_OPS]
     passing = _passing(graph, arrays)
@@ -38,7 +38,7 @@ def backport_tensor_array_v3(graph: Graph) -> None:
         if any(flow in reader.inputs for reader in graph.readers(array.name)):
             name = graph.unique_name(f"{array.name}/replacement_flow_node")
             const = Node.constant(name, np.array(1, np.float32), device=array.device)
-            # a constant that is not tied to its loop or branch lies outside of it
+            # a constant that is not tied to its loop or branch is outside of it
             waits = [f"^{array.name}"] if array.name in conditional else []
             moves[flow] = graph.add(const.with_control_inputs(*waits)).name
     graph.redirect(moves)
@@ -48,7 +48,7 @@ def backport_tensor_array_v3(graph: Graph) -> None:
 
 
 def _passing(graph: Graph, arrays: list[Node]) -> set[str]:
-    """Return the nodes that pass the handles of these arrays on to those who use them."""
+    """Return the nodes that pass the handles of these arrays on to their users."""
     passing: set[str] = set()
     waiting = [array.name for array in arrays]
     for name in waiting:

@@ -1,4 +1,4 @@
-"""A layer norm whose channels have similar ranges is the same net, and loses less in 8 bits."""
+"""Scaling the channels of a layer norm keeps the network's outputs, and lowers the int8 error."""
 
 from dataclasses import dataclass
 
@@ -16,13 +16,13 @@ from deploykit.transforms.layers.layers import is_product, scaled, weights_of, w
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 FLOAT = DType("float32")
-_SMALLEST = 1e-3  # of the median: a channel with a smaller range is scaled no further
-_WORTHWHILE = 2.0  # by how much noise power has to fall for a Mul on the residual path: 3 dB
+_SMALLEST = 1e-3  # of the median: lower limit of the range that scales a channel
+_WORTHWHILE = 2.0  # noise power has to fall by this factor (3 dB) to add a Mul to the residual path
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """A residual sum: the node that adds, the tensor of the layer norm, and the product added."""
+    """A residual sum: the Add node, the tensor of the layer norm, and the product that is added."""
 
     add: str
     tensor: str
@@ -31,7 +31,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Norm:
-    """A layer norm and what reads it."""
+    """A layer norm and its readers."""
 
     row: Row
     steps: tuple[Node, ...]
@@ -46,19 +46,19 @@ class _Norm:
 
 
 def balance_layer_norms(graph: Graph, *, ranges: str, exponent: float = 0.75) -> None:
-    """Center and scale the channels of layer norms, so that int8 loses less where few are large.
+    """Center and scale the channels of layer norms to reduce the int8 error of large channels.
 
-    Each channel is moved by its midrange and divided by a power of its range, by the layer norm's
-    own scale and offset. The products that read it take both back in their weights and biases. A
-    residual sum that reads it as well gets one Mul, and the bias of the product in the sum takes
-    the midrange back; without a clear gain the channels of such a layer norm are only centered.
-    Exact in float32. A layer norm stays as it is where anything else reads it. A changed tensor is
-    named NAME_balanced, so calibrate the graph again. The scale is that of SmoothQuant (Xiao et
-    al., 2022), with ranges of activations alone.
+    The layer norm's scale and offset shift each channel by its midrange and divide it by a power of
+    its range. The products that read it undo both in their weights and biases. A residual sum that
+    reads it as well gets one Mul, and the bias of the product in the sum undoes the midrange;
+    without a clear gain the channels of such a layer norm are only centered. The result is exact in
+    float32. A layer norm with any other reader is not changed. A changed tensor is named
+    NAME_balanced, so calibrate the graph again. The scale is that of SmoothQuant (Xiao et al.,
+    2022), computed from activation ranges only.
 
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
-        exponent: of the range that each channel is divided by; 0 for no scale, 1 for equal ranges.
+        exponent: power of the range that divides each channel; 0 for no scale, 1 for equal ranges.
     """
     if not 0 <= exponent <= 1:
         raise GraphError("out-of-range", name="exponent", expected="between 0 and 1", got=exponent)
@@ -79,7 +79,7 @@ def balance_layer_norms(graph: Graph, *, ranges: str, exponent: float = 0.75) ->
 
 
 def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
-    """Return a layer norm with its readers, or why it cannot be balanced."""
+    """Return a layer norm with its readers, or the reason why it cannot be balanced."""
     shape = shapes.shape(row.x)
     if shape is None or not shape or shape[-1] < 1 or graph[row.root].attr("T") != "float32":
         return "its number of channels is not known, or its type is not float32"
@@ -92,7 +92,7 @@ def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
     products: list[str] = []
     sums: list[_Sum] = []
     waiting = [steps[-1].name]
-    for name in waiting:  # it grows
+    for name in waiting:  # the list grows in the loop
         if graph.is_output(name) or graph.is_input(name):
             return f"'{name}' is an input or an output of the graph"
         for reader in graph.readers(name):
@@ -113,13 +113,13 @@ def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
 
 
 def _keeps_rows(shapes: Shapes, node: Node, tensor: str, channels: int) -> bool:
-    """Return whether a Reshape leaves rows of that many channels as they are."""
+    """Return whether a Reshape keeps the rows of `channels` elements."""
     result = shapes.shape(node.name)
     return node.data_inputs[0] == tensor and result is not None and result[-1:] == (channels,)
 
 
 def _summed_product(graph: Graph, shapes: Shapes, add: Node, tensor: str, channels: int) -> str:
-    """Return the product whose result an Add adds to a tensor and nothing else reads, or ''."""
+    """Return the product that an Add adds to a tensor and that has no other reader, or ''."""
     if add.op not in ADD_OPS or graph.is_input(add.name) or add.data_inputs.count(tensor) != 1:
         return ""
     reader, node = add, graph.producer(next(t for t in add.data_inputs if t != tensor))
@@ -146,7 +146,7 @@ def _range(known: Ranges, norm: _Norm) -> TensorRange | None:
 
 
 def _balance(graph: Graph, norm: _Norm, seen: TensorRange, exponent: float) -> None:
-    """Change a layer norm and what reads it."""
+    """Rewrite a layer norm and its readers."""
     low, high = np.array(seen.channel_min), np.array(seen.channel_max)
     middle, half = (low + high) / 2, (high - low) / 2
     factor = _factor(half, exponent)
@@ -172,7 +172,7 @@ def _balance(graph: Graph, norm: _Norm, seen: TensorRange, exponent: float) -> N
 
 
 def _factor(half: Array, exponent: float) -> Array:
-    """Return what each channel is multiplied by; that of the median range is 1."""
+    """Return the factor of each channel; that of the median range is 1."""
     positive = half[half > 0]
     if not positive.size:
         return np.ones_like(half)
@@ -182,10 +182,10 @@ def _factor(half: Array, exponent: float) -> Array:
 
 
 def _gain(graph: Graph, norm: _Norm, half: Array, factor: Array) -> float:
-    """Return by how much the noise power falls that rounding the tensor adds to the products.
+    """Return the factor by which the rounding noise of the tensor in the products falls.
 
-    Each channel gets the same noise, as large as the widest channel makes it; a product passes it
-    on with the square of its weights.
+    Each channel gets the same noise power, which the widest channel determines; a product scales it
+    with the square of its weights.
     """
     power = np.zeros(half.size)
     for name in norm.products:
@@ -221,7 +221,7 @@ def _rewritten(graph: Graph, norm: _Norm, scale: Array, offset: Array) -> Node:
 
 
 def _restore(graph: Graph, sum_: _Sum, factor: Array) -> None:
-    """Divide what a residual sum reads by the factor of each channel."""
+    """Divide the input of a residual sum by the factor of each channel."""
     add, name = graph[sum_.add], graph.unique_name(f"{sum_.tensor}_restored")
     inverse = graph.constant_beside(add, (1 / factor).astype(np.float32), f"{name}/scale").name
     mul = graph.add(Node(name, "Mul", (sum_.tensor, inverse), {}, add.device).with_attrs(T=FLOAT))

@@ -1,4 +1,4 @@
-"""What attention mixes can be centered: weights that sum to 1 leave a constant as it is."""
+"""Attention weights sum to 1, so a constant in all values passes through attention unchanged."""
 
 from dataclasses import dataclass
 
@@ -20,24 +20,24 @@ _BATCHED = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 
 @dataclass(frozen=True)
 class _Context:
-    """A bias of attention's values, the nodes up to a product that reads the mixed values."""
+    """The bias of attention's values, and the nodes up to a product that reads the context."""
 
     bias: Node
-    """What adds the constant."""
+    """The node that adds the constant."""
     path: tuple[Node, ...]
     product: Node
     channels: Array
-    """By channel that the product reads: the index of its bias."""
+    """For each channel that the product reads: its index in the bias."""
 
 
 def center_contexts(graph: Graph, *, ranges: str) -> None:
-    """Move the midrange of attention's result into a bias behind it, so that int8 loses less.
+    """Move the midrange of the attention context into the next bias, to reduce the int8 error.
 
-    Softmax gives weights that sum to 1, so what the bias of the values adds to a channel is in
-    each weighted mean unchanged. The bias of the product that reads the means takes it back. Exact
-    in float32. Applied where the values pass only through Reshape, Transpose and the attention
-    product, and each tensor has one reader. Changed tensors are named NAME_centered, so calibrate
-    the graph again.
+    Softmax gives weights that sum to 1, so the bias of the values passes unchanged into each
+    weighted mean. The bias of the product that reads the means takes it over. The result is exact
+    in float32. The values may pass only through Reshape, Transpose and the attention product, and
+    each tensor must have one reader. Changed tensors are named NAME_centered, so calibrate the
+    graph again.
 
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
@@ -60,7 +60,7 @@ def center_contexts(graph: Graph, *, ranges: str) -> None:
 
 
 def _context(graph: Graph, shapes: Shapes, softmax: Node) -> _Context | str:
-    """Return what a Softmax weights and what reads that, or why it cannot be centered."""
+    """Return the context of a Softmax and its reader, or the reason why it cannot be centered."""
     mixing = only_reader(graph, softmax)
     if mixing is None or mixing.op not in _BATCHED | {"Einsum"}:
         return "it is not the weights of one attention product"
@@ -73,7 +73,7 @@ def _context(graph: Graph, shapes: Shapes, softmax: Node) -> _Context | str:
         before.append(node)
         node, reader = graph.producer(node.data_inputs[0]), node
     if not (_bias(graph, node) and graph.feeds_only(node, reader)):
-        return "what it weights has no constant bias of its own"
+        return "its values have no separate constant bias"
     after: list[Node] = []
     product = only_reader(graph, mixing)
     while product is not None and product.op in _MOVING:
@@ -81,7 +81,7 @@ def _context(graph: Graph, shapes: Shapes, softmax: Node) -> _Context | str:
         product = only_reader(graph, product)
     last = (after or [mixing])[-1].name
     if product is None or not is_product(graph, product, last):
-        return "its weighted means are not read by one product with constant weights alone"
+        return "its result is not read by exactly one product with constant weights"
     path = (*reversed(before), mixing, *after)
     channels = _channels(graph, shapes, node, path)
     if channels is None:
@@ -100,9 +100,9 @@ def _bias(graph: Graph, node: Node) -> str:
 
 
 def _channels(graph: Graph, shapes: Shapes, bias: Node, path: tuple[Node, ...]) -> Array | None:
-    """Return which element of a bias each channel at the end of a path gets, or None.
+    """Return the index in the bias of each channel at the end of a path, or None.
 
-    The numbers of the elements are moved as the path moves values, at a batch of three.
+    The indices pass through the ops of the path as values would, at a batch of three.
     """
     const = graph.constant(_bias(graph, bias))
     shape = shapes.full_shape(bias.name)
@@ -131,10 +131,10 @@ def _channels(graph: Graph, shapes: Shapes, bias: Node, path: tuple[Node, ...]) 
 
 
 def _mixed(graph: Graph, shapes: Shapes, node: Node, tensor: str, values: Array) -> Array | None:
-    """Return the numbers behind a product with weights that sum to 1, or None.
+    """Return the indices after a product with weights that sum to 1, or None.
 
-    They do where the product sums over the last axis of the weights, on which Softmax works, and
-    over nothing else.
+    The weights sum to 1 where the product sums over their last axis, to which Softmax was applied,
+    and over no other axis.
     """
     place, shape = node.data_inputs.index(tensor), shapes.full_shape(node.name)
     if shape is None:
@@ -143,13 +143,13 @@ def _mixed(graph: Graph, shapes: Shapes, node: Node, tensor: str, values: Array)
         return _mixed_by_equation(str(node.attr("equation")), place, shape, values)
     turned = node.attr("adj_y" if place else "adj_x", False)
     weights_turned = node.attr("adj_x" if place else "adj_y", False)
-    if weights_turned == (place == 1):  # the last axis of the weights is not the one summed over
+    if weights_turned == (place == 1):  # the product does not sum over the weights' last axis
         return None
     axis = -1 if turned == (place == 1) else -2
     first = values.take([0], axis)
     if (values != first).any():
         return None
-    # the other axis keeps its place in the result where it stays on its side
+    # the other axis keeps its position in the result if it stays on its side
     retained = first if axis == (-2 if place else -1) else first.swapaxes(-1, -2)
     return np.broadcast_to(retained, shape)
 
@@ -157,7 +157,7 @@ def _mixed(graph: Graph, shapes: Shapes, node: Node, tensor: str, values: Array)
 def _mixed_by_equation(
     equation: str, place: int, shape: tuple[int, ...], values: Array
 ) -> Array | None:
-    """Return the numbers behind an Einsum of weights and values, or None."""
+    """Return the indices after an Einsum of weights and values, or None."""
     operands, _, result = equation.replace(" ", "").partition("->")
     labels = operands.split(",")
     if "." in equation or len(labels) != 2 or any(len(set(t)) < len(t) for t in (*labels, result)):
@@ -177,7 +177,7 @@ def _mixed_by_equation(
 
 
 def _center(graph: Graph, context: _Context, middle: Array) -> None:
-    """Take the middle of each channel off the bias, and let the product's bias give it back."""
+    """Subtract the midrange from the bias, and add its effect to the bias of the product."""
     tensor = _bias(graph, context.bias)
     const = graph.constant(tensor)
     assert const is not None

@@ -1,4 +1,4 @@
-"""Where the channels of an image lie changes no answer, if every op knows where they lie."""
+"""The layout of images does not change the result, if all ops agree on it."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ PAD_OPS = frozenset({"MirrorPad", "Pad", "PadV2"})
 
 
 def convert_layout(graph: Graph, *, to: str = "NHWC") -> None:
-    """Convert convolutions, poolings and batch norms to another layout, and what lies between.
+    """Convert convolutions, poolings and batch norms, and the ops between them, to another layout.
 
-    A processor without oneDNN runs NHWC alone, and one with oneDNN runs it faster. What cannot
-    follow, such as inputs, outputs and Reshape, keeps its layout behind a Transpose; a Transpose
-    that is undone by another goes. Run fold_constants before.
+    TensorFlow without oneDNN runs NHWC only on a CPU, and with oneDNN it runs NHWC faster. Tensors
+    that cannot be converted, such as inputs, outputs and Reshape, keep their layout behind a
+    Transpose; pairs of Transposes that undo each other are removed. Run fold_constants before.
 
     Args:
-        to: the layout that all images get, NHWC or NCHW.
+        to: the layout of all images, NHWC or NCHW.
     """
     if to not in LAYOUTS:
         raise PipelineError("not-one-of", what="to", known=["NHWC", "NCHW"], got=to)
@@ -42,7 +42,7 @@ def convert_layout(graph: Graph, *, to: str = "NHWC") -> None:
 
 
 class _Conversion:
-    """Which images there are in the new layout, while a graph is converted in execution order."""
+    """The images available in the new layout, while a graph is converted in execution order."""
 
     def __init__(self, graph: Graph, to: str) -> None:
         self._graph = graph
@@ -50,14 +50,14 @@ class _Conversion:
         self._to, self._from = to, LAYOUTS[1 - LAYOUTS.index(to)]
         self._order = [self._from.index(axis) for axis in to]  # new axis -> old axis
         self._new: dict[str, str] = {}
-        """A tensor of the graph as it was -> the tensor that holds it in the new layout."""
+        """Tensor of the original graph -> the tensor with the same values in the new layout."""
         self._moved: dict[str, str] = {}
-        """A tensor of the graph as it was -> the tensor that holds it now, if not that itself."""
+        """Tensor of the original graph -> its replacement in the old layout, if there is one."""
         self._orders: dict[tuple[object, ...], str] = {}
-        """The constants for Transpose: one for each order, device and loop."""
+        """The constants for Transpose: one for each permutation, device and loop."""
 
     def visit(self, node: Node) -> None:
-        """Convert a node if it can be, else let it read what it read."""
+        """Convert a node where possible, else connect it to tensors in the old layout."""
         if not self._graph.is_input(node.name) and self._convert(node):
             return
         moved = node.rewired(lambda tensor: [self._as_it_was(tensor)])
@@ -65,7 +65,7 @@ class _Conversion:
             self._graph.replace(node, moved)
 
     def _convert(self, node: Node) -> bool:
-        """Put the converted node in its place; return False where it stays as it is."""
+        """Replace a node by its converted form; return False if it cannot be converted."""
         if node.op in IMAGE_OPS:
             return self._image_op(node)
         inputs = node.data_inputs
@@ -120,7 +120,7 @@ class _Conversion:
         return True
 
     def _elementwise(self, node: Node) -> bool:
-        """Convert a node all of whose operands are images, or constants that can be turned."""
+        """Convert a node whose operands are all images, or constants that can be transposed."""
         if not any(tensor in self._new for tensor in node.data_inputs):
             return False
         values = {t: self._constants.value(t) for t in node.data_inputs if t not in self._new}
@@ -140,7 +140,7 @@ class _Conversion:
         return True
 
     def _transpose(self, node: Node) -> bool:
-        """Take a Transpose between the two layouts for what it says: there is such an image."""
+        """Replace a Transpose between the two layouts by the image that is already converted."""
         image, order = node.data_inputs[0], self._constants.value(node.data_inputs[1])
         if order is None or order.shape != (4,):
             return False
@@ -176,15 +176,15 @@ class _Conversion:
         return True
 
     def _keeps_order(self, axes: Array) -> bool:
-        """Say whether what is left without these axes stands in the same order in both layouts."""
+        """Return whether the axes that remain without these have the same order in both layouts."""
         gone = {axis % 4 for axis in axes.reshape(-1).tolist()}
         left = [self._order.index(axis) for axis in range(4) if axis not in gone]
         return left == sorted(left)
 
     def _put(self, node: Node, *inputs: str, **attrs: Any) -> None:
-        """Put a node that makes its image in the new layout in the place of `node`.
+        """Replace `node` by a node whose image has the new layout.
 
-        Under its name, unless that is fetched: then a Transpose bears it.
+        It keeps the name, unless the name is an output: then a Transpose gets it.
         """
         new = node.with_data_inputs(*inputs).with_attrs(**attrs)
         new = self._graph.absorb([node], into=new)
@@ -195,7 +195,7 @@ class _Conversion:
         self._new[node.name] = new.name
 
     def _as_it_was(self, tensor: str) -> str:
-        """Return the tensor that holds now what this one held, turned back where it must be."""
+        """Return the tensor in the old layout, through a Transpose where necessary."""
         if self._new.get(tensor) == tensor and tensor not in self._moved:
             name = f"{tensor}/{self._from.lower()}"
             back = self._turned(name, self._graph[tensor], tensor, self._back())
@@ -206,7 +206,7 @@ class _Conversion:
         return [self._order.index(axis) for axis in range(4)]
 
     def _turned(self, name: str, like: Node, image: str, order: list[int]) -> Node:
-        """Return a Transpose of an image, with the type and the device of a node."""
+        """Return a Transpose of an image, with the type and the device of the node `like`."""
         key = (*order, like.device, *self._graph.waits_beside(like))
         if key not in self._orders:
             const_name = f"transpose_to_{self._layout(order)}"

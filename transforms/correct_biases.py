@@ -1,4 +1,4 @@
-"""Rounded weights shift each channel by E[x] (W - Wq) on average, which its bias takes back."""
+"""Rounded weights shift each channel by E[x] (W - Wq) on average; the bias can compensate."""
 
 import numpy as np
 
@@ -21,19 +21,19 @@ from deploykit.transforms.layers.layers import weights_of
 def correct_biases(
     graph: Graph, *, ranges: str, isa: str = "auto", keep_float: tuple[str, ...] = ()
 ) -> None:
-    """Prepare biases for `quantize_static`, which rounds the weights of each layer.
+    """Correct biases for the weight rounding that `quantize_static` does afterwards.
 
-    To be run right before it with the same parameters, as it changes those layers alone that will
-    be in 8 bits. Source: M. Nagel et al., Data-Free Quantization Through Weight Equalization and
+    Run it right before `quantize_static` with the same parameters: it changes only the layers that
+    become int8. Source: M. Nagel et al., Data-Free Quantization Through Weight Equalization and
     Bias Correction, 2019, section 4.2; the means are those of the calibration.
 
-    GraphError: the ranges are another graph's, weights hold NaN or Inf, or `keep_float` names no
-    node.
+    GraphError: the ranges belong to another graph, weights contain NaN or Inf, or `keep_float`
+    names an unknown node.
 
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
         isa: avx2, vnni or auto, as in `quantize_static`.
-        keep_float: the name of a layer that stays float; may be given several times.
+        keep_float: name of a layer to keep in float32; may be given several times.
     """
     known = load_ranges(ranges)
     correct_planned(graph, plan(graph, known, keep_float), known, {}, sums_exactly(isa))
@@ -42,7 +42,7 @@ def correct_biases(
 def correct_planned(
     graph: Graph, planned: Plan, known: Ranges, rounded: Rounded, exact_sums: bool
 ) -> None:
-    """Correct the biases of layers that are planned in int8; those in `rounded` as that says."""
+    """Correct the biases of planned int8 layers; `rounded` gives codes that are already chosen."""
     for chain in planned.chains.values():
         layer = chain.nodes[0]
         tensor = known.tensors.get(normal(layer.data_inputs[0]))

@@ -1,4 +1,4 @@
-"""A tensor with channels of equal range is the same once its readers' weights divide them again."""
+"""Dividing the weights of the readers undoes a scale per channel of a tensor."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -34,12 +34,12 @@ def equalize_channels(graph: Graph, *, ranges: str) -> None:
     """Scale the channels of tensors between linear layers so that int8 resolves each of them.
 
     The channels of a tensor share one int8 step, which the widest channel determines. A layer
-    without activation multiplies its weights and its bias by a positive factor per output channel,
-    and the layers that read the tensor divide their weights by it. Residual sums, Identity, MaxPool
-    and AvgPool keep the factors: all the tensors that they connect share them. The result is the
-    same in float32, up to rounding. A tensor is not changed if one of its readers cannot divide
-    (an activation, a layer without constant weights) or if it is an output. The transform renames
-    a scaled tensor to NAME_equalized, so calibrate the graph again.
+    without activation multiplies its weights and its bias by a positive factor per output channel.
+    The layers that read the tensor divide their weights by it. Residual sums, Identity, MaxPool and
+    AvgPool keep the factors: all the tensors that they connect share them. The result is the same
+    in float32, up to rounding. A tensor is not changed if one of its readers cannot divide (an
+    activation, a layer without constant weights) or if it is an output. The transform renames a
+    scaled tensor to NAME_equalized, so calibrate the graph again.
 
     Source: cross-layer equalization, Nagel et al. 2019 (https://arxiv.org/abs/1906.04721), section
     4.1, for the ranges of activations.
@@ -89,7 +89,7 @@ def _skip(graph: Graph, group: Iterable[str], chains: Mapping[str, Chain], reaso
 
 
 def _groups(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape) -> list[list[str]]:
-    """Return the tensors that have to share their factors, in execution order."""
+    """Return the groups of tensors that must share their factors, in execution order."""
     members = TensorGroups()
     for name in graph.order():
         if name in chains or passes_on(graph[name], same_shape, False):
@@ -105,7 +105,7 @@ def _groups(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape) ->
 
 
 def _passed(graph: Graph, name: str, chains: Mapping[str, Chain]) -> Iterable[str]:
-    """Return the tensors whose factors a tensor has to have as well."""
+    """Return the tensors that must have the same factors as a tensor."""
     if name not in chains:
         return graph[name].data_inputs
     return [chains[name].summand] if chains[name].summand else []
@@ -136,7 +136,7 @@ def _obstacle(
 
 
 def _unknown(group: Iterable[str], known: Ranges) -> str:
-    """Return what the ranges do not contain of a group, or an empty string."""
+    """Return what the ranges lack for a group, or an empty string."""
     for name in group:
         if name not in known.tensors:
             return f"the ranges do not contain '{name}'"
@@ -146,7 +146,7 @@ def _unknown(group: Iterable[str], known: Ranges) -> str:
 
 
 def _can_divide(graph: Graph, reader: Node, tensor: str, layers: set[str]) -> bool:
-    """Say whether a reader is a layer whose weights have an axis for the tensor's channels."""
+    """Return whether a reader is a layer whose weights have an axis for the tensor's channels."""
     inputs = reader.data_inputs
     if reader.name not in layers or inputs[0] != tensor or inputs[WEIGHTS] == tensor:
         return False
@@ -154,20 +154,20 @@ def _can_divide(graph: Graph, reader: Node, tensor: str, layers: set[str]) -> bo
 
 
 def _factors(tensor_ranges: list[TensorRange]) -> Array:
-    """Return the factor per channel with which no tensor of a group has a wider range."""
+    """Return the largest factor per channel that widens no tensor of a group."""
     room = np.min([_room(tensor_range) for tensor_range in tensor_ranges], axis=0)
     factors: Array = np.minimum(room, LARGEST_FACTOR)
     return factors
 
 
 def _room(tensor_range: TensorRange) -> Array:
-    """Return by what each channel could be multiplied within the range of the whole tensor."""
+    """Return the factor by which each channel could grow within the range of the whole tensor."""
     low, high = np.array(tensor_range.channel_min), np.array(tensor_range.channel_max)
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.where(high > 0, high.max() / high, np.inf)
         below = np.where(low < 0, low.min() / low, np.inf)
     room: Array = np.minimum(above, below)
-    return np.where(np.isfinite(room), room, 1.0)  # of a channel that is zero
+    return np.where(np.isfinite(room), room, 1.0)  # Inf or NaN for a channel of zeros
 
 
 def _scale(
@@ -176,7 +176,7 @@ def _scale(
     produced: Mapping[str, Array],
     consumed: Mapping[str, Array],
 ) -> None:
-    """Multiply and divide the weights and biases of layers, each once."""
+    """Multiply and divide the weights and biases of the layers, each once."""
     for chain in chains.values():
         layer = chain.nodes[0]
         if layer.name not in produced and layer.name not in consumed:
@@ -216,7 +216,7 @@ def _by_input(layer: Node, shape: tuple[int, ...], factors: Array) -> Array:
 
 
 def _scale_bias(graph: Graph, chain: Chain, factors: Array) -> None:
-    """Let the node behind a layer add a bias of its own, multiplied by the factors."""
+    """Give the node after a layer a separate bias, multiplied by the factors."""
     add = graph[chain.nodes[1].name]
     const = graph.constant(chain.bias)
     assert const is not None

@@ -1,4 +1,4 @@
-"""A convolution of every n-th pixel, for each offset, is one whose kernel has zeros in between."""
+"""A dilated convolution is a convolution whose kernel has zeros between its weights."""
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from deploykit.transforms.layers.layers import weights_of
 def flatten_atrous_conv(graph: Graph) -> None:
     """Replace SpaceToBatchND, a convolution and BatchToSpaceND by one with a larger kernel.
 
-    The zeros in the kernel are multiplied as well: a depthwise convolution is up to twice as fast
-    under oneDNN and slower without, a Conv2D is slower; for that fuse_dilations is the faster way.
+    The op multiplies the zeros in the kernel as well: a depthwise convolution is up to twice as
+    fast under oneDNN and slower without; a Conv2D is slower, so use fuse_dilations for it.
     """
     for atrous in atrous_layers(graph):
         weights = weights_of(graph, atrous.layer)

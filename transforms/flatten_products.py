@@ -1,4 +1,4 @@
-"""A batch of matrices times constant weights is one matrix, of all their rows, times them."""
+"""A batch of matrices times constant weights is one matrix product of all their rows."""
 
 import math
 from dataclasses import dataclass
@@ -20,35 +20,35 @@ _KINDS = {"BatchMatMulV3": ("Ta", "Tb", "Tout")}  # of the others: T
 
 @dataclass(frozen=True)
 class _Product:
-    """Rows times weights: what a node computes, but for the shape."""
+    """A product of rows and weights, without the shape of the result."""
 
     rows: str
-    """The tensor whose last axes are summed over."""
+    """The tensor whose last axes the product sums over."""
     summed: int
-    """How many elements a row has."""
+    """Number of elements of a row."""
     weights: Array
-    """[summed, made]"""
+    """float32 or another float type [summed, made]."""
     const: Node
     kept: int
-    """How many leading axes number the rows."""
+    """Number of leading axes that index the rows."""
     made: tuple[int, ...]
-    """The axes of the result behind them."""
+    """The sizes of the result's axes after them."""
     by_head: Shape = ()
-    """Of a product of all heads: the sizes of the axes that number the rows. In the result, the
-    first of `made`, the heads, comes before the last of them."""
+    """For a product of all heads: sizes of the axes that index the rows. In the result, the first
+    axis of `made`, the heads, comes before the last of them."""
     bias: Node | None = None
-    """Of a product of all heads: what adds one constant to each of its columns."""
+    """For a product of all heads: the node that adds a constant to each of its columns."""
 
 
 def flatten_products(graph: Graph) -> None:
-    """Turn Einsum and batched products with constant weights into MatMul, between Reshapes.
+    """Replace Einsum and batched products with constant weights by MatMul, between Reshapes.
 
-    MatMul is what other transforms know as a layer: `quantize_static` computes it in 8 bits. A
-    MatMul that reads reshaped rows, as tf.tensordot writes it, reads them without what is computed
-    for their shape. A product whose weights have an axis for attention heads, and whose rows have
-    none, becomes one product of all heads and a Transpose; its bias is added before. The numbers
-    stay, but for the order in which oneDNN or Eigen sums. Left alone are other products that move
-    axes, or whose weights differ from one matrix of the batch to the next.
+    Other transforms handle MatMul as a layer: `quantize_static` quantizes it to int8. A MatMul that
+    reads reshaped rows, as tf.tensordot writes it, reads them through a constant shape. A product
+    whose weights have an axis for attention heads, and whose rows have none, becomes one product of
+    all heads and a Transpose; its bias is added before. The values stay the same, except for the
+    summation order of oneDNN or Eigen. Not changed are other products that move axes, or whose
+    weights differ between the matrices of the batch.
     """
     shapes = Shapes(graph)
     for node in list(graph):
@@ -66,7 +66,7 @@ def flatten_products(graph: Graph) -> None:
 
 
 def _fix_sizes(graph: Graph) -> None:
-    """Give a Reshape constant sizes, where all but one are known whatever is fed."""
+    """Make the sizes of a Reshape constant, where all but one are known for any input."""
     shapes = Shapes(graph)
     for node in list(graph):
         if node.op == "Reshape" and graph.constant(node.data_inputs[1]) is None:
@@ -79,7 +79,7 @@ def _fix_sizes(graph: Graph) -> None:
 
 
 def _batched(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
-    """Return the product of a batch of matrices, or why it is none; nothing where nobody asks."""
+    """Return a product of a batch of matrices, or a reason; '' if the weights are not constant."""
     rows, second = node.data_inputs
     const, shape = graph.constant(second), shapes.shape(rows)
     if const is None or not _can_be_changed(graph, node):
@@ -87,7 +87,7 @@ def _batched(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
     if node.attr("adj_x", False):
         return "its first factor is transposed"
     if shape is None or len(shape) < max(2, const.value.ndim):
-        return "how many axes its first factor has is not known, or it has fewer than its weights"
+        return "the rank of its first factor is unknown, or lower than that of its weights"
     if const.value.ndim < 2:
         return "its weights are not matrices"
     matrices = const.value.swapaxes(-1, -2) if node.attr("adj_y", False) else const.value
@@ -100,14 +100,14 @@ def _batched(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
 def _of_heads(
     graph: Graph, node: Node, const: Node, matrices: Array, shape: Shape
 ) -> _Product | str:
-    """Return the product of rows with the matrices of all heads, or why it is none.
+    """Return the product of rows with the matrices of all heads, or the reason why it is not one.
 
     Args:
-        graph: has the node.
+        graph: contains the node.
         node: the product.
         const: its second input.
-        matrices: what that holds, [heads, summed, made] with axes of size 1 before.
-        shape: of the rows.
+        matrices: the value of `const`, [heads, summed, made] with leading axes of size 1.
+        shape: shape of the rows.
     """
     heads, summed, made = matrices.shape[-3:]
     if math.prod(matrices.shape[:-3]) != 1 or (len(shape) > 2 and shape[-3] != 1):
@@ -124,7 +124,7 @@ def _of_heads(
 
 
 def _without_new_axes(graph: Graph, tensor: str) -> str:
-    """Return the tensor from which one differs by axes of size 1 alone."""
+    """Return the tensor before ops that only add axes of size 1."""
     while not graph.is_input(tensor):
         node = graph.producer(tensor)
         if node.op != "ExpandDims" and not (node.op == "StridedSlice" and _takes_all(graph, node)):
@@ -134,7 +134,7 @@ def _without_new_axes(graph: Graph, tensor: str) -> str:
 
 
 def _takes_all(graph: Graph, node: Node) -> bool:
-    """Say whether a StridedSlice takes whole axes and adds new ones."""
+    """Return whether a StridedSlice takes whole axes and adds new ones."""
     steps = graph.constant(node.data_inputs[3])
     if steps is None or node.attr("shrink_axis_mask", 0) or (steps.value != 1).any():
         return False
@@ -145,7 +145,7 @@ def _takes_all(graph: Graph, node: Node) -> bool:
 
 
 def _adds_to_heads(graph: Graph, add: Node, shape: Shape) -> bool:
-    """Say whether a node adds one constant to each column of each head."""
+    """Return whether a node adds one constant to each column of each head."""
     constants = [const for t in add.data_inputs if (const := graph.constant(t)) is not None]
     if add.op not in ADD_OPS or len(constants) != 1 or graph.is_input(add.name):
         return False
@@ -155,7 +155,7 @@ def _adds_to_heads(graph: Graph, add: Node, shape: Shape) -> bool:
 
 
 def _einsum(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
-    """Return the product that an Einsum is, or why it is none; nothing where nobody asks."""
+    """Return the product of an Einsum, or a reason; '' if the weights are not constant."""
     if len(node.data_inputs) != 2 or not _can_be_changed(graph, node):
         return ""
     constants = [graph.constant(tensor) for tensor in node.data_inputs]
@@ -191,13 +191,13 @@ def _can_be_changed(graph: Graph, node: Node) -> bool:
 
 
 def _kind(node: Node) -> DType | None:
-    """Return the type of a product and its factors; None: they are of several types."""
+    """Return the type of a product and its factors; None: the types differ."""
     kinds = {node.attr(name, "float32") for name in _KINDS.get(node.op, ("T",))}
     return DType(kinds.pop()) if len(kinds) == 1 else None
 
 
 def _rewrite(graph: Graph, node: Node, result: _Product, shape: Shape | None) -> None:
-    """Put a Reshape, a MatMul and a Reshape in the place of a product."""
+    """Replace a product by a Reshape, a MatMul and a Reshape."""
     if not result.weights.size:
         graph.skip(node, "its weights are empty")
         return
@@ -226,7 +226,7 @@ def _rewrite(graph: Graph, node: Node, result: _Product, shape: Shape | None) ->
 
 
 def _move_heads(graph: Graph, node: Node, product: _Product, made: str) -> None:
-    """Put the bias, a Reshape and a Transpose behind the product of all heads."""
+    """Add the bias, a Reshape and a Transpose after the product of all heads."""
     kind, replaced = _kind(node), [node]
     if product.bias is not None:
         (const,) = (c for t in product.bias.data_inputs if (c := graph.constant(t)) is not None)
@@ -243,7 +243,7 @@ def _move_heads(graph: Graph, node: Node, product: _Product, made: str) -> None:
 
 
 def _reshape(graph: Graph, node: Node, name: str, tensor: str, sizes: list[int]) -> str:
-    """Add a Reshape to known sizes, beside a node, and return its name."""
+    """Add a Reshape to known sizes on the device of a node; return its name."""
     shape = _sizes(graph, node, sizes)
     made = Node(graph.unique_name(name), "Reshape", (tensor, shape))
     return graph.add(_placed(made.with_attrs(T=_kind(node), Tshape=INT32), node)).name
@@ -255,7 +255,7 @@ def _sizes(graph: Graph, node: Node, sizes: list[int]) -> str:
 
 
 def _open_sizes(graph: Graph, node: Node, product: _Product) -> str:
-    """Add what computes the shape of the result from that of the rows; return its name."""
+    """Add nodes that compute the result shape from that of the rows; return the last name."""
 
     def add(part: str, op: str, inputs: tuple[str, ...], **attrs: object) -> str:
         made = Node(graph.unique_name(f"{node.name}/{part}"), op, inputs).with_attrs(**attrs)
@@ -271,12 +271,12 @@ def _open_sizes(graph: Graph, node: Node, product: _Product) -> str:
 
 
 def _placed(new: Node, old: Node) -> Node:
-    """Return a new node on the device of the one whose part it computes."""
+    """Return a new node on the device of the node that it replaces."""
     return Node(new.name, new.op, new.inputs, new.attrs, old.device)
 
 
 def _read_rows(graph: Graph, node: Node) -> None:
-    """Let a MatMul with constant weights read reshaped rows by a constant shape."""
+    """Make a MatMul with constant weights read rows that are reshaped by a constant shape."""
     const = graph.constant(node.data_inputs[1])
     before = graph.producer(node.data_inputs[0])
     if const is None or const.value.ndim != 2 or not const.value.size:

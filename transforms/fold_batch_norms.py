@@ -1,4 +1,4 @@
-"""A layer followed by a per-channel scale and shift is that layer with other weights and bias."""
+"""A scale and shift per channel after a layer can be part of the layer's weights and bias."""
 
 from dataclasses import dataclass, replace
 
@@ -32,11 +32,12 @@ LAYER = Op("|".join(LAYER_OPS), name="layer")
 def fold_batch_norms(graph: Graph) -> None:
     """Fold batch norms, scales and shifts into the weights and the bias of the layer before them.
 
-    Folds a Mul or division by a constant per output channel, an Add or Sub of such a one or of a
-    single number, a BiasAdd, and every form of batch norm in inference mode (FusedBatchNorm v1 to
-    V3, BatchNormWithGlobalNormalization, and the single ops that Keras 3 writes) after Conv2D,
-    DepthwiseConv2dNative, Conv3D, Conv2DBackpropInput and MatMul. What is left is the layer and at
-    most one BiasAdd. A batch norm that follows no layer becomes one Mul and one AddV2.
+    It folds a Mul or division by a constant per output channel, an Add or Sub of such a constant or
+    of a single number, and a BiasAdd. It also folds every form of batch norm in inference mode:
+    FusedBatchNorm v1 to V3, BatchNormWithGlobalNormalization, and the single ops that Keras 3
+    writes. They must follow Conv2D, DepthwiseConv2dNative, Conv3D, Conv2DBackpropInput or MatMul.
+    The result is the layer and at most one BiasAdd. A batch norm without a layer before it becomes
+    one Mul and one AddV2.
     """
     fold_steps(graph, ARITHMETIC_OPS | BIAS_OPS | BATCH_NORM_OPS)
     constants = Constants(graph)
@@ -46,8 +47,8 @@ def fold_batch_norms(graph: Graph) -> None:
 
 
 def foldable(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Return the layers that a scale per output channel follows, and the steps that would fold."""
-    graph = graph.copy()  # which notes what is left alone
+    """Return the layers before a scale per output channel, and the steps that would be folded."""
+    graph = graph.copy()  # the fold records skipped nodes in its graph
     constants = Constants(graph)
     ops = ARITHMETIC_OPS | BIAS_OPS | BATCH_NORM_OPS
     chains = [
@@ -62,7 +63,7 @@ def foldable(graph: Graph) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class _StepsAfter:
-    """A layer, the steps after it in order, and what they amount to."""
+    """A layer, the steps after it in order, and their combined effect."""
 
     layer: Node
     weights: Node
@@ -78,8 +79,8 @@ def fold_steps(
 ) -> None:
     """Fold the affine steps with these ops into the layers before them.
 
-    With `needed`, only where one of the steps has one of these ops. With `scalars`, scales by a
-    single number are folded as well.
+    With `needed`, only where one of the steps has one of these ops. With `scalars`, it also folds
+    scales by a single number.
     """
     constants = Constants(graph)
     for match in graph.match(LAYER):
@@ -98,7 +99,7 @@ def fold_steps(
 def _chain(
     graph: Graph, constants: Constants, layer: Node, ops: frozenset[str], scalars: bool
 ) -> _StepsAfter | None:
-    """Return the layer with the affine steps that only follow it, or None without weights."""
+    """Return the layer and the affine steps that follow only it; None: it has no weights."""
     weights = weights_of(graph, layer)
     if weights is None or graph.is_input(layer.name):
         return None
@@ -130,7 +131,7 @@ def _chain(
 
 
 def only_port_0(graph: Graph, step: Node) -> str:
-    """Return why a batch norm's other outputs keep it, or an empty string."""
+    """Return why other outputs of a batch norm prevent folding it, or an empty string."""
     read = {tensor for reader in graph.readers(step.name) for tensor in reader.data_inputs}
     for tensor in (*read, *graph.outputs):
         if producer_name(tensor) == step.name and split(tensor)[1] > 0:
@@ -139,7 +140,7 @@ def only_port_0(graph: Graph, step: Node) -> str:
 
 
 def _scaled_weights(chain: _StepsAfter) -> Array | None:
-    """Return the weights times the scale, computed in float64; None where they overflow."""
+    """Return the weights times the scale, computed in float64; None: they overflow."""
     weights = chain.weights.value
     if chain.affine.scale is None:
         return weights
@@ -149,7 +150,7 @@ def _scaled_weights(chain: _StepsAfter) -> Array | None:
 
 
 def _rewrite(graph: Graph, chain: _StepsAfter, weights: Array) -> None:
-    """Put the folded layer, and a BiasAdd where there is an offset, in the place of the chain."""
+    """Replace the chain by the folded layer, and a BiasAdd if there is an offset."""
     layer, last = chain.layer, chain.steps[-1].name
     if chain.affine.scale is not None:
         layer = with_weights(graph, layer, chain.weights, weights)
@@ -161,10 +162,10 @@ def _rewrite(graph: Graph, chain: _StepsAfter, weights: Array) -> None:
 
 
 def _fold_parameters(graph: Graph, constants: Constants, batch_norm: Node) -> None:
-    """Put `x * scale + offset` in the place of a batch norm that no layer can take in."""
+    """Replace a batch norm without a foldable layer by `x * scale + offset`."""
     tensor = batch_norm.inputs[0]
     if graph.producer(tensor).op in BIAS_OPS | LAYER_OPS.keys():
-        return None  # the layer's turn has passed, and it said why
+        return None  # the layer was visited before and has reported the reason
     affine = only_port_0(graph, batch_norm) or read_batch_norm(constants, batch_norm)
     if isinstance(affine, str):
         return graph.skip(batch_norm, affine)

@@ -14,9 +14,9 @@ from deploykit.transforms.remove_attribute import remove_attribute
 from deploykit.transforms.runtime.constants import PURE_OPS, Constants, compute
 
 SLACK = 512  # bytes that a folded node may add to the file: scalars and shapes always fold
-_ROUNDS = 4  # each goes on below the results that turned out too large
+_ROUNDS = 4  # each continues after the results that were too large
 _ASKING_OPS = frozenset({"Rank", "Shape", "Size"})
-_SHARED, _DEAD = "^shared", "^dead"  # no node bears these names
+_SHARED, _DEAD = "^shared", "^dead"  # not valid as node names
 
 
 def fold_constants(
@@ -27,17 +27,17 @@ def fold_constants(
     clear_output_shapes: bool = True,
     max_constant_size_in_bytes: int = 10 << 20,
 ) -> None:
-    """Compute what depends on constants alone, and write the results into the graph.
+    """Evaluate nodes that depend only on constants, and replace them by constants.
 
-    Only pure ops are computed. The file does not grow for it: a result that takes more bytes than
-    the constants that it makes superfluous is not written. What is quantized stays quantized.
+    It evaluates pure ops only. It does not make the file larger: a result that takes more bytes
+    than the constants that it replaces is not written. Quantized weights stay quantized.
 
-    Limits: a value above 512 MiB, or one that needs such a value, is not computed. The same holds
-    once NumPy has computed 2 GiB of values. TensorFlow computes for at most 30 s, or --timeout.
+    Limits: it does not evaluate values above 512 MiB, or values that need such a value, and stops
+    after NumPy has computed 2 GiB of values. TensorFlow runs for at most 30 s, or --timeout.
 
     Args:
-        exclude_op: ops that are not computed.
-        exclude_node: nodes that are not computed.
+        exclude_op: ops that are not evaluated.
+        exclude_node: nodes that are not evaluated.
         clear_output_shapes: drop the `_output_shapes` attributes, which may be out of date.
         max_constant_size_in_bytes: larger results are not written.
     """
@@ -56,7 +56,7 @@ def fold_constants(
 
 
 def _fold_static_shapes(graph: Graph, ops: Collection[str], left: Collection[str]) -> None:
-    """Fold what asks for the shape of a placeholder, as far as that is known."""
+    """Fold nodes that compute sizes of a placeholder, as far as these are known."""
     if graph.ops.isdisjoint(_ASKING_OPS):
         return
     constants = Constants(graph)
@@ -76,7 +76,7 @@ def _fold_static_shapes(graph: Graph, ops: Collection[str], left: Collection[str
 
 
 def _static_shape(graph: Graph, tensor: str) -> tuple[int, ...] | None:
-    """Return the shape of a placeholder with -1 for what is open, or None."""
+    """Return the shape of a placeholder with -1 for unknown sizes, or None."""
     node, port = graph.producer(tensor), split(tensor)[1]
     if node.op not in ("Placeholder", "PlaceholderWithDefault") or port > 0:
         return None
@@ -92,7 +92,7 @@ def _static_shape(graph: Graph, tensor: str) -> tuple[int, ...] | None:
 def _known_sizes(
     graph: Graph, constants: Constants, node: Node, left: Collection[str]
 ) -> Array | None:
-    """Return the sizes that a StridedSlice takes out of a placeholder's shape, where known."""
+    """Return the sizes that a StridedSlice takes from a placeholder's shape, if known."""
     source = graph.producer(node.inputs[0])
     if source.op != "Shape" or source.control_inputs or source.name in left:
         return None
@@ -107,9 +107,9 @@ def _known_sizes(
 
 
 def _bypass(graph: Graph, constants: Constants) -> None:
-    """Let readers of a constant behind an Identity read the constant itself: no byte is copied.
+    """Connect readers of a constant behind an Identity to the constant itself, without a copy.
 
-    Nobody waits for a constant any more: there is nothing to wait for.
+    Control inputs from constant nodes are removed, as there is nothing to wait for.
     """
     moves: dict[str, str | list[str]] = {}
     for node in graph:
@@ -121,7 +121,7 @@ def _bypass(graph: Graph, constants: Constants) -> None:
 
 
 def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
-    """Fold the constant nodes that others than constant nodes read; return what was refused."""
+    """Fold the constant nodes that other nodes read; return the names of refused ones."""
     expected = _wanted(graph, constants)
     values, reason = _values(constants, [t for tensors in expected.values() for t in tensors])
     outputs = frozenset(graph.outputs)
@@ -130,7 +130,7 @@ def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
     for name, tensors in expected.items():
         size = sum(held_bytes(values[tensor]) for tensor in tensors if tensor in values)
         if any(split(tensor)[1] > 0 and tensor in outputs for tensor in tensors):
-            graph.skip(graph[name], "a Const cannot bear the name of a second output")
+            graph.skip(graph[name], "a Const cannot have the name of a second output")
             refused.add(name)
         elif any(tensor not in values for tensor in tensors):
             graph.skip(graph[name], f"its value cannot be computed{reason}")
@@ -150,7 +150,7 @@ def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
         if size > freed.get(name, 0) + SLACK:
             graph.skip(
                 graph[name],
-                f"its value takes {size} bytes in the file, and what it makes superfluous "
+                f"its value takes {size} bytes in the file, and the constants that it replaces "
                 f"{freed.get(name, 0)}",
             )
             refused.add(name)
@@ -160,7 +160,7 @@ def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
 
 
 def _wanted(graph: Graph, constants: Constants) -> dict[str, list[str]]:
-    """Return the constant nodes to fold, with those of their tensors that others read."""
+    """Return the constant nodes to fold, with their tensors that other nodes read."""
     expected: dict[str, dict[str, None]] = {}
     read = [t for node in graph if node.name not in constants for t in node.data_inputs]
     for tensor in (*read, *graph.outputs):
@@ -171,10 +171,10 @@ def _wanted(graph: Graph, constants: Constants) -> dict[str, list[str]]:
 
 
 def _values(constants: Constants, tensors: list[str]) -> tuple[dict[str, Array], str]:
-    """Return the values, and why those that only TensorFlow can compute are not among them."""
+    """Return the values, and why values that only TensorFlow can compute are missing."""
     try:
         return constants.values(tensors), ""
-    except Error as error:  # TensorFlow died of it, or took too long
+    except Error as error:  # TensorFlow crashed, or took too long
         results = {tensor: constants.value(tensor) for tensor in tensors}
         return {t: value for t, value in results.items() if value is not None}, f": {error}"
 
@@ -187,7 +187,7 @@ def _constant(node: Node, tensor: str, value: Array) -> Node:
 
 
 def _bytes(node: Node) -> int:
-    """Return about how many bytes of the file the value of a Const takes."""
+    """Return roughly the bytes that the value of a Const takes in the file."""
     tensor = node.attrs["value"].tensor
     return len(tensor.tensor_content) or tensor.ByteSize()
 
@@ -202,9 +202,9 @@ def _write(graph: Graph, name: str, tensors: list[str], new: list[Node]) -> None
 
 
 def _freed(graph: Graph, constants: Constants, large: Mapping[str, list[Node]]) -> dict[str, int]:
-    """Return for each node to fold the bytes of the constants that nothing else needs then.
+    """Return for each node to fold the bytes of constants that become unused.
 
-    Every constant node has an owner: the node to fold that alone needs it, if there is one.
+    Every constant node has an owner: the only node to fold that needs it, if there is one.
     """
     owners: dict[str, str] = {}
     freed: dict[str, int] = {}

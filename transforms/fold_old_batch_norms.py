@@ -1,4 +1,4 @@
-"""A layer followed by a batch norm op in inference mode is the same layer with other weights."""
+"""A batch norm op in inference mode after a layer can be part of the layer's weights."""
 
 import math
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ JOINED_NORM = Op("|".join(BATCH_NORM_OPS), JOIN, Any(), Any(), Any(), Any(), nam
 
 
 def fold_old_batch_norms(graph: Graph) -> None:
-    """Fold the batch norm ops alone: the Graph Transform Tool's name for what it knew of old files.
+    """Fold batch norm ops, as the Graph Transform Tool does for old files.
 
-    Folds FusedBatchNorm v1 to V3 and BatchNormWithGlobalNormalization, also where layers are joined
-    by BatchToSpaceND or a concatenation before it; `fold_batch_norms` folds these ops right behind
-    a layer, and the forms made of single ops.
+    It folds FusedBatchNorm v1 to V3 and BatchNormWithGlobalNormalization, also where BatchToSpaceND
+    or a concatenation joins layers before it. `fold_batch_norms` folds these ops directly after a
+    layer, and the forms made of single ops.
     """
     constants = Constants(graph)
     for match in graph.match(JOINED_NORM):
@@ -38,7 +38,7 @@ def fold_old_batch_norms(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """A layer before a join, the name of its own batch norm, and its share of the channels."""
+    """A layer before a join, the name of its separate batch norm, and its slice of the channels."""
 
     layer: str
     name: str
@@ -46,9 +46,9 @@ class _Part:
 
 
 def _parts(graph: Graph, constants: Constants, join: Node, norm: Node) -> list[_Part] | str:
-    """Return the layers before a join, or why the batch norm stays behind it.
+    """Return the layers before a join, or the reason why the batch norm stays after it.
 
-    A join moves values and mixes no channels, so that a batch norm may as well come before it.
+    A join moves values without mixing channels, so the batch norm can come before it.
     """
     reason = "it is fed" if graph.is_input(norm.name) else only_port_0(graph, norm)
     if reason:
@@ -80,11 +80,11 @@ def _parts(graph: Graph, constants: Constants, join: Node, norm: Node) -> list[_
 
 
 def _channels(graph: Graph, tensor: str, join: Node) -> int | str:
-    """Return how many channels a joined layer has, or why it cannot take the batch norm."""
+    """Return the number of channels of a joined layer, or why it cannot take the batch norm."""
     layer = graph.producer(tensor)
     weights = weights_of(graph, layer) if layer.op in LAYERS else None
     if weights is None or channels_first(layer) or layer.name != tensor:
-        return f"'{tensor}' before '{join.name}' is no layer with constant weights"
+        return f"'{tensor}' before '{join.name}' is not a layer with constant weights"
     if not graph.feeds_only(layer, join) or join.data_inputs.count(tensor) > 1:
         return f"'{tensor}' before '{join.name}' is used elsewhere too"
     return math.prod(channel_shape(layer, weights.shape))
@@ -109,5 +109,5 @@ def _move_before_join(
 
 def _value(constants: Constants, tensor: str) -> Array:
     value = constants.value(tensor)
-    assert value is not None, tensor  # read_step has read it
+    assert value is not None, tensor  # read_step has read it before
     return value

@@ -1,4 +1,4 @@
-"""An image padded with the zeros that SAME means is an image convolved with SAME padding."""
+"""Padding an image with the zeros of SAME, then convolving, equals a convolution with SAME."""
 
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
@@ -15,10 +15,10 @@ PADDED_LAYERS = tuple(Op(LAYER_OPS, pad, Any(), name="layer") for pad in (PAD, P
 
 
 def fold_pads(graph: Graph) -> None:
-    """Fold a Pad into the convolution behind it where SAME padding sets the same zeros.
+    """Fold a Pad into the next convolution where SAME padding adds the same zeros.
 
-    Keras pads so in front of depthwise convolutions with strides. Other zeros stay with their Pad:
-    explicit padding is no faster, and in a depthwise convolution it can end TensorFlow.
+    Keras adds such a Pad before depthwise convolutions with strides. Other zeros stay in their Pad:
+    explicit padding is not faster, and can crash TensorFlow in a depthwise convolution.
     """
     constants = Constants(graph)
     matches = [match for pattern in PADDED_LAYERS for match in graph.match(pattern)]
@@ -38,7 +38,7 @@ def fold_pads(graph: Graph) -> None:
 
 
 def _folded(graph: Graph, match: Match, kernel: Shape | None, image: Shape | None) -> Node | str:
-    """Return the layer with the padding that is due, or why it keeps its Pad."""
+    """Return the layer with the new padding, or the reason why it keeps its Pad."""
     layer, pad = match["layer"], match["pad"]
     if graph.is_input(pad.name) or graph.is_input(layer.name):
         return "it or its Pad is fed"
@@ -48,7 +48,7 @@ def _folded(graph: Graph, match: Match, kernel: Shape | None, image: Shape | Non
         return "its weights are not constant"
     own = zeros_around(layer, kernel)
     if own is None:
-        return "its own zeros depend on the size of the image"
+        return "its padding depends on the size of the image"
     zeros = {}
     for axis, (before, after) in enumerate(match["paddings"].value.tolist()):
         if axis in own:

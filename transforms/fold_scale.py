@@ -1,4 +1,4 @@
-"""A layer of a scaled and shifted input is the layer with other weights and another bias."""
+"""A scale and shift before a layer can be part of the layer's weights and bias."""
 
 from dataclasses import dataclass
 
@@ -27,11 +27,11 @@ LAYER = Op("Conv2D|Conv3D|DepthwiseConv2dNative|MatMul", name="layer")
 
 
 def fold_scale(graph: Graph) -> None:
-    """Fold constant scales and shifts into the layer before them, or else into the one behind.
+    """Fold constant scales and shifts into the layer before them, or else into the one after them.
 
-    Behind a layer, it folds what fold_batch_norms does and scales by a single number. Before one,
-    such as the normalisation of an image, a scale per channel always folds; a shift only where the
-    layer sets no zeros around its input, else it stays as one Add.
+    After a layer, it folds what fold_batch_norms does, and scales by a single number. Before a
+    layer, as in the normalization of an image, a scale per channel always folds. A shift folds only
+    if the layer does not pad its input with zeros; otherwise it remains as one Add.
     """
     fold_steps(graph, ARITHMETIC_OPS | BIAS_OPS, scalars=True)
     _fold_before(graph)
@@ -40,7 +40,7 @@ def fold_scale(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class _StepsBefore:
-    """The steps before a layer, the last one first, the tensor they start at, and their sum."""
+    """The steps before a layer, last one first, their input tensor, and their combined effect."""
 
     layer: Node
     weights: Node
@@ -48,7 +48,7 @@ class _StepsBefore:
     source: str
     affine: Affine
     has_vector: bool
-    """Whether a step's constant has dimensions, so that it could widen what it is applied to."""
+    """Whether the constant of a step has dimensions, so it could broadcast its input."""
 
 
 def _fold_before(graph: Graph) -> None:
@@ -70,12 +70,12 @@ def _fold_before(graph: Graph) -> None:
 
 
 def _channels(layer: Node, weights: tuple[int, ...]) -> int:
-    """Return how many input channels each of a layer's windows sees."""
+    """Return the number of input channels that each window of a layer covers."""
     return weights[_input_axis(layer)]
 
 
 def _input_axis(layer: Node) -> int:
-    """Return the axis of a layer's weights that its input channels lie on."""
+    """Return the axis of a layer's weights for its input channels."""
     return LAYER_OPS[layer.op] - 2 if layer.op != "MatMul" else 1 - channel_axes(layer)[0]
 
 
@@ -85,7 +85,7 @@ def _has_channels(layer: Node, shape: tuple[int, ...] | None, channels: int) -> 
 
 
 def _chain(graph: Graph, constants: Constants, layer: Node) -> _StepsBefore | None:
-    """Return the layer with the affine steps that only it reads, or None where there are none."""
+    """Return the layer with the affine steps that only it reads, or None if there are none."""
     weights = weights_of(graph, layer)
     if weights is None or graph.is_input(layer.name) or layer.attr("transpose_a", False):
         return None
@@ -112,7 +112,7 @@ def _chain(graph: Graph, constants: Constants, layer: Node) -> _StepsBefore | No
 
 
 def _fold(graph: Graph, chain: _StepsBefore) -> str:
-    """Fold a chain into its layer, or return why it stays."""
+    """Fold a chain into its layer, or return why it is not folded."""
     layer, affine, source = chain.layer, chain.affine, chain.source
     weights = chain.weights.value
     bias, shift = None, None
@@ -148,7 +148,7 @@ def _sets_no_zeros(layer: Node, kernel: tuple[int, ...]) -> bool:
 
 
 def _sum_of_windows(layer: Node, weights: Array, values: Array) -> Array:
-    """Return what each output channel makes of an input that has one value per channel."""
+    """Return each output channel for an input that has one constant value per channel."""
     axes = "abcde"[: weights.ndim]
     made = "".join(axes[axis] for axis in channel_axes(layer))
     sums: Array = np.einsum(
@@ -158,7 +158,7 @@ def _sum_of_windows(layer: Node, weights: Array, values: Array) -> Array:
 
 
 def _shifted(graph: Graph, chain: _StepsBefore, shift: Array) -> str:
-    """Put one Add in the place of the last step, and return its name."""
+    """Replace the last step by one Add, and return its name."""
     last = chain.steps[0]
     if (shift == shift[0]).all():
         shift = shift[:1].reshape(())

@@ -1,4 +1,4 @@
-"""A range that was measured on enough data need not be measured again at each run."""
+"""A range that was measured on enough data does not need to be measured in each run."""
 
 import math
 import re
@@ -21,18 +21,18 @@ def freeze_requantization_ranges(
     min_percentile: float = 5.0,
     max_percentile: float = 5.0,
 ) -> None:
-    """Replace RequantizationRange by the range that a log of earlier runs shows, as constants.
+    """Replace RequantizationRange by constants: the ranges in a log of earlier runs.
 
-    The log is what a graph wrote to standard error after `insert_logging(op=RequantizationRange,
+    The log is the standard error of a graph after `insert_logging(op=RequantizationRange,
     show_name=true, message="__requant_min_max:")`. Lines without a range of finite numbers are
-    passed over, and a minimum above zero counts as zero, which Requantize demands.
-    FileError: the log cannot be read. GraphError: it holds no range, or names a node that the graph
-    does not have or that is no RequantizationRange, or the percentiles leave no range.
+    skipped, and a minimum above zero counts as zero, which Requantize requires.
+    FileError: the log cannot be read. GraphError: it contains no range, or names a node that is
+    missing or not a RequantizationRange, or the percentiles leave no range.
 
     Args:
-        min_max_log_file: the log.
-        min_percentile: how many percent of the lowest minima are taken for outliers.
-        max_percentile: how many percent of the highest maxima are taken for outliers.
+        min_max_log_file: path of the log.
+        min_percentile: percentage of the lowest minima that count as outliers.
+        max_percentile: percentage of the highest maxima that count as outliers.
     """
     for name, value in (("min", min_percentile), ("max", max_percentile)):
         if not 0 <= value <= 100:
@@ -63,7 +63,7 @@ def freeze_requantization_ranges(
 
 
 def _records(path: str) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the minima and maxima that a log shows for each node; one range a line, the last."""
+    """Return the minima and maxima that a log contains for each node; the last range of a line."""
     values: dict[str, tuple[list[float], list[float]]] = {}
     for line in lines(path, "log"):
         for name, low, high in _RECORD.findall(line.decode(errors="replace"))[-1:]:
@@ -85,6 +85,6 @@ def _number(text: str) -> float:
 
 
 def _at(values: list[float], fraction: float) -> float:
-    """Return the value that this fraction of all lies below, as the original tool counts."""
+    """Return the value below which this fraction of all values is, as the original tool counts."""
     index = math.floor(len(values) * fraction + 0.5)
     return sorted(values)[min(index, len(values) - 1)]

@@ -1,4 +1,4 @@
-"""A convolution of every n-th pixel, for each offset, is one convolution with dilations n."""
+"""A convolution between SpaceToBatchND and BatchToSpaceND is a convolution with dilations."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ ATROUS = tuple(
 
 @dataclass(frozen=True)
 class Atrous:
-    """A layer between SpaceToBatchND and BatchToSpaceND, and what these amount to by axis."""
+    """A layer between SpaceToBatchND and BatchToSpaceND, and their combined effect by axis."""
 
     match: Match
     layer: Node
@@ -45,8 +45,8 @@ class Atrous:
 def fuse_dilations(graph: Graph) -> None:
     """Fuse SpaceToBatchND, Conv2D and BatchToSpaceND into one Conv2D with dilations.
 
-    That is how TensorFlow writes a dilated Conv1D, and wrote a dilated Conv2D. Depthwise and 3-D
-    convolutions stay, as their dilations run under oneDNN alone.
+    TensorFlow writes a dilated Conv1D in this form, and older versions a dilated Conv2D. Depthwise
+    and 3-D convolutions are not changed, as only oneDNN runs their dilations.
     """
     for atrous in atrous_layers(graph):
         layer = atrous.layer
@@ -75,7 +75,7 @@ def atrous_layers(graph: Graph) -> list[Atrous]:
 
 
 def _atrous(graph: Graph, constants: Constants, match: Match) -> Atrous | str:
-    """Return what a match amounts to, or why it is no single convolution."""
+    """Return the dilated layer of a match, or why it is not a single convolution."""
     layer = match["layer"]
     chain = [match.nodes.get(n) for n in ("split", "expand", "layer", "squeeze", "merge")]
     if reason := needed_elsewhere(graph, [node for node in chain if node is not None]):
@@ -106,7 +106,7 @@ def _atrous(graph: Graph, constants: Constants, match: Match) -> Atrous | str:
 
 
 def _axes(match: Match, count: int) -> list[int] | None:
-    """Return the axes of the layer's input that were split, or None where they are lost."""
+    """Return the axes of the layer's input that were split; None: they cannot be determined."""
     axes = list(range(1, count + 1))
     if "expand" not in match.nodes:
         return axes
@@ -120,7 +120,7 @@ def _axes(match: Match, count: int) -> list[int] | None:
 def replace_atrous(
     graph: Graph, atrous: Atrous, layer: Node, kernel: tuple[int, ...], weights: Array | None = None
 ) -> None:
-    """Put the layer, with this kernel and the padding that is due, in the place of the three."""
+    """Replace the three nodes by the layer with this kernel and the matching padding."""
     match = atrous.match
     padded = with_zeros_around(layer, kernel, atrous.zeros)
     if padded is None:

@@ -1,4 +1,4 @@
-"""What subtracts the mean of a row and divides by its deviation is one op on oneDNN's kernel."""
+"""Subtracting the mean of a row and dividing by its deviation is one op of oneDNN."""
 
 import numpy as np
 
@@ -11,16 +11,16 @@ from deploykit.transforms.shapes.static_shapes import Shapes
 
 OP = "_MklLayerNorm"
 FLOAT = DType("float32")
-_RANKS = (2, 3)  # the kernel takes no others
+_RANKS = (2, 3)  # the kernel supports only these
 
 
 def fuse_layer_norms(graph: Graph) -> None:
-    """Compute layer norms over the last axis in one op each, in float32.
+    """Replace layer norms over the last axis by one op each, in float32.
 
-    How scale and offset are applied differs from library to library, so it is looked at what is
-    computed: scale * (x - mean) / sqrt(variance + epsilon) + offset. The result runs on x86 CPUs in
-    TensorFlow builds with oneDNN, as pip installs them, with and without its flag; its op is
-    private to TensorFlow, without a promise for later versions.
+    Libraries apply scale and offset in different ways, so the transform matches the computed value:
+    `scale * (x - mean) / sqrt(variance + epsilon) + offset`. The result runs on x86 CPUs in
+    TensorFlow builds with oneDNN, as pip installs them, with and without its flag. The op is
+    private to TensorFlow, so later versions may lack it.
     """
     shapes = Shapes(graph)
     for node in list(graph):
@@ -29,15 +29,15 @@ def fuse_layer_norms(graph: Graph) -> None:
             continue
         shape = shapes.shape(row.x)
         if shape is None or len(shape) not in _RANKS or shape[-1] < 1:
-            graph.skip(node, "how many axes are normed is not known, or more than the kernel takes")
+            graph.skip(node, "the number of normed axes is unknown, or more than the kernel takes")
         elif reason := limit(OP, node):
             graph.skip(node, reason)
         elif not _fuse(graph, row, shape[-1]):
-            graph.skip(node, "it is no layer norm, or a part of it is needed elsewhere")
+            graph.skip(node, "it is not a layer norm, or another node reads a part of it")
 
 
 def _fuse(graph: Graph, row: Row, channels: int) -> bool:
-    """Put one op in the place of a layer norm, and say whether it is one."""
+    """Replace a layer norm by one op; return whether the nodes are a layer norm."""
     result = norm_of(graph, row, channels)
     if result is None:
         return False

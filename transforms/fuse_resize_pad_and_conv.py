@@ -1,4 +1,4 @@
-"""A convolution of a resized, mirror-padded image is one op that resizes and pads as it reads."""
+"""A convolution of a resized, mirror-padded image can resize and pad it while it reads it."""
 
 import numpy as np
 
@@ -17,14 +17,14 @@ RESIZE_AND_PAD = Op("MirrorPad", RESIZE, Any("paddings"), name="pad")
 def fuse_resize_pad_and_conv(graph: Graph) -> None:
     """Fuse ResizeBilinear, MirrorPad and Conv2D into one FusedResizeAndPadConv2D.
 
-    It needs less memory, and about twice the time on today's processors. TensorFlow computes it
-    right for the first image of a batch alone, so the batch must be known to be 1.
+    It needs less memory, and about twice the time on current CPUs. TensorFlow computes only the
+    first image of a batch correctly, so the batch must be known to be 1.
     """
     fuse_before_conv(graph, RESIZE_AND_PAD)
 
 
 def fuse_before_conv(graph: Graph, before: Op) -> None:
-    """Fuse what `before` matches in front of a Conv2D into the Conv2D."""
+    """Fuse the ops that `before` matches before a Conv2D into the Conv2D."""
     results = []
     for match in graph.match(Op("Conv2D", before, Any("weights"), name="conv")):
         if reason := _reason(graph, match):
@@ -43,7 +43,7 @@ def fuse_before_conv(graph: Graph, before: Op) -> None:
 
 
 def _reason(graph: Graph, match: Match) -> str:
-    """Return why the fused op would not compute the same, or an empty string."""
+    """Return why the fused op would give another result, or an empty string."""
     conv, resize, pad = match["conv"], match.nodes.get("resize"), match.nodes.get("pad")
     chain = [node for node in (resize, pad, conv) if node is not None]
     if reason := needed_elsewhere(graph, chain):
@@ -54,7 +54,7 @@ def _reason(graph: Graph, match: Match) -> str:
         if resize.attr("half_pixel_centers", False):
             return f"the fused op cannot resize by half pixel centers as '{resize.name}' does"
         if not resize.attr("T") == conv.attr("T") == "float32":
-            return f"'{resize.name}' makes float32 out of {resize.attr('T')}"
+            return f"'{resize.name}' returns float32 for {resize.attr('T')}"
     if pad is not None:
         paddings = graph.constant(match.tensor("paddings"))
         if paddings is None:

@@ -1,4 +1,4 @@
-"""A call of a function is the function's body, with the call's inputs in place of its arguments."""
+"""A function call can be replaced by the function's body, applied to the inputs of the call."""
 
 from dataclasses import dataclass, replace
 
@@ -14,17 +14,17 @@ MAX_NAME_BYTES = 1 << 28  # of all new names together: each call lengthens the n
 
 
 def inline_functions(graph: Graph) -> None:
-    """Replace each call of a function by the function's body, also the calls inside it.
+    """Replace each function call, including nested calls, by the function's body.
 
-    The nodes of a body are named `<call>/<node>`. What the call waits for comes before them, and
-    what waits for the call comes after them. Functions that branches, loops and datasets name stay
-    functions, and the library stays as it is.
+    The nodes of a body are named `<call>/<node>`. Nodes that the call waits for run before the
+    body, and nodes that wait for the call run after it. Functions of branches, loops and datasets
+    remain functions, and the function library is not changed.
     """
     inline_calls(graph)
 
 
 def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
-    """Inline the calls by nodes of these ops, by default all; what they wait for comes first."""
+    """Inline the calls by nodes of these ops, by default all; outer calls come first."""
     library = Library(graph, ops)
     calls = {node.name: callee for node in graph if (callee := library.callee(node)) is not None}
     if not calls:
@@ -60,9 +60,9 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
 
 
 def _check_sizes(graph: Graph, library: Library, calls: dict[str, Callee]) -> None:
-    """Raise GraphError for a missing or recursive function, or a graph that would grow too large.
+    """Raise GraphError for a missing or recursive function, or a graph that would become too large.
 
-    Sizes are summed before anything is built, as nested calls can double them at each level.
+    Sizes are summed before nodes are created, as nested calls can double them at each level.
     """
     sizes: dict[Callee, tuple[int, int]] = {}  # nodes, and bytes of their names
     nodes, name_bytes = len(graph), 0
@@ -86,7 +86,7 @@ def _check_sizes(graph: Graph, library: Library, calls: dict[str, Callee]) -> No
 
 
 def _measure(library: Library, callee: Callee, sizes: dict[Callee, tuple[int, int]]) -> None:
-    """Add the size of a function with all that it calls, and the sizes of those."""
+    """Add the size of a function including all functions that it calls, and the sizes of those."""
     path: dict[str, None] = {}
     waiting = [(callee, False)]
     while waiting:
@@ -119,7 +119,7 @@ def _reason_to_stay(graph: Graph, library: Library, call: Node, callee: Callee) 
         return "it is fed, so its function does not run"
     op = library.unknown_op(callee.name)
     if op:
-        return f"its function '{callee.name}' holds the unknown op {op}"
+        return f"its function '{callee.name}' contains the unknown op {op}"
     hidden = library.body(callee).hidden_effects
     if hidden:
         return (
@@ -136,16 +136,16 @@ class _Waiting:
     name: str
     callee: Callee
     is_conditional: bool
-    """It lies below a Switch or in a loop."""
+    """Whether the call depends on a Switch or is in a loop."""
     is_outer: bool = True
-    """Only direct calls are around it. TensorFlow does not lower an If or a While in such a body.
+    """Whether all enclosing calls are direct; then TensorFlow lowers no If or While in the body.
 
-    Lowered ones run of their branches what the results and the control results need, others all.
+    A lowered op runs only the nodes of a branch that its results and control results need.
     """
 
 
 class _Call:
-    """A call on its way to becoming nodes."""
+    """A call that is being replaced by nodes."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Call:
         self._is_conditional = waiting.is_conditional
         self._is_kept_whole = waiting.is_outer and waiting.callee.is_direct
         self._constants = {n.name for n in body.nodes if n.op == "Const" and not n.inputs}
-        self._effects = effects  # which arguments wait for, or are
+        self._effects = effects  # that the arguments wait for, or are
         self._arguments, self._waits = self._gated()
         self._prefix = self._free_prefix()
         self._results: list[str] = []
@@ -196,13 +196,13 @@ class _Call:
         self._ends = self._joined("done", list(control) or self._waits)
 
     def moves(self) -> dict[str, list[str]]:
-        """Return what the readers of the call read instead."""
+        """Return the new tensors for the readers of the call."""
         name = self._node.name
         moves = {tensor_name(name, port): [r] for port, r in enumerate(self._results)}
         return {**moves, f"^{name}": self._ends}
 
     def acting(self) -> set[str]:
-        """Return the nodes of the body that act, or read or wait for something that does."""
+        """Return the nodes of the body with effects, or that read or wait for such a node."""
         all_names = {node.name for node in self._body.nodes}
         return set(map(self._outside, all_names if self._effects else self._body.acting))
 
@@ -220,7 +220,7 @@ class _Call:
         ]
 
     def keep_name(self) -> None:
-        """Put a node that passes the results on in the place of the call."""
+        """Replace the call by a node that passes the results on under the same name."""
         node = self._node
         after = () if self._results else self._ends
         types = output_types(node, self._op_def)
@@ -228,11 +228,11 @@ class _Call:
         self._graph.replace(node, retained)
 
     def _gated(self) -> tuple[list[str], list[str]]:
-        """Return the tensors that the body reads, and what its first nodes wait for.
+        """Return the tensors that the body reads, and the control inputs of its first nodes.
 
-        A call reads all arguments at once, its body one by one. Where an argument acts, the body
-        waits for it, needed or not. Below a Switch or in a loop all arguments pass one node, so
-        that the body is dead as a whole, and its constants live in the loop.
+        A call reads all arguments at once, its body one by one. The body waits for an argument with
+        effects, even if it does not read it. After a Switch or in a loop all arguments pass through
+        one node. Thus the whole body is dead if it is, and its constants are in the loop.
         """
         node = self._node
         if not self._is_conditional or not node.data_inputs:
@@ -246,7 +246,7 @@ class _Call:
         return [tensor_name(name, port) for port in ports], [f"^{name}"]
 
     def _free_prefix(self) -> str:
-        """Return a prefix that makes the names of all of the body's nodes new."""
+        """Return a prefix that makes the names of all nodes of the body unique."""
         prefix, number = self._node.name, 0
         while any(f"{prefix}/{node.name}" in self._graph for node in self._body.nodes):
             number += 1
@@ -254,7 +254,7 @@ class _Call:
         return prefix
 
     def _outside(self, tensor: str) -> str:
-        """Return a tensor of the body as a tensor of the graph."""
+        """Return the tensor of the graph for a tensor of the body."""
         name, port = split(tensor)
         if name[:1] == "@":
             argument = self._arguments[int(name[1:])]
@@ -262,9 +262,9 @@ class _Call:
         return tensor_name(f"{self._prefix}/{name}", port)
 
     def _starts(self, node: Node) -> bool:
-        """Say whether a node of the body must itself wait for what the call waits for.
+        """Return whether a node of the body must itself wait for the control inputs of the call.
 
-        A constant need not: it is the same at any time, unless it is dead or in a loop.
+        A constant does not need to wait, unless it is in a dead branch or in a loop.
         """
         if self._is_conditional:
             return not node.inputs or node.name == self._body.joint
@@ -274,7 +274,7 @@ class _Call:
         )
 
     def _result(self, port: int, tensor: str) -> str:
-        """Return a result of the body; where need be, one that comes after its effects."""
+        """Return a result of the body, after its effects where necessary."""
         after = [f"^{self._outside(name)}" for name in self._body.effects_beside[port]]
         if not self._is_conditional and (tensor[:1] == "@" or tensor in self._constants):
             after += self._waits
@@ -287,7 +287,7 @@ class _Call:
         return self._graph.add(pass_on(name, [result], types, after, self._node.device)).name
 
     def _joined(self, name: str, control_inputs: list[str]) -> list[str]:
-        """Return one control input that stands for several."""
+        """Return one control input that replaces several."""
         if len(control_inputs) < 2:
             return control_inputs
         name = self._graph.unique_name(f"{self._node.name}/{name}")
@@ -296,7 +296,7 @@ class _Call:
 
 
 def _with_own_names(node: Node, prefix: str, names: set[str]) -> Node:
-    """Return a node of a body with its loop and the nodes that it names made the call's own."""
+    """Return a node of a body; its loop and the nodes that it names get the prefix of the call."""
     frame = node.attr("frame_name")
     if isinstance(frame, str):
         node = node.with_attrs(frame_name=f"{prefix}/{frame}")

@@ -1,13 +1,13 @@
-"""A PartitionedCall is its function's body, with the call's inputs in place of its arguments."""
+"""A PartitionedCall can be replaced by its function's body, applied to the call's inputs."""
 
 from deploykit.transforms.inline_functions import inline_calls
 from deploykit.transforms.ir.graph import Graph
 
 
 def inline_partitionedcall(graph: Graph) -> None:
-    """Replace each PartitionedCall by its function's body, also those inside it.
+    """Replace each PartitionedCall, including nested ones, by its function's body.
 
-    The nodes of a body are named `<call>/<node>`. Other calls, such as StatefulPartitionedCall,
-    stay as they are: `inline_functions` takes them all.
+    The nodes of a body are named `<call>/<node>`. Other calls, such as StatefulPartitionedCall, are
+    not changed; `inline_functions` inlines all of them.
     """
     inline_calls(graph, frozenset({"PartitionedCall"}))

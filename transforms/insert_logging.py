@@ -1,4 +1,4 @@
-"""A Print passes its input on, and writes values to the log of whoever runs the graph."""
+"""A Print passes its input on, and writes values to the standard error of the process."""
 
 from deploykit.transforms.ir.control_flow import CONTROL_FLOW_OPS
 from deploykit.transforms.ir.functions import Library
@@ -24,20 +24,20 @@ def insert_logging(
     first_n: int = -1,
     summarize: int = 1024,
 ) -> None:
-    """Print the outputs of nodes when the graph runs, to standard error.
+    """Print the outputs of nodes to standard error when the graph runs.
 
-    Whatever read the first of these outputs reads it through a Print named `<node>__print__`, which
-    shows all outputs that are read. Nodes that nobody reads print nothing. With both `op` and
-    `prefix`, a node has to meet both.
+    Readers of a node's first output read it through a Print named `<node>__print__`, which shows
+    all outputs that have readers. Nodes without readers print nothing. With both `op` and `prefix`,
+    a node must match both.
 
     Args:
-        op: an op whose nodes print; may be repeated; default: all.
-        prefix: how the names of these nodes start; may be repeated; default: anyhow.
-        message: what is printed before the values.
+        op: an op whose nodes print; may be repeated; default: all ops.
+        prefix: prefix of the names of these nodes; may be repeated; default: any name.
+        message: text to print before the values.
         show_name: print the name of the Print before the message, as `;<node>__print__;`.
         show_op: print the op before that, as `;<op>;`.
-        first_n: how often a node prints; -1 for always.
-        summarize: how many values of each output are printed.
+        first_n: number of times that a node prints; -1 for always.
+        summarize: number of values to print of each output.
     """
     library = Library(graph)
     selected = select(graph, op, prefix)
@@ -65,7 +65,7 @@ def insert_logging(
 
 
 def _types(library: Library, node: Node, ports: list[int]) -> list[DType] | None:
-    """Return the types of a node's outputs, or None where they are not known."""
+    """Return the types of a node's outputs, or None if they are unknown."""
     op_def = library.op_def(node.op)
     types = output_types(node, op_def) if op_def is not None else None
     if types is None or any(port >= len(types) for port in ports):
@@ -78,7 +78,7 @@ def _types(library: Library, node: Node, ports: list[int]) -> list[DType] | None
 def _reason(graph: Graph, node: Node, ports: list[int], types: list[DType] | None) -> str:
     """Return why a node prints nothing, or an empty string."""
     if not ports:
-        return "nobody reads it"
+        return "no node reads it"
     if node.op == "Print" or f"{node.name}{SUFFIX}" in graph:
         return "it prints already"
     if node.op in CONTROL_FLOW_OPS:

@@ -1,4 +1,4 @@
-"""Two nodes that compute the same from the same are one node."""
+"""Two nodes with the same op and the same inputs are one node."""
 
 import functools
 import re
@@ -8,25 +8,25 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name, split, tensor_name
 from deploykit.transforms.ir.ops import op_defs
 
-# The registry calls these stateless, but what they return depends on more than their inputs, or how
-# often they run matters, or they steer what runs.
+# The registry calls these stateless, but their results depend on more than their inputs, or the
+# number of their runs matters, or they control other ops.
 _IMPURE = re.compile(
     r"_|Placeholder|Debug|Copy|DTensor|TPU|Tpu|Xla|Inplace|TensorArray|Fractional|Sdca"
     r"|(Switch|Merge|Enter|Exit|NextIteration|LoopCond|Abort|ReadFile|MatchingFiles|ImmutableConst"
     r"|GenerateVocabRemapping|DecodeProtoV2|EncodeProto|PyFuncStateless|Batch|Unbatch|UnbatchGrad"
     r"|GetDeadline|GetTpuTaskId|CustomAggregator|ParallelConcat)$"
 )
-_HANDLES = frozenset({20, 21})  # resource and variant: what they refer to may change
+_HANDLES = frozenset({20, 21})  # resource and variant: the state behind them may change
 
 
 def merge_duplicate_nodes(graph: Graph) -> None:
-    """Let one node stand for all that have its op, inputs, control inputs, attributes and device.
+    """Merge nodes with the same op, inputs, control inputs, attributes and device.
 
-    Inputs and outputs of the graph keep their names, and the order of the nodes stays. Random and
-    other stateful ops, variables, control flow and function calls are never merged.
+    Inputs and outputs of the graph keep their names, and the order of the nodes does not change.
+    Random and other stateful ops, variables, control flow and function calls are never merged.
     """
     first: dict[str, str] = {}  # node -> the first one that is equal to it
-    keeper: dict[str, str] = {}  # that first one -> the one that stands for them all
+    keeper: dict[str, str] = {}  # that first one -> the node that replaces all of them
     seen: dict[tuple[Hashable, ...], list[Node]] = {}
     hashes: dict[int, int] = {}  # of attributes, which many nodes share
     for name in graph.order():
@@ -57,7 +57,7 @@ def merge_duplicate_nodes(graph: Graph) -> None:
         {
             tensor: tensor_name(gone[producer_name(tensor)], split(tensor)[1])
             for node in graph
-            if node.name not in gone  # those that go need no new inputs
+            if node.name not in gone  # removed nodes need no new inputs
             for tensor in node.inputs
             if producer_name(tensor) in gone
         }
@@ -68,7 +68,7 @@ def merge_duplicate_nodes(graph: Graph) -> None:
 
 @functools.cache
 def _is_pure(op: str) -> bool:
-    """Say whether an op gives the same for the same inputs, and may as well run once as twice."""
+    """Return whether an op is a function of its inputs, and may run once instead of twice."""
     op_def = op_defs().get(op)
     if op_def is None or op_def.is_stateful or not op_def.output_arg or _IMPURE.match(op):
         return False
@@ -79,7 +79,7 @@ def _is_pure(op: str) -> bool:
 
 
 def _canonical(node: Node, first: dict[str, str]) -> tuple[str, ...]:
-    """Return a node's inputs with the first of equal nodes in each place, control inputs sorted."""
+    """Return a node's inputs with equal nodes replaced by the first; control inputs are sorted."""
     inputs = []
     for tensor in node.inputs:
         name = producer_name(tensor)
@@ -92,7 +92,7 @@ def _canonical(node: Node, first: dict[str, str]) -> tuple[str, ...]:
 
 
 def _attrs_hash(node: Node) -> int:
-    """Return a number under which equal attributes meet; as a key, they would be held twice."""
+    """Return a hash of the attributes; as a key, it needs less memory than the attributes."""
     return hash(tuple([(name, hash(_content(node, name))) for name in sorted(node.attrs)]))
 
 
@@ -105,6 +105,6 @@ def _have_equal_attrs(a: Node, b: Node) -> bool:
 
 
 def _content(node: Node, attr: str) -> bytes:
-    """Return an attribute as bytes: a NaN is not equal to itself as a number."""
+    """Return an attribute as bytes, as a NaN does not equal itself as a number."""
     content: bytes = node.attrs[attr].SerializeToString(deterministic=True)
     return content

@@ -1,4 +1,4 @@
-"""A graph computes the same under names that tell nothing."""
+"""Node names do not influence the results of a graph."""
 
 from deploykit.transforms.ir.functions import rename
 from deploykit.transforms.ir.graph import Graph
@@ -7,10 +7,10 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def obfuscate_names(graph: Graph) -> None:
-    """Replace names by numbers; inputs and outputs of the graph keep theirs.
+    """Replace names by numbers; inputs and outputs of the graph keep their names.
 
-    The functions of the graph's library, with what is inside them, keep their names too: run
-    inline_functions and remove_unused_functions first where nobody should read those.
+    Functions of the graph's library, and the nodes in them, keep their names too. Run
+    inline_functions and remove_unused_functions first to remove these names.
     """
     retained = {
         node.name for node in graph if graph.is_input(node.name) or graph.is_output(node.name)
@@ -28,7 +28,7 @@ def obfuscate_names(graph: Graph) -> None:
 
 
 def _numeral(number: int) -> str:
-    """Return a number to the base 62."""
+    """Return a number in base 62."""
     numeral = ""
     while number or not numeral:
         number, digit = divmod(number, len(_DIGITS))

@@ -1,7 +1,7 @@
-"""A placeholder that is always fed the same value is a constant, and so are the branches it picks.
+"""A placeholder that is always fed the same value is a constant, and so are its branches.
 
 Many models switch between training and inference by a placeholder such as `is_training`, which
-hides their batch norms in branches; pinned to false, it leaves the inference branch alone.
+hides their batch norms in branches; pinned to false, it selects the inference branch.
 """
 
 import math
@@ -21,14 +21,14 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def pin_placeholder(graph: Graph, *, name: str, value: str) -> None:
-    """Replace a placeholder by a constant, and drop the branches that are then never taken.
+    """Replace a placeholder by a constant, and remove the branches that are then never taken.
 
-    A placeholder of known shape is filled with the value; one of unknown rank becomes a scalar.
-    Functions are inlined on the way, as conditions may lie in them.
+    A placeholder of known shape is filled with the value; one of unknown rank becomes a scalar. The
+    transform also inlines functions, as conditions can be in them.
 
     Args:
         name: the placeholder, such as is_training.
-        value: true or false, a number, or a text, as the placeholder's type asks for.
+        value: true or false, a number, or a string, depending on the placeholder's type.
     """
     node = _placeholder(graph, producer_name(name))
     dtype = node.attr("dtype")
@@ -55,7 +55,7 @@ def _placeholder(graph: Graph, name: str) -> Node:
 
 
 def _converted(node: Node, dtype: DType, text: str) -> Array:
-    """Return a text as a value of a type. GraphError: it is none."""
+    """Return a text as a value of a type. GraphError: the text is not such a value."""
     if dtype == "string":
         return np.array(text.encode(), object)
     if dtype == "bool":
@@ -69,7 +69,7 @@ def _converted(node: Node, dtype: DType, text: str) -> Array:
 
 
 def _number(type_: np.dtype[Any], text: str) -> Array | None:
-    """Return a text as a number of a type, or None where it is none or does not fit."""
+    """Return a text as a number of a type, or None if it is not a number or does not fit."""
     parse: Any = {"i": int, "u": int, "c": complex}.get(type_.kind, float)
     try:
         number = parse(text)

@@ -1,7 +1,7 @@
-"""A placeholder with a default that only switches dropout or batch norms is a constant.
+"""A placeholder with a default that only controls dropout or batch norms can be a constant.
 
-Training code feeds such a placeholder: a keep probability, a rate, or a phase. A model that is
-served gets the default in every call.
+Training code feeds such a placeholder: a keep probability, a rate, or a phase. A served model
+always uses the default.
 """
 
 import logging
@@ -25,12 +25,12 @@ _PASSING_OPS = SWITCH_OPS | {"Identity", "Squeeze", "Reshape"}
 
 
 def pin_training_switches(graph: Graph) -> None:
-    """Pin placeholders with a default that switch dropout or batch norms and nothing else.
+    """Pin placeholders with a default that control dropout or batch norms and nothing else.
 
-    They are known by what reads them, not by their names: a mask of dropout, or a condition with
-    dropout or a batch norm in training mode in a branch. A placeholder that is an input of the
-    graph stays, as does one that anything else depends on, such as a temperature or the scale of
-    noise, and one whose default leaves dropout on.
+    The transform recognizes them by their readers, not by their names: a mask of dropout, or a
+    condition with dropout or a batch norm in training mode in a branch. It does not change a
+    placeholder that is an input of the graph, or whose default leaves dropout on. The same holds if
+    any other node depends on it, such as a temperature or the scale of noise.
     """
     if "PlaceholderWithDefault" not in graph.ops:
         return
@@ -49,7 +49,7 @@ def pin_training_switches(graph: Graph) -> None:
 
 
 class _Surroundings:
-    """What a graph holds besides its placeholders."""
+    """The parts of a graph that all its placeholders share."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -59,19 +59,19 @@ class _Surroundings:
 
 
 class _Switch:
-    """What a placeholder decides."""
+    """A placeholder and the nodes that it controls."""
 
     def __init__(self, around: _Surroundings, placeholder: Node) -> None:
         self._graph, self._constants, self._depths = around.graph, around.constants, around.depths
         self._training: dict[str, bool] = {}
-        """By condition, of which many nodes may be switched."""
+        """The nodes switched by each condition."""
         self._values = self._closure({placeholder.name})
-        """Nodes that depend on the placeholder and on constants alone."""
+        """Nodes that depend only on the placeholder and on constants."""
         self._noise = self._closure(around.drawn, self._values) - self._values
-        """Nodes that depend on random numbers, the placeholder and constants alone."""
+        """Nodes that depend only on random numbers, the placeholder and constants."""
 
     def is_of_training(self) -> bool:
-        """Return whether all that reads the placeholder is a part of dropout or batch norms."""
+        """Return whether all readers of the placeholder belong to dropout or batch norms."""
         readers = {
             (name, reader.name)
             for name in self._values
@@ -94,7 +94,7 @@ class _Switch:
             return self._training[value.name]
         if reader.op in IF_OPS | CASE_OPS and producer_name(reader.data_inputs[0]) == value.name:
             return self._function_trains(reader)
-        if reader.op in _SCALING_OPS:  # of what a mask keeps
+        if reader.op in _SCALING_OPS:  # scales the values that a mask keeps
             after = list(self._graph.readers(reader.name))
             return bool(after) and all(
                 any(producer_name(tensor) in self._noise for tensor in node.data_inputs)
@@ -114,11 +114,11 @@ class _Switch:
         return any(map(self._chooses_moments, merges))
 
     def _chooses_moments(self, merge: Node) -> bool:
-        """Return whether a Merge gives a moving average or the moments of the batch."""
+        """Return whether a Merge selects a moving average or the moments of the batch."""
         return {"Const", "Mean"} <= {self._source(tensor) for tensor in merge.data_inputs}
 
     def _source(self, tensor: str) -> str:
-        """Return the op that makes a tensor, which others only pass on."""
+        """Return the op that computes a tensor, skipping nodes that only pass it on."""
         node = self._graph.producer(tensor)
         while node.op in _PASSING_OPS:
             node = self._graph.producer(node.data_inputs[0])

@@ -1,4 +1,4 @@
-"""The decisions of `quantize_static` written in plain ops, which other engines read."""
+"""The decisions of `quantize_static`, written in plain ops that other engines read."""
 
 from dataclasses import replace
 
@@ -32,18 +32,18 @@ FLOAT, INT8 = DType("float32"), DType("int8")
 def quantize_codes(
     graph: Graph, *, ranges: str, isa: str = "auto", keep_float: tuple[str, ...] = ()
 ) -> None:
-    """Round what layers read, give and multiply with to 8 bits, in ops of float numbers.
+    """Quantize the inputs, outputs and weights of layers to int8, in ops of float numbers.
 
-    The same layers as `quantize_static` chooses, with the same codes: weights are int8 constants,
-    which Cast and Mul make floats again, and FakeQuantWithMinMaxVars rounds activations. Any
-    TensorFlow runs such a graph, slowly, and gets the numbers of the 8-bit kernels; OpenVINO
-    makes 8-bit kernels of it, and `quantize_static` without `ranges` makes those of oneDNN.
-    GraphError: as in `quantize_static`.
+    It quantizes the same layers as `quantize_static`, with the same codes. Weights are int8
+    constants that Cast and Mul convert to floats, and FakeQuantWithMinMaxVars rounds activations.
+    Every TensorFlow build runs such a graph, slowly, with the results of the int8 kernels. OpenVINO
+    converts it to its int8 kernels, and `quantize_static` without `ranges` converts it to those of
+    oneDNN. GraphError: as in `quantize_static`.
 
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
         isa: avx2, vnni or auto, as in `quantize_static`.
-        keep_float: the name of a layer that stays float; may be given several times.
+        keep_float: name of a layer to keep in float32; may be given several times.
     """
     result = plan(graph, load_ranges(ranges), keep_float)
     for layer, reason in result.reasons.items():
@@ -52,12 +52,12 @@ def quantize_codes(
 
 
 def write_codes(graph: Graph, result: Plan, rounded: Rounded, exact_sums: bool) -> None:
-    """Round the layers of a plan in plain ops; weights are `rounded` or nearest."""
+    """Round the layers of a plan in plain ops; weights are `rounded`, or rounded to nearest."""
     _Rounding(graph, result, rounded, exact_sums).run()
 
 
 class _Rounding:
-    """One pass in execution order: a tensor is rounded once for each form in which it is read."""
+    """One pass in execution order; a tensor is rounded once for each form in which it is read."""
 
     def __init__(self, graph: Graph, result: Plan, chosen: Rounded, exact_sums: bool) -> None:
         self._graph = graph
@@ -75,7 +75,7 @@ class _Rounding:
                 self._rewrite(chains[name])
 
     def _rewrite(self, chain: Chain) -> None:
-        """Round what a chain reads, its weights, and what it gives to others in 8 bits."""
+        """Round the inputs and weights of a chain, and its result if int8 layers read it."""
         graph, plan, layer = self._graph, self._plan, chain.nodes[0]
         source = layer.data_inputs[0]
         reads = plan.reads[layer.name]
@@ -102,7 +102,7 @@ class _Rounding:
             graph.replace(node, self._rounding(last, made.name, form, node, OF_A_LAYER))
 
     def _with_rest_of_zero(self, chain: Chain, reads: Form, codes: Array, steps: Array) -> str:
-        """Give a layer's bias what `_shifted` takes of each value; return the layer's name then."""
+        """Add the value that `_shifted` subtracts to a layer's bias; return the layer's name."""
         graph, layer = self._graph, chain.nodes[0]
         if not reads.of_zero:
             return layer.name
@@ -113,7 +113,7 @@ class _Rounding:
         return layer.name if chain.bias else graph[layer.name].data_inputs[0]
 
     def _weights(self, layer: Node, const: Node, codes: Array, steps: Array) -> str:
-        """Return the floats that the codes of a layer's weights stand for."""
+        """Return the floats that the codes of a layer's weights represent."""
         graph = self._graph
         steps = steps.reshape(channel_shape(layer, codes.shape))
         stored = graph.constant_beside(const, codes, f"{layer.name}/weights/codes")
@@ -126,7 +126,7 @@ class _Rounding:
         return graph.add(mul.with_attrs(T=FLOAT, **{ROUNDS: WEIGHTS})).name
 
     def _read_rounded(self, tensor: str, form: Form) -> str:
-        """Return a tensor that is made in float, rounded for those that read it in 8 bits."""
+        """Return a float tensor, rounded for its int8 readers."""
         if (tensor, form) not in self._rounded:
             producer, port = split(tensor)
             base = f"{producer}_{port}" if port else producer
@@ -140,13 +140,13 @@ class _Rounding:
         return self._rounded[tensor, form]
 
     def _add_rounding(self, name: str, tensor: str, form: Form, maker: Node) -> str:
-        """Add what rounds a tensor that is made in float, under a name."""
+        """Add nodes that round a float tensor, under a name."""
         if form.of_zero:
             return self._shifted(name, tensor, form, maker)
         return self._graph.add(self._rounding(name, tensor, form, maker, FROM_FLOATS)).name
 
     def _rounded_apart(self, name: str, tensor: str, form: Form, maker: Node) -> None:
-        """Round a tensor with one more axis, which keeps OpenVINO from fusing the rounding."""
+        """Round a tensor with an additional axis, so that OpenVINO does not fuse the rounding."""
         graph, free = self._graph, replace(maker, device="")
         axis = graph.constant_beside(free, np.array(0, np.int32), f"{name}/axis").name
         attrs = {"T": FLOAT, ROUNDS: APART}
@@ -159,11 +159,11 @@ class _Rounding:
         graph.add(same.with_attrs(squeeze_dims=[0], **attrs))
 
     def _shifted(self, name: str, tensor: str, form: Form, maker: Node) -> str:
-        """Round a tensor whose codes have none for zero, so that zeros around it have one again.
+        """Round a tensor whose codes include none for zero; padding zeros then have a code again.
 
-        FakeQuantWithMinMaxVars would move its ends until zero has a code, and each value with them.
-        So it rounds what lies above the lowest value, and what the code that is nearest to zero
-        stands for is taken from all: the bias of a layer has it.
+        FakeQuantWithMinMaxVars would shift its range until zero has a code, and each value with it.
+        So it rounds the distance to the lowest value, and the value of the code nearest to zero is
+        subtracted from the result: the bias of a layer adds it again.
         """
         graph, free = self._graph, replace(maker, device="")
 
@@ -178,7 +178,7 @@ class _Rounding:
         return less(name, graph.add(codes).name, form.zero * form.step, "zero")
 
     def _rounding(self, name: str, tensor: str, form: Form, beside: Node, what: str) -> Node:
-        """Return the node that rounds a tensor to the values that codes stand for."""
+        """Return the node that rounds a tensor to the values of its codes."""
         low, high = form.lowest, form.peak + form.offset
         free = replace(beside, device="")
         ends = [
@@ -186,5 +186,5 @@ class _Rounding:
             for which, end in (("min", low), ("max", high))
         ]
         node = Node(name, ROUNDING, (tensor, *ends), {}, beside.device)
-        # OpenVINO moves the values of 255 levels by half a step where a layer reads them.
+        # OpenVINO shifts the values of 255 levels by half a step if a layer reads them.
         return node.with_attrs(num_bits=8, **{ROUNDS: what, SIGNED: form.signed})

@@ -1,4 +1,4 @@
-"""A float op is an 8-bit op between QuantizeV2 of what it reads and Dequantize of its result."""
+"""A float op can be an 8-bit op between QuantizeV2 of its inputs and Dequantize of its result."""
 
 import math
 
@@ -16,10 +16,10 @@ from deploykit.transforms.merge_duplicate_nodes import merge_duplicate_nodes
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 FAKE_QUANT = "FakeQuantWithMinMaxVars"
-LARGEST = 1e37  # the kernels compute the width of a range in 32-bit floats
+LARGEST = 1e37  # the kernels compute the width of a range in float32
 
-# For these it is the same to round what they read or what they give: they pick values, and zero
-# and the ends of the range are values that 8 bits hold.
+# These ops can be rounded at their input or at their output: they select values, and 8-bit codes
+# represent zero and the ends of the range exactly.
 _ROUNDING_PASSES = frozenset({"Identity", "MaxPool", "Relu", "Relu6", "Squeeze"})
 
 _PAIR = Op(
@@ -39,23 +39,23 @@ def quantize_nodes(
     fallback_max: float | None = None,
     ignore_op: tuple[str, ...] = (),
 ) -> None:
-    """Write TensorFlow's first 8-bit ops, for who needs exactly them: five times slower than float.
+    """Write the first 8-bit ops of TensorFlow, for tools that need exactly these.
 
-    On today's processors it is five to eight times, and one range serves a whole tensor, also where
-    `quantize_weights` gave each channel its own; `deploykit quantize` is the fast and exact way.
-    Weights become 8-bit constants here and now; the ranges of all else are measured at each run,
-    and cut to what survives a Relu or Relu6 further on.
-    What no 8-bit kernel does right (depthwise layers, NCHW, dilations, explicit padding, groups,
-    most broadcasts) stays float, with a reason.
+    On current CPUs they are five to eight times slower than float32, and one range serves a whole
+    tensor, even if `quantize_weights` used one for each channel; `deploykit quantize` is fast and
+    accurate. Weights become 8-bit constants immediately; each run measures all other ranges,
+    limited to the values that pass a following Relu or Relu6. Ops that no 8-bit kernel supports
+    correctly are kept in float32, with a reason: depthwise layers, NCHW, dilations, explicit
+    padding, groups and most broadcasts.
 
-    PipelineError: one end of a range without the other, or a range that holds nothing.
+    PipelineError: only one end of a range is given, or a range is empty.
 
     Args:
-        input_min: float placeholders are fed 8-bit codes; code 0 stands for this value.
-        input_max: code 255 of such a placeholder stands for this value.
-        fallback_min: the range of every 32-bit result starts here, instead of being measured.
-        fallback_max: the range of every 32-bit result ends here.
-        ignore_op: an op that stays float; may be given several times.
+        input_min: float placeholders take 8-bit codes; code 0 represents this value.
+        input_max: code 255 of such a placeholder represents this value.
+        fallback_min: start of the range of every 32-bit result, instead of a measured value.
+        fallback_max: end of the range of every 32-bit result.
+        ignore_op: an op to keep in float32; may be given several times.
     """
     inputs = _range("input", input_min, input_max)
     fallback = _range("fallback", fallback_min, fallback_max)
@@ -79,7 +79,7 @@ def quantize_nodes(
             reason = quantized_ops.reason(graph, node, shapes)
             constants = None if reason else _constants(graph, node)
             if constants is None:
-                graph.skip(node, reason or "a constant that it reads holds NaN, Inf or huge values")
+                graph.skip(node, reason or "a constant that it reads has NaN, Inf or huge values")
             else:
                 _quantize(graph, node, constants, fallback, shapes)
     _cut_ranges(graph)
@@ -100,7 +100,7 @@ def _range(kind: str, low: float | None, high: float | None) -> tuple[float, flo
 
 
 def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
-    """Let float placeholders take codes, and whoever reads them read a Dequantize."""
+    """Make float placeholders take codes; their readers read a Dequantize."""
     moved: dict[str, Node] = {}
     for node in graph:
         if node.op != "Placeholder":
@@ -119,10 +119,10 @@ def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
 
 
 def _cut_ranges(graph: Graph) -> None:
-    """Spend no codes on what a Relu or Relu6 further on cuts away."""
+    """Limit ranges to the values that pass a following Relu or Relu6."""
     if not any(node.op == "RequantizationRange" for node in graph):
         return
-    graph.prune()  # what nothing reads any more asks for no range
+    graph.prune()  # unused nodes must not widen a range
     survives = surviving_ranges(graph)
     for node in graph:
         if node.op != "Requantize" or survives.get(node.name, EVERYTHING) == EVERYTHING:
@@ -134,7 +134,7 @@ def _cut_ranges(graph: Graph) -> None:
 
 
 def _drop_needless_pairs(graph: Graph) -> None:
-    """Let who reads codes that were dequantized and quantized again read the first codes."""
+    """Connect readers of codes that were dequantized and quantized again to the first codes."""
     moves: dict[str, str] = {}
     for match in graph.match(_PAIR):
         result = quantized_ops.source(graph, match["dequantize"].name)
@@ -146,7 +146,7 @@ def _drop_needless_pairs(graph: Graph) -> None:
 
 
 def _hoist_fake_quants(graph: Graph) -> None:
-    """Let fake quantizations round before the ops that pass their values on, not behind them."""
+    """Move fake quantizations before the ops that pass their values on."""
     for name in [node.name for node in graph if node.op == FAKE_QUANT]:
         reason = _fake_quant_reason(graph, graph[name])
         if reason is None:
@@ -162,14 +162,14 @@ def _fake_quant_reason(graph: Graph, node: Node) -> str | None:
     if graph.is_input(node.name):
         return "it is an input of the graph"
     if node.attr("num_bits", 8) != 8 or node.attr("narrow_range", False):
-        return "it rounds to other than the 256 codes of 8 bits"
+        return "it rounds to other than the 256 codes of uint8"
     if low is None or high is None:
         return "its range is not constant"
     return None if low <= 0 <= high and low < high else f"its range {low}...{high} lacks zero"
 
 
 def _hoist(graph: Graph, fake_quant: Node) -> None:
-    """Move a fake quantization to the top of the chain of such ops that it alone reads."""
+    """Move a fake quantization before the chain of passing ops that it alone reads."""
     last = first = None
     tensor = fake_quant.data_inputs[0]
     reader = fake_quant
@@ -190,7 +190,7 @@ def _hoist(graph: Graph, fake_quant: Node) -> None:
 
 
 def _convert(graph: Graph, node: Node) -> None:
-    """Put a Requantize to the fake quantization's own range, and a Dequantize, in its place."""
+    """Replace a fake quantization by a Requantize to its range and a Dequantize."""
     source, low, high = node.data_inputs[:3]
     name = graph.unique_name(f"{node.name}_eightbit/requantize")
     constant = quantized_ops.float_constant(graph, source)
@@ -212,7 +212,7 @@ def _convert(graph: Graph, node: Node) -> None:
 
 
 def _wide_source(graph: Graph, fake_quant: Node) -> EightBit | None:
-    """Return the 32-bit result that is rounded for this fake quantization alone, or None."""
+    """Return the 32-bit result that is rounded for this fake quantization only, or None."""
     dequantize = graph.producer(fake_quant.data_inputs[0])
     result = quantized_ops.source(graph, fake_quant.data_inputs[0])
     if result is None or not graph.feeds_only(dequantize, fake_quant):
@@ -225,7 +225,7 @@ def _wide_source(graph: Graph, fake_quant: Node) -> EightBit | None:
 
 
 def _serves_codes(graph: Graph, node: Node) -> bool:
-    """Say whether an op is part of what makes codes of floats, or floats of codes."""
+    """Return whether an op is part of converting floats to codes, or codes to floats."""
     if node.op != "Reshape":
         return False
     source = graph.producer(node.data_inputs[0])
@@ -240,7 +240,7 @@ def _serves_codes(graph: Graph, node: Node) -> bool:
 
 
 def _constants(graph: Graph, node: Node) -> dict[str, tuple[Node, Array]] | None:
-    """Return the float constants that an op reads, or None where 8 bits cannot hold one."""
+    """Return the float constants that an op reads, or None if 8-bit codes cannot represent one."""
     results = {}
     for tensor in dict.fromkeys(quantized_ops.float_operands(node)):
         if quantized_ops.source(graph, tensor) is None:
@@ -260,7 +260,7 @@ def _quantize(
     fallback: tuple[float, float] | None,
     shapes: Shapes,
 ) -> None:
-    """Put an 8-bit op and a Dequantize in the place of a float op."""
+    """Replace a float op by an 8-bit op and a Dequantize."""
     kernel = KERNELS[node.op]
     forms: dict[str, EightBit] = {}
     for tensor in dict.fromkeys(quantized_ops.float_operands(node)):

@@ -1,4 +1,4 @@
-"""A layer with its bias, sum and activation is one op on 8-bit codes of known ranges."""
+"""A layer with its bias, sum and activation can be one op on int8 codes of known ranges."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -28,25 +28,25 @@ _KEPT = ("data_format", "dilations", "explicit_paddings", "padding", "strides")
 def quantize_static(
     graph: Graph, *, ranges: str = "", isa: str = "auto", keep_float: tuple[str, ...] = ()
 ) -> None:
-    """Compute layers in 8 bits, on oneDNN's kernels, with ranges from `deploykit calibrate`.
+    """Run layers in int8 on oneDNN's kernels, with ranges from `deploykit calibrate`.
 
-    Conv2D, DepthwiseConv2dNative and MatMul with constant weights become private ops of TensorFlow
-    that run on x86 CPUs in builds with oneDNN, as pip installs them, with and without its flag.
-    As all of oneDNN's convolutions, they give an empty batch the sizes that they read, so it may be
-    refused further on; `deploykit serve` answers it without them.
-    Max pools, joins, paddings and reshapes between them hand the codes on; GELU behind a MatMul is
-    computed with it. Fold batch norms and shift activations first, and calibrate the graph that
-    comes of it.
+    Conv2D, DepthwiseConv2dNative and MatMul with constant weights become private ops of TensorFlow.
+    They run on x86 CPUs in builds with oneDNN, as pip installs them, with and without its flag.
+    Like all convolutions of oneDNN, they give an empty batch the sizes of their input, so a later
+    op may refuse it; `deploykit serve` handles an empty batch without them. Max pools, joins,
+    paddings and reshapes between the layers pass codes on, and a GELU is fused into the MatMul
+    before it. Fold batch norms and shift activations first, and calibrate the resulting graph.
 
-    A graph that `quantize_codes` wrote takes no ranges: its layers, with its codes, ends and
-    biases, get these kernels. GraphError: the ranges are another graph's, weights hold NaN or Inf,
-    `keep_float` names no node, or without ranges there are no codes, or codes for another `isa`.
+    For a graph that `quantize_codes` wrote, omit `ranges`: its layers get these kernels with its
+    codes, ranges and biases. GraphError: the ranges belong to another graph, weights contain NaN or
+    Inf, or `keep_float` names an unknown node. Also if, without ranges, the graph has no codes, or
+    codes for another `isa`.
 
     Args:
-        ranges: the file that `deploykit calibrate` wrote for this graph; none for one in codes.
-        isa: avx2 has fewer levels where sums of pairs would saturate, vnni all 127; auto is what
-            this machine has. A graph for vnni gives wrong sums on older processors.
-        keep_float: the name of a layer that stays float; may be given several times.
+        ranges: the file that `deploykit calibrate` wrote for this graph; none for a graph of codes.
+        isa: avx2 uses fewer weight levels where sums of pairs would saturate, vnni all 127; auto
+            detects this machine. A graph for vnni gives wrong sums on older CPUs.
+        keep_float: name of a layer to keep in float32; may be given several times.
     """
     exact_sums = sums_exactly(isa)
     if not ranges:
@@ -60,7 +60,7 @@ def quantize_static(
 
 
 def write_kernels(graph: Graph, result: Plan, rounded: Rounded, exact_sums: bool) -> None:
-    """Replace the layers of a plan by oneDNN's int8 ops; weights are `rounded` or nearest."""
+    """Replace the layers of a plan by oneDNN's int8 ops; weights are `rounded`, or to nearest."""
 
     def codes(chain: Chain, floats: Array) -> tuple[Array, Array]:
         signed = result.reads[chain.nodes[0].name].signed
@@ -70,7 +70,7 @@ def write_kernels(graph: Graph, result: Plan, rounded: Rounded, exact_sums: bool
 
 
 def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> None:
-    """Write the form of oneDNN's kernels of a graph in codes."""
+    """Convert a graph of codes to oneDNN's kernels."""
     if any(keep_float):
         raise GraphError("keep-float-needs-ranges")
     result, stored = taken_out(graph)
@@ -85,7 +85,7 @@ def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> No
 
 
 class _Rewriting:
-    """One pass in execution order: the codes of what a node reads are there when it is reached."""
+    """One pass in execution order: the inputs of a node have codes before the pass reaches it."""
 
     def __init__(
         self,
@@ -94,20 +94,20 @@ class _Rewriting:
         codes_of: Callable[[Chain, Array], tuple[Array, Array]],
         in_bias: Mapping[str, float] | None = None,
     ) -> None:
-        """Take how a layer's weights are coded, and what of its offset is in its bias already."""
+        """Store how to code a layer's weights, and the offset that is already in each bias."""
         self._graph = graph
         self._plan = result
         self._codes_of = codes_of
         self._in_bias = in_bias or {}
         self._codes: dict[str, str] = {}
-        """By float tensor that has a form in the plan: the tensor with its codes."""
+        """The tensor of codes for each float tensor with a form in the plan."""
         self._quantized: dict[tuple[str, Form], str] = {}
         self._constants: dict[tuple[object, ...], Node] = {}
         """The ends of ranges: one for each value and loop."""
 
     def run(self) -> None:
         chains = {chain.nodes[-1].name: chain for chain in self._plan.chains.values()}
-        for name in self._graph.order():  # at its last node, all that a chain reads has codes
+        for name in self._graph.order():  # at its last node, all inputs of a chain have codes
             if name in chains:
                 layer = chains[name].nodes[0].name
                 self._rewrite_layer(chains[name], self._plan.reads[layer])
@@ -115,7 +115,7 @@ class _Rewriting:
                 self._rewrite_passing(self._graph[name])
 
     def _rewrite_layer(self, chain: Chain, reads: Form) -> None:
-        """Put the 8-bit op of a chain behind its last node, and floats made of it in its place."""
+        """Replace the last node of a chain by its int8 op and a Dequantize of the result."""
         layer, last = chain.nodes[0], chain.nodes[-1]
         weights, bias = self._parameters(layer, chain, reads)
         source = layer.data_inputs[0]
@@ -137,7 +137,7 @@ class _Rewriting:
             host += self._ends(summand, layer)
             fused_ops.append("Sum")
         if chain.activation is not None or chain.summand:
-            # Relu6 ends where the range does, a sum without one at zero
+            # Relu6 ends at the end of the range, a sum without one at zero
             fused_ops.append(chain.gelu or "Relu")
         elif _is_moved(layer, form):
             fused_ops.append("Relu")
@@ -175,7 +175,7 @@ class _Rewriting:
             self._hand_out(node, form)
 
     def _rewrite_passing(self, node: Node) -> None:
-        """Put the op that moves codes behind one that moves floats."""
+        """Replace an op that passes floats on by one that passes codes on."""
         graph, form = self._graph, self._plan.forms[node.name]
         joined = node.op == "ConcatV2"
         tensors = node.data_inputs[:-1] if joined else node.data_inputs[:1]
@@ -186,7 +186,7 @@ class _Rewriting:
             read = (*codes, *self._ends(form, node))
             new = Node(node.name, "QuantizedMaxPool", read, {}, node.device)
             new = new.with_attrs(T=DType(form.type), **retained)
-        elif node.op == "Pad":  # there is no kernel for quint8, and a zero is the code 0
+        elif node.op == "Pad":  # it has no kernel for quint8, and zero is the code 0
             name = self._name(node.name, "codes")
             plain = self._bitcast(f"{name}/uint8_in", codes[0], DType(form.type), UINT8)
             padded = node.with_name(graph.unique_name(f"{name}/uint8")).with_attrs(T=UINT8)
@@ -199,12 +199,12 @@ class _Rewriting:
         self._hand_out(graph.absorb([node], into=new), form)
 
     def _hand_out(self, node: Node, form: Form) -> None:
-        """Give a node that makes codes another name, and its own to the floats they stand for."""
+        """Rename a node that returns codes; its old name goes to the floats that they represent."""
         codes = self._graph.add(node.with_name(self._name(node.name, "codes")))
         if form.top < CODES and node.op in OPS.values():
             codes = self._cut_off(codes, form)
         self._codes[node.name] = codes.name
-        # oneDNN's kernel for SCALED ends the process where a batch is empty
+        # oneDNN's kernel for SCALED crashes on an empty batch
         low, high = form.lowest, form.peak + form.offset
         ends = self._number(low, node), self._number(high, node)
         floats = Node(node.name, "Dequantize", (codes.name, *ends), {}, node.device)
@@ -212,7 +212,7 @@ class _Rewriting:
         self._graph.replace(node, floats)
 
     def _cut_off(self, codes: Node, form: Form) -> Node:
-        """Return the node that gives codes up to the largest one in use."""
+        """Return the node that limits codes to the largest code in use."""
         graph, type_ = self._graph, DType(form.type)
         name = f"{codes.name}/cut"
         plain = self._bitcast(f"{name}/uint8_in", codes.name, type_, UINT8)
@@ -253,7 +253,7 @@ class _Rewriting:
         return (names[0], names[1], names[2]), bias_name
 
     def _quantize(self, tensor: str, form: Form, layer: Node) -> str:
-        """Return the codes of a tensor that is made in float, for a layer."""
+        """Return the codes of a float tensor for a layer."""
         if self._plan.has_fake_quants:
             tensor = self._before_fake_quant(tensor, form)
         if (tensor, form) not in self._quantized:
@@ -275,15 +275,15 @@ class _Rewriting:
         return self._quantized[tensor, form]
 
     def _before_fake_quant(self, tensor: str, form: Form) -> str:
-        """Return what a fake-quant reads, where quantizing that does what the fake-quant does."""
+        """Return the input of a fake-quant, if quantizing that input has the same effect."""
         node = self._graph.producer(tensor)
         is_same = node.op in FAKE_QUANTS and form.top == CODES
         return node.data_inputs[0] if is_same else tensor
 
     def _own_memory(self, codes: str, reader: Node) -> str:
-        """Mark what makes a summand, so that nobody merges it with an equal node.
+        """Mark the node of a summand, so that it is not merged with an equal node.
 
-        The sum is written to its memory; where somebody else reads that too, the process ends.
+        The kernel writes the sum into its memory, and crashes if another node reads that memory.
         """
         graph = self._graph
         graph.replace(graph[codes], graph[codes].with_attrs(_overwritten_by=reader.name))
@@ -294,7 +294,7 @@ class _Rewriting:
         return self._graph.add(node.with_attrs(T=old, type=new)).name
 
     def _with_zeros(self, layer: Node, codes: str, reads: Form, zeros: ZerosByAxis) -> str:
-        """Put the code of zero around what a layer reads, as there is no 0.0 among its codes."""
+        """Pad the codes of a layer's input with the code of zero, which is not the code 0."""
         graph, name, type_ = self._graph, self._name(layer.name, "zeros"), DType(reads.type)
         pairs = np.array([zeros.get(axis, (0, 0)) for axis in range(4)], np.int32)
         sizes = graph.constant_beside(layer, pairs, f"{name}/sizes").name
@@ -305,7 +305,7 @@ class _Rewriting:
         return self._bitcast(name, pad.name, UINT8, type_)
 
     def _ends(self, form: Form, node: Node, offset: float = 0.0) -> tuple[str, str]:
-        """Return scalars of what the lowest and the highest code stand for, beside a node."""
+        """Return scalars for the values of the lowest and the highest code, next to a node."""
         return self._number(form.low + offset, node), self._number(form.peak + offset, node)
 
     def _number(self, value: float, node: Node) -> str:
@@ -316,7 +316,7 @@ class _Rewriting:
             free = replace(node, device="")
             self._constants[key] = self._graph.constant_beside(free, array, name)
         const = self._constants[key]
-        if const.name not in self._graph:  # it went with the only node that read it
+        if const.name not in self._graph:  # it was removed with its only reader
             self._graph.add(const)
         return const.name
 
@@ -325,8 +325,8 @@ class _Rewriting:
 
 
 def _is_moved(layer: Node, made: Form | None) -> bool:
-    """Say whether a convolution's bias moves its result by the offset of the codes that it makes.
+    """Return whether a convolution's bias shifts its result by the offset of the result's codes.
 
-    Its kernel knows no offset, but cuts off below zero as the range does below its lowest value.
+    The kernel has no offset, but cuts off below zero, as the range does below its lowest value.
     """
     return layer.op != "MatMul" and made is not None and bool(made.offset)

@@ -1,11 +1,11 @@
-"""Weights of layers and tables of rows are 8-bit codes, and ranges that make floats of them again.
+"""8-bit codes and their ranges can replace the weights of layers and the rows of tables.
 
-What counts is the error of what the reader computes. A layer sums products, y_c = sum_i W_ic x_i;
-with inputs x_i that are independent and of unit variance, and codes that stand for V instead of W,
-the signal of output channel c is sum_i W_ic^2, and its noise sum_i (V_ic - W_ic)^2. The sums run
-over all axes of W but those that number output channels: of a convolution the last, of a
-transposed MatMul the first, of an Einsum those that its result keeps. What looks rows up in a table
-gives them as they are, so there each row is a channel. The worst channel of all readers decides.
+The transform limits the error in the results of the readers. A layer sums products, y_c = sum_i
+W_ic x_i. The inputs x_i are assumed independent with unit variance, and the codes represent V
+instead of W. Then the signal of output channel c is sum_i W_ic^2, and its noise is
+sum_i (V_ic - W_ic)^2. The sums run over all axes of W except those of output channels: the last of
+a convolution, the first of a transposed MatMul, those that the result of an Einsum keeps. A
+lookup returns rows of a table unchanged, so each row is a channel. The worst channel decides.
 """
 
 import itertools
@@ -32,17 +32,17 @@ from deploykit.transforms.layers.layers import FLOATS
 logger = logging.getLogger("deploykit")
 
 MIN_DECIBELS = 30.0
-MIN_VALUES_PER_RANGE = 4  # a range takes 8 bytes; with fewer values it would outweigh what is saved
+MIN_VALUES_PER_RANGE = 4  # a range takes 8 bytes; with fewer values it would exceed the saving
 
-# What looks rows up gives them to others. These make much of little, or whole numbers.
+# Lookups return rows unchanged; steep ops and divisions amplify errors; others round.
 LOOKUP_OPS = frozenset({"Gather", "GatherNd", "GatherV2"})
 STEEP_OPS = frozenset({"Inv", "Log", "Pow", "Reciprocal", "Rsqrt", "Sqrt"})
 DIVISIONS = frozenset({"Div", "DivNoNan", "FloorDiv", "RealDiv"})
-INEXACT = FLOATS | {"resource", "variant"}  # a list of tensors, for instance
+INEXACT = FLOATS | {"resource", "variant"}  # such as a list of tensors
 ROUNDING_OPS = frozenset({"Ceil", "Floor", "Rint", "Round", "Sign"})
 
-Uses = list[tuple[Reading, Axes]]  # who reads a constant, and the channels of what each reads
-Shifts = list[tuple[Chain, Array]]  # what biases of layers are to take back, one value a channel
+Uses = list[tuple[Reading, Axes]]  # readers of a constant, and the channels of each
+Shifts = list[tuple[Chain, Array]]  # corrections for the biases of layers, one value per channel
 
 
 def quantize_weights(
@@ -54,26 +54,26 @@ def quantize_weights(
     keep_sums: bool = False,
     ranges: str = "",
 ) -> None:
-    """Store large weights and tables in 8 bits: about a quarter of the file, and no gain in time.
+    """Store large weights and tables as 8-bit codes: a quarter of the file size, no speedup.
 
-    Takes float32 constants that are weights of layers (convolutions, matrix products, recurrent
-    cells) or tables that rows are looked up in, also in loops, branches and functions, and where a
-    Reshape or Transpose stands between. Each becomes a Const of codes and a Dequantize under its
-    name. What is read in any other role stays float: biases, batch norms, scales, masks, positions
-    that are added. So does, with a warning, what would keep less than 30 dB of an output channel
-    (sum of W^2 by sum of error^2, over the weights that make it) or of a row, for any reader.
-    GraphError: a layer's weights hold NaN or Inf, or `skip` names no node.
+    It quantizes float32 constants that are weights of layers (convolutions, matrix products,
+    recurrent cells) or lookup tables. They may be in loops, branches and functions, or before a
+    Reshape or Transpose. Each becomes a Const of codes and a Dequantize under its name. Constants
+    with any other role are kept in float32: biases, batch norms, scales, masks, added positions. So
+    are, with a warning, weights of which an output channel or a row would have less than 30 dB for
+    a reader: sum of W^2 divided by sum of error^2. GraphError: a layer's weights contain NaN or
+    Inf, or `skip` names an unknown node.
 
     Args:
-        minimum_size: constants with fewer elements stay as they are.
+        minimum_size: constants with fewer elements are not quantized.
         per_channel: one range for each output channel of the layer (of a table: for each row);
-            false writes what the Graph Transform Tool wrote, one range for a constant, less exact.
-        skip: the name of a constant that stays float; may be given several times.
+            false writes one range per constant, as the Graph Transform Tool does, less accurate.
+        skip: name of a constant to keep in float32; may be given several times.
         keep_sums: round some weights of an output channel the other way, those nearest to the
-            middle, so that the errors of each channel sum to about nothing, and inputs that are all
-            alike give what they gave.
-        ranges: the file that `deploykit calibrate` wrote for this graph, by whose means the biases
-            of convolutions and matrix products take back what rounding shifts on average.
+            middle, so that the errors of each channel sum to about zero, and constant inputs give
+            the same result.
+        ranges: the file that `deploykit calibrate` wrote for this graph; its means correct the
+            biases of convolutions and matrix products for the average shift by rounding.
     """
     means = load_ranges(ranges).tensors if ranges else {}
     shifts: Shifts = []
@@ -97,14 +97,14 @@ def quantize_weights(
             if coded is not None:
                 shifts += _shifts(graph, coded.error, uses, means)
                 _rewrite(graph, node, coded)
-    for layer, values in shifts:  # now, as readings hold the layers as they were
+    for layer, values in shifts:  # last, as readings refer to the layers before the change
         add_to_bias(graph, layer, values)
 
 
 def _shifts(graph: Graph, error: Array, uses: Uses, means: Mapping[str, TensorRange]) -> Shifts:
-    """Return what the errors of weights shift, by layer that reads them, as far as that is known.
+    """Return the corrections of the biases for weight errors, where the means are known.
 
-    It is what the bias has to take back, so it is of the other sign.
+    They have the opposite sign of the shifts.
     """
     shifts: Shifts = []
     for reading, _ in uses:
@@ -129,7 +129,7 @@ def _reason(
     if any(reading.is_fetched for reading in others):
         return "it is an output of the graph"
     if node.attr("dtype") != "float32":
-        return f"it holds {node.attr('dtype')}, and only float32 is quantized"
+        return f"it has type {node.attr('dtype')}, and only float32 is quantized"
     if others:
         reader = others[0].reader
         return f"'{reader.name}' ({reader.op}) reads it neither as weights nor as a table"
@@ -142,7 +142,7 @@ def _reason(
 
 
 def _needs_exact_values(reader: Node, place: int) -> bool:
-    """Say whether an op makes whole numbers, truth values or much of little of what it reads."""
+    """Return whether an op returns integers or booleans, or amplifies small errors of an input."""
     if reader.op in BATCH_NORM_OPS | DIVISIONS:
         return place > 0
     if reader.op in ROUNDING_OPS | STEEP_OPS or "uant" in reader.op:  # QuantizeV2, FakeQuant...
@@ -156,10 +156,10 @@ def _needs_exact_values(reader: Node, place: int) -> bool:
 def _coded_well(
     graph: Graph, node: Node, uses: Uses, per_channel: bool, keep_sums: bool
 ) -> "_Coded | None":
-    """Return a Const in codes, or None where the error is not small for everybody who reads it."""
+    """Return a Const in codes, or None if the error is too large for one of its readers."""
     weights = node.value
     if not np.isfinite([weights.min(), weights.max()]).all():
-        hint = f"quantize_weights(skip={node.name}) leaves it as it is"
+        hint = f"quantize_weights(skip={node.name}) skips it"
         raise GraphError("weights-nan", node=node.name, hint=hint)
     if weights.min() == weights.max():
         graph.replace(node, node.with_attrs(value=weights))
@@ -173,9 +173,9 @@ def _coded_well(
     )
     if coded.decibels < MIN_DECIBELS:
         stays = per_channel or not np.isfinite(coded.error).all()
-        reason = f"8 bits keep only {coded.decibels:.1f} dB of channel {coded.channel}"
+        reason = f"int8 keeps only {coded.decibels:.1f} dB of channel {coded.channel}"
         if weights.ndim > 1:
-            end = "it stays float" if stays else "per_channel=true keeps more"
+            end = "it is kept in float32" if stays else "per_channel=true keeps more"
             logger.warning("node '%s': %s (%s)", node.name, reason, end)
         if stays:
             graph.skip(node, reason)
@@ -184,7 +184,7 @@ def _coded_well(
 
 
 class _Coded(NamedTuple):
-    """Codes, the axes that their ranges lie along, and what is worst: how clear, which channel."""
+    """Codes, the axes of their ranges, and the worst channel with its SQNR in dB."""
 
     axes: Axes
     codes: Array
@@ -201,7 +201,7 @@ def _decibels(coded: _Coded) -> float:
 
 def _coded(weights: Array, axes: Axes, uses: Uses, per_channel: bool, keep_sums: bool) -> _Coded:
     view = weights.reshape(_extent(weights.shape, axes))
-    with np.errstate(all="ignore"):  # what overflows shows in the worst channel
+    with np.errstate(all="ignore"):  # overflow appears in the worst channel
         codes, low, high, noise = _symmetric(view, keep_sums) if per_channel else min_first(view)
         noise -= view
         noise = noise.reshape(weights.shape)
@@ -210,7 +210,7 @@ def _coded(weights: Array, axes: Axes, uses: Uses, per_channel: bool, keep_sums:
 
 
 def _ranges(shape: tuple[int, ...], uses: Uses) -> list[Axes]:
-    """Return the adjacent axes of a Const along which ranges may lie, for any of its readers."""
+    """Return the adjacent axes of a Const that ranges may have, for any of its readers."""
     results: dict[Axes, None] = {}
     for reading, axes in uses:
         if reading.is_moved:
@@ -223,7 +223,7 @@ def _ranges(shape: tuple[int, ...], uses: Uses) -> list[Axes]:
 
 
 def _axes_before(reading: Reading, axes: Axes, shape: tuple[int, ...]) -> Axes:
-    """Return the axes of a Const that have one index for each channel of what is read from it."""
+    """Return the axes of a Const that index the channels of the value that a reader gets."""
     places = reading.moved(np.arange(math.prod(shape)).reshape(shape))
     channels = math.prod(places.shape[axis] for axis in axes)
     places = np.moveaxis(places, axes, range(len(axes))).reshape(channels, -1)
@@ -255,9 +255,9 @@ def _symmetric(weights: Array, keep_sums: bool = False) -> tuple[Array, Array, A
 
 
 def _keep_sums(codes: Array, steps: Array) -> None:
-    """Turn codes by one, nearest to the middle first, so that errors [:, channel] sum to nothing.
+    """Change codes by one, nearest to the middle first, so that errors [:, channel] sum to zero.
 
-    That takes about as many turns as the sum of the errors, and each costs little.
+    The number of changes is about the sum of the errors in steps.
     """
     for channel in range(codes.shape[1]):
         own = codes[:, channel]
@@ -271,7 +271,7 @@ def _keep_sums(codes: Array, steps: Array) -> None:
 
 
 def _worst_channel(weights: Array, noise: Array, axes: Axes) -> tuple[float, int]:
-    """Return the lowest signal-to-noise ratio of a channel along these axes, in dB, and which."""
+    """Return the lowest SQNR of a channel along these axes, in dB, and its index."""
     every = list(range(weights.ndim))
     signal, rest = (
         np.einsum(part, every, part, every, list(axes), dtype=np.float64).reshape(-1)
@@ -283,7 +283,7 @@ def _worst_channel(weights: Array, noise: Array, axes: Axes) -> tuple[float, int
 
 
 def _rewrite(graph: Graph, node: Node, coded: _Coded) -> None:
-    """Put a Dequantize in the place of a Const, with a Reshape if its channels span two axes."""
+    """Replace a Const by a Dequantize, with a Reshape if its channels span two axes."""
 
     def add(part: str, array: Array, dtype: str | None = None) -> str:
         return graph.constant_beside(node, array, f"{node.name}_{part}", dtype).name

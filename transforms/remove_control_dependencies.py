@@ -1,4 +1,4 @@
-"""Without control inputs a graph computes the same values, if nothing relied on their order."""
+"""Control inputs change values only where nodes depend on the execution order."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ _WAY_OUT = "remove_control_dependencies(force=true) does it anyway"
 def remove_control_dependencies(graph: Graph, *, force: bool = False) -> None:
     """Remove the control inputs that no value depends on.
 
-    In a frozen inference graph these are all. Assertions and prints are no longer waited for, so
-    they may not run. Where a node changes state, the control inputs stay that order the change and
-    other uses of state, and those without which the change would not run. State is the contents of
-    variables, tables, queues, stacks, TensorArrays, barriers, accumulators, readers, iterators,
-    staging areas, random generators and files, also where a function uses it. The report names one
-    node of each op that is ordered so. Loops and branches of TensorFlow 1, whose
-    constants are tied to them by a control input, would fail or answer with the wrong branch: such
-    a graph is refused.
+    In a frozen inference graph these are all. Nodes no longer wait for assertions and prints, so
+    these may not run. Where a node changes state, the control inputs that order the change and
+    other uses of the state are kept. So are those without which the change would not run. State is
+    the contents of variables, tables, queues, stacks, TensorArrays, barriers, accumulators,
+    readers, iterators, staging areas, random generators and files, also if a function uses it. The
+    report names one node of each op with such an order. Loops and branches of TensorFlow 1 tie
+    their constants to them by a control input. Without it they would fail or take the wrong branch,
+    so deploykit refuses such a graph.
 
     Args:
-        force: remove all control inputs, although state, a loop or a branch needs them.
+        force: remove all control inputs, even if state, a loop or a branch needs them.
     """
     order = StateOrder() if force else state_order(graph)
     retained = order.control_inputs
@@ -63,7 +63,7 @@ def _check(graph: Graph, retained: Mapping[str, tuple[str, ...]]) -> None:
             tensor: read(graph, was, tensor).ways - read(after, now, tensor).ways
             for tensor in node.data_inputs
         }
-        shared = frozenset.intersection(*lost.values())  # it tells none from the others
+        shared = frozenset.intersection(*lost.values())  # lost by all inputs, so harmless
         for tensor in lost:
             if lost[tensor] != shared:
                 raise GraphError(

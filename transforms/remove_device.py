@@ -1,4 +1,4 @@
-"""A graph without device names runs wherever TensorFlow places it."""
+"""Without device names, TensorFlow chooses the device of each node."""
 
 from dataclasses import replace
 

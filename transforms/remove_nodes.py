@@ -1,4 +1,4 @@
-"""The readers of a node that passes its first input on may as well read that input."""
+"""Readers of a node that passes its first input on can read that input directly."""
 
 from collections.abc import Mapping
 
@@ -9,19 +9,19 @@ from deploykit.transforms.ir.node import Node, producer_name
 from deploykit.transforms.ir.ops import FEEDABLE_OPS, input_types, op_defs, output_types
 from deploykit.transforms.ir.pattern import check_ops, ports_read
 
-# Every reader of a removed node inherits its control inputs; more than these are not copied around.
+# Every reader of a removed node inherits its control inputs; more than these are not duplicated.
 _MAX_INHERITED = 64
 
 
 def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> None:
-    """Remove nodes of these ops; what read them reads their first input instead.
+    """Remove nodes of these ops; their readers read the first input instead.
 
-    Their control inputs go to their readers. Nodes stay that the graph's inputs, outputs, branches,
-    loops or types need.
+    Their control inputs move to their readers. Nodes that the graph's inputs, outputs, branches,
+    loops or types need are not removed.
 
     Args:
         op: an op whose nodes are removed, such as Identity or CheckNumerics; may be repeated.
-        max_inputs: how many data inputs a node may have to be removed; all but the first are lost.
+        max_inputs: nodes with more data inputs are kept; all inputs but the first are lost.
     """
     _check_parameters(graph, op, max_inputs)
     if graph.ops.isdisjoint(op):
@@ -47,7 +47,7 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
     moves: dict[str, list[str]] = {}
     for name, source in sources.items():
         if all(reader.name in sources for reader in graph.consumers(name)):
-            continue  # those that go need no new inputs
+            continue  # removed nodes need no new inputs
         moves[name] = [source, *waits[name]]
         if -1 in ports[name]:
             moves[f"^{name}"] = [f"^{producer_name(source)}", *waits[name]]
@@ -67,7 +67,7 @@ def _check_parameters(graph: Graph, op: tuple[str, ...], max_inputs: int) -> Non
 
 
 def _varying(graph: Graph) -> set[str]:
-    """Return the nodes whose values depend on what is fed."""
+    """Return the nodes whose values depend on the graph's inputs."""
     fed = [node.name for node in graph if graph.is_input(node.name) or node.op in FEEDABLE_OPS]
     return graph.descendants(fed, control=False)
 
@@ -75,7 +75,7 @@ def _varying(graph: Graph) -> set[str]:
 def _waits(
     node: Node, sources: Mapping[str, str], waits: Mapping[str, dict[str, None]]
 ) -> dict[str, None]:
-    """Return what a node waits for, with removed nodes replaced by what they stood for."""
+    """Return the nodes that a node waits for, with removed nodes replaced by their sources."""
     results: dict[str, None] = {}
     for control_input in node.control_inputs:
         name = control_input[1:]
@@ -90,7 +90,7 @@ def _waits(
 def _reason_as_such(
     graph: Graph, node: Node, max_inputs: int, ports: set[int], varying: set[str]
 ) -> str:
-    """Return why a node must stay for what it is, or an empty string."""
+    """Return a reason in the node itself to keep it, or an empty string."""
     inputs = node.data_inputs
     if graph.is_output(node.name):
         return "it is an output of the graph"
@@ -99,15 +99,15 @@ def _reason_as_such(
     if node.op in CONTROL_FLOW_OPS:
         return "it steers a branch or a loop"
     if not inputs:
-        return "it has no data input that could stand for it"
+        return "it has no data input that could replace it"
     if len(inputs) > max_inputs:
         return f"it has {len(inputs)} data inputs, more than max_inputs={max_inputs}"
     if max(ports, default=0) > 0:
-        return f"its output {max(ports)} is read, which no input stands for"
+        return f"its output {max(ports)} is read, which no input can replace"
     if node.op in op_defs():
         before, after = input_types(node), output_types(node)
         if before and after and before[0] != after[0]:
-            return f"it makes {after[0]} out of {before[0]}"
+            return f"it returns {after[0]} for {before[0]}"
     fed = [tensor for tensor in inputs if producer_name(tensor) in varying]
     if fed and producer_name(inputs[0]) not in varying:
         return f"its first input is constant, and the one that is fed, '{fed[0]}', would be lost"
@@ -117,7 +117,7 @@ def _reason_as_such(
 def _reason_around(
     graph: Graph, node: Node, source: str, inherited: dict[str, None], ports: set[int]
 ) -> str:
-    """Return why a node must stay for what lies before and behind it, or an empty string."""
+    """Return a reason in the inputs or readers to keep a node, or an empty string."""
     producer = graph.producer(source)
     op_def = op_defs().get(producer.op)
     if op_def is not None and any(arg.is_ref for arg in op_def.output_arg):

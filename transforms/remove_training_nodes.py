@@ -1,4 +1,4 @@
-"""What trains a model or watches its training adds nothing to its answers."""
+"""Nodes that train a model or monitor its training do not change its predictions."""
 
 from deploykit.transforms.ir.control_flow import pass_on
 from deploykit.transforms.ir.graph import Graph
@@ -16,14 +16,14 @@ WATCHING_OPS = frozenset(
 )
 
 
-_CLOSE = 1e-2  # of 1: a rate and a scale that were rounded to float16
+_CLOSE = 1e-2  # tolerance of 1: a rate and a scale may be rounded to float16
 
 
 def remove_training_nodes(graph: Graph) -> None:
     """Remove dropout, CheckNumerics, StopGradient, Print, Assert and summaries.
 
     Dropout becomes an Identity, which is its mean; its rate must be constant, so run fold_constants
-    before. What waits for an Assert or a Print waits for what that waited for.
+    before. Nodes that wait for an Assert or a Print then wait for the inputs of that node.
     """
     for match, nodes in dropouts(graph):
         probability, scale = keep_probability(match)
@@ -37,7 +37,7 @@ def remove_training_nodes(graph: Graph) -> None:
 
 
 def _remove_watching(graph: Graph) -> None:
-    """Put a NoOp in the place of what only looks, and wait for none that waits for nothing."""
+    """Replace monitoring ops by NoOps, and remove NoOps without control inputs."""
     conditional = graph.conditional_names()
     moves: dict[str, tuple[str, ...]] = {}
     for name in reversed(graph.order()):
@@ -47,7 +47,7 @@ def _remove_watching(graph: Graph) -> None:
         if graph.is_output(name) or graph.readers(name):
             graph.skip(node, "its value is an output of the graph or read")
             continue
-        if name in conditional:  # who waits for it only runs where this branch is taken
+        if name in conditional:  # nodes that wait for it run only if this branch is taken
             types = input_types(node)
             stand_in = pass_on(name, node.data_inputs, types, node.control_inputs, node.device)
         else:

@@ -1,4 +1,4 @@
-"""A graph that refers to a function neither directly nor through others can do without it."""
+"""A graph needs only the functions that it references, directly or through other functions."""
 
 from deploykit.transforms.ir.functions import reachable
 from deploykit.transforms.ir.graph import Graph
@@ -6,7 +6,7 @@ from deploykit.transforms.ir.protos import FunctionDefLibrary
 
 
 def remove_unused_functions(graph: Graph) -> None:
-    """Drop the functions that nothing refers to, and the gradients registered for them."""
+    """Remove functions without references, and the gradients registered for them."""
     graph.prune()
     used = reachable(graph)
     library = graph.library

@@ -1,4 +1,4 @@
-"""An attribute by another name is for another version of its op, or for an op of one's own."""
+"""Another version of an op, or a custom op, may use another name for an attribute."""
 
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.pattern import ANY, select
@@ -12,8 +12,8 @@ def rename_attribute(
     A node that has both attributes keeps both.
 
     Args:
-        old_attribute_name: the attribute as it is.
-        new_attribute_name: its new name.
+        old_attribute_name: current name of the attribute.
+        new_attribute_name: new name of the attribute.
         op_name: the op whose nodes are edited; * for all.
     """
     for node in select(graph, [op_name]):

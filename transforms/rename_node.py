@@ -1,4 +1,4 @@
-"""A graph is the same whatever its nodes are called."""
+"""Node names do not influence the results of a graph."""
 
 from deploykit.transforms.common.errors import GraphError, PipelineError
 from deploykit.transforms.ir.functions import rename
@@ -8,13 +8,13 @@ from deploykit.transforms.untrusted.nodes import LEGAL_NAME
 
 
 def rename_node(graph: Graph, *, old_node_name: str, new_node_name: str) -> None:
-    """Rename one node; an input or output of the graph is an input or output by its new name.
+    """Rename one node; an input or output of the graph keeps its role under the new name.
 
-    GraphError: there is no such node, or the new name is taken.
+    GraphError: the node does not exist, or the new name is in use.
 
     Args:
-        old_node_name: the node as it is called.
-        new_node_name: its new name.
+        old_node_name: current name of the node.
+        new_node_name: new name of the node.
     """
     node = graph[producer_name(old_node_name)]
     if not LEGAL_NAME.fullmatch(new_node_name):

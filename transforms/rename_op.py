@@ -1,4 +1,4 @@
-"""A node of another op with the same inputs and attributes: another version, or one's own op."""
+"""Another version of an op, or a custom op, can replace an op with the same interface."""
 
 import logging
 from dataclasses import replace
@@ -13,21 +13,21 @@ logger = logging.getLogger("deploykit")
 
 
 def rename_op(graph: Graph, *, old_op_name: str, new_op_name: str) -> None:
-    """Change the op of all nodes of one op; inputs and attributes stay.
+    """Change the op of all nodes of one op; inputs and attributes do not change.
 
-    An op that TensorFlow does not have is taken with a warning: whoever loads the graph has to
-    register it. The functions of the graph's library stay as they are.
-    GraphError: TensorFlow's new op takes another number of inputs.
+    A new op that TensorFlow does not have causes a warning: register it before loading the graph.
+    The functions of the graph's library are not changed. GraphError: TensorFlow's new op takes
+    another number of inputs.
 
     Args:
-        old_op_name: the op as it is.
-        new_op_name: the op that takes its place.
+        old_op_name: current op.
+        new_op_name: op that replaces it.
     """
     check_ops(graph, [old_op_name])
     nodes = [node for node in graph if node.op == old_op_name]
     functions = {function.signature.name for function in graph.library.function}
     if nodes and new_op_name not in op_defs() and new_op_name not in functions:
-        logger.warning("TensorFlow has no op %s; whoever loads the graph needs it", new_op_name)
+        logger.warning("TensorFlow has no op %s; register it before loading the graph", new_op_name)
     renamed = [replace(node, op=new_op_name) for node in nodes]
     for node in renamed:
         _check_inputs(node)

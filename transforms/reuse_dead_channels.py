@@ -1,4 +1,4 @@
-"""A channel that is always zero computes another one a second time, with other rounding errors."""
+"""A channel that is always zero can compute another channel again, with other rounding errors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from deploykit.transforms.layers.layers import (
 
 _UPPER_LIMITS = {"Relu": np.inf, "Relu6": 6.0}
 _LEVELS = 255  # steps of an int8 range
-_ROOM = 1.1  # other samples may reach further by this factor
-_MOST_COPIES = 3  # of one channel: each makes its weights smaller beside their step
+_ROOM = 1.1  # other samples may exceed the range by this factor
+_MAX_COPIES = 3  # of one channel: each copy makes its weights smaller relative to the int8 step
 _FEWEST_STEPS = 4  # of a reader's weights, on average: smaller ones are lost in rounding
 _LARGEST = 127  # int8 weight
 _TINY = np.finfo(np.float32).tiny
@@ -35,9 +35,9 @@ class _Source:
     """A tensor with dead channels, and its readers."""
 
     stages: tuple[Chain, ...]
-    """The layer that makes it, and a depthwise layer that alone reads that one's result."""
+    """The layer, and the depthwise layer that is its only reader, if there is one."""
     ranges: tuple[TensorRange, ...]
-    """Of the result of each stage."""
+    """Range of the result of each stage."""
     readers: tuple[Node, ...]
     """Conv2D and MatMul nodes that read the last result: each sums over the channels."""
     dead: Array
@@ -47,13 +47,13 @@ class _Source:
 def reuse_dead_channels(graph: Graph, *, ranges: str) -> None:
     """Compute the channels with the largest int8 errors again in channels that are always zero.
 
-    Trained nets have channels whose Relu never fires. Such a channel becomes a copy of the channel
-    whose rounding to int8 adds most noise to the next layer. The copy is scaled so that at the mean
-    of the channel the two are rounded half a step apart. The next layer reads their mean, so that
-    their errors partly cancel. A depthwise layer between copies its channel as well. Shapes and ops
-    stay the same. The result is the same in float32 for values within 1.1x of the ranges: a channel
-    is dead if its weights and its bias keep it at zero for all of them, and a channel that comes
-    near the upper end of Relu6 is not scaled. The transform renames a changed tensor to
+    Trained networks have channels whose Relu never fires. Such a channel becomes a copy of the
+    channel whose rounding to int8 adds most noise to the next layer. The copy is scaled so that at
+    the mean of the channel the two are rounded half a step apart. The next layer reads their mean,
+    so that their errors partly cancel. A depthwise layer between copies its channel as well. Shapes
+    and ops stay the same. The result is the same in float32 for values within 1.1x of the ranges: a
+    channel is dead if its weights and its bias keep it at zero for all of them. A channel that
+    comes near the upper end of Relu6 is not scaled. The transform renames a changed tensor to
     NAME_reused, so calibrate the graph again. Choose the weights by output error afterwards, as
     `deploykit quantize` does: rounded to the nearest int8 value, copies repeat each other's error.
 
@@ -81,7 +81,7 @@ def reuse_dead_channels(graph: Graph, *, ranges: str) -> None:
 
 
 def _is_dense(graph: Graph, node: Node, tensor: str = "") -> bool:
-    """Say whether a node is a layer that sums over all channels, of `tensor` where one is given."""
+    """Return whether a node is a layer that sums over all channels, of `tensor` if it is given."""
     if node.op not in ("Conv2D", "MatMul") or node.attr("transpose_a", False):
         return False
     return has_weights(graph, node, tensor)
@@ -121,7 +121,7 @@ def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source
 
 
 def _is_depthwise(graph: Graph, node: Node, tensor: str) -> bool:
-    """Say whether a node has one filter for each channel of a tensor."""
+    """Return whether a node has one filter for each channel of a tensor."""
     if node.op != "DepthwiseConv2dNative" or not has_weights(graph, node, tensor):
         return False
     const = weights_of(graph, node)
@@ -129,7 +129,7 @@ def _is_depthwise(graph: Graph, node: Node, tensor: str) -> bool:
 
 
 def _bias(graph: Graph, layer: Chain) -> Array:
-    """Return float64 [output channels]."""
+    """Return the bias as float64 [output channels]."""
     const = graph.constant(layer.bias)
     assert const is not None
     bias: Array = const.value.astype(np.float64)
@@ -139,8 +139,8 @@ def _bias(graph: Graph, layer: Chain) -> Array:
 def _upper_bounds(graph: Graph, layer: Chain, known: Ranges) -> Array:
     """Return float64 [out]: the largest possible value of each channel before its activation.
 
-    That is infinite where the ranges do not say what each channel of its input is. A grouped
-    convolution reads more channels than its weights have.
+    The bound is infinite where the ranges lack a channel of its input. A grouped convolution reads
+    more channels than its weights have.
     """
     weights = matrix_of(graph, layer.nodes[0])
     read = known.tensors.get(normal(layer.nodes[0].data_inputs[0]))
@@ -164,7 +164,7 @@ def _copies(graph: Graph, source: _Source) -> dict[int, list[int]]:
         if index:
             noise *= np.square(matrix_of(graph, stage.nodes[0])).sum((0, 1))
         noise += _step(result) ** 2 * _fits(source, index)
-    power, limits = np.zeros(len(noise)), np.full(len(noise), _MOST_COPIES)
+    power, limits = np.zeros(len(noise)), np.full(len(noise), _MAX_COPIES)
     for reader in source.readers:
         weights = matrix_of(graph, reader)
         axes = (*range(weights.ndim - 2), -1)
@@ -188,7 +188,7 @@ def _step(tensor_range: TensorRange) -> float:
 
 
 def _fits(source: _Source, index: int) -> Array:
-    """Return which channels of a stage can be scaled down: none that its activation limits."""
+    """Return which channels can be scaled down, as the activation does not clip them."""
     range_ = source.ranges[index]
     limit = _UPPER_LIMITS[source.stages[index].activation_op]
     fits: Array = (np.array(range_.channel_mean) > 0) & (
@@ -198,7 +198,7 @@ def _fits(source: _Source, index: int) -> Array:
 
 
 def _gain(source: _Source, index: int, channel: int, offset: float) -> float:
-    """Return the factor with which a channel's mean is `offset` steps lower; 1 if none fits."""
+    """Return the factor that lowers a channel's mean by `offset` steps; 1 if no factor fits."""
     if not _fits(source, index)[channel]:
         return 1.0
     range_ = source.ranges[index]
@@ -206,7 +206,7 @@ def _gain(source: _Source, index: int, channel: int, offset: float) -> float:
 
 
 def _reuse(graph: Graph, source: _Source, copies: Mapping[int, Sequence[int]]) -> None:
-    """Turn dead channels into copies, given by the channel that they copy."""
+    """Make dead channels copies; `copies` maps a channel to the channels that copy it."""
     gains = {slot: 1.0 for slots in copies.values() for slot in slots}
     for index, stage in enumerate(source.stages):
         layer = graph[stage.nodes[0].name]

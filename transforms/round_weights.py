@@ -1,4 +1,4 @@
-"""Weights that take few different values compress well, and serve almost as well."""
+"""Weights with few different values compress well, with nearly the same accuracy."""
 
 import math
 
@@ -9,17 +9,17 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array
 
-MIN_SIZE = 16  # smaller constants tend to be ones that count
+MIN_SIZE = 16  # smaller constants are often important
 
 
 def round_weights(graph: Graph, *, num_steps: int = 256) -> None:
-    """Round large float32 constants to few values each, so that the file compresses better.
+    """Round large float32 constants to a few values each, so that the file compresses better.
 
-    The values are multiples of one step within the old range: zero stays zero, and none moves by
-    more than half a step. The file itself keeps its size.
+    The values are multiples of one step within the old range: zero stays zero, and no value changes
+    by more than half a step. The size of the uncompressed file does not change.
 
     Args:
-        num_steps: how many different values a constant may have; at least 2.
+        num_steps: maximum number of different values of a constant, at least 2.
     """
     if num_steps < 2:
         raise PipelineError("out-of-range", name="num_steps", expected="at least 2", got=num_steps)
@@ -43,19 +43,19 @@ def _reason(graph: Graph, node: Node, low: float, high: float) -> str:
         return "it is an input of the graph"
     if graph.is_output(node.name):
         return "it is an output of the graph"
-    if not math.isfinite(high - low):  # NaN and Inf show in both
-        return "it holds NaN or Inf"
+    if not math.isfinite(high - low):  # NaN and Inf appear in low and high
+        return "it contains NaN or Inf"
     return "all its values are equal" if low == high else ""
 
 
 def _rounded(values: Array, low: float, high: float, num_steps: int) -> Array:
-    """Return the nearest multiples of a step, clipped to the range: `num_steps` at most.
+    """Return the nearest multiples of a step, clipped to the range: at most `num_steps` values.
 
-    The range spans num_steps - 1 steps, so as many multiples as that and one more.
+    The range spans num_steps - 1 steps, which can touch num_steps + 1 multiples.
     """
     step = (high - low) / (num_steps - 1)
     steps = np.divide(values, step, dtype=np.float64)
-    steps += 0.5  # halves go up, all of them: rounding them to even could make one value more
+    steps += 0.5  # round all halves up: rounding to even could give one value more
     np.floor(steps, out=steps)
     steps *= step
     return np.clip(steps, low, high, out=steps).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A node runs on the device that it names."""
+"""The device attribute of a node selects where TensorFlow runs it."""
 
 import re
 from dataclasses import replace
@@ -15,8 +15,8 @@ def set_device(graph: Graph, *, device: str = "", if_default: bool = False) -> N
     """Set the device of every node.
 
     Args:
-        device: such as /device:GPU:0, or /job:worker/task:1; empty for none.
-        if_default: set it only where a node has none.
+        device: device name, such as /device:GPU:0 or /job:worker/task:1; empty for none.
+        if_default: set it only for nodes without a device.
     """
     if not _DEVICE.fullmatch(device):
         raise PipelineError(

@@ -1,4 +1,4 @@
-"""A layer with a larger bias, read by layers whose biases take the difference back, is the same."""
+"""Readers can compensate a shift of their input in their biases."""
 
 from collections.abc import Mapping
 
@@ -23,14 +23,14 @@ from deploykit.transforms.layers.padding import zeros_around
 
 
 def shift_activations(graph: Graph, *, ranges: str) -> None:
-    """Let signed tensors start at zero in each channel, so that 8 bits need no sign.
+    """Shift signed tensors to start at zero in each channel, so that int8 codes need no sign.
 
-    A layer without activation gives negative values. Its bias lifts each channel by what it falls
-    below zero, and the layers that read it take that back in theirs. Residual sums, Identity,
-    MaxPool and AvgPool without padding pass it on. Exact in float. A tensor stays as it is where
-    one of its readers cannot take it back: a padded convolution sees zeros that would have to
-    change as well, an activation is not linear, an output has to keep its value. A shifted tensor
-    is named NAME_shifted, so the ranges are to be taken anew.
+    A layer without activation has negative values. Its bias raises each channel by the amount that
+    it is below zero, and the layers that read it compensate that in their biases. Residual sums,
+    Identity, MaxPool and AvgPool without padding pass the shift on. The result is exact in float32.
+    A tensor is not changed if a reader cannot compensate: padding of a convolution adds zeros that
+    would have to shift as well, an activation is not linear, an output has to keep its value. A
+    shifted tensor is named NAME_shifted, so calibrate the graph again.
 
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
@@ -56,10 +56,11 @@ def shift_activations(graph: Graph, *, ranges: str) -> None:
 
 
 def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape) -> dict[str, str]:
-    """Return why a tensor cannot be shifted, or an empty string, by the node that makes it.
+    """Return why a tensor cannot be shifted, or an empty string, by the node that computes it.
 
-    One pass against the order of execution: who passes an offset on can take one if its own
-    readers can. Nodes that neither are the last of a chain nor pass offsets on are not there.
+    It makes one pass against the execution order: a node that passes an offset on can take one if
+    its readers can. Nodes that are not the last of a chain and do not pass offsets on are not
+    included.
     """
     layers = {chain.nodes[0].name for chain in chains.values()}
     obstacles: dict[str, str] = {}
@@ -67,7 +68,7 @@ def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape)
     def can_take(reader: Node, tensor: str) -> bool:
         if reader.name in layers:
             return reader.data_inputs[0] == tensor and _can_undo(graph, reader)
-        # the bias in front of a layer's sum takes off what the summand has more
+        # the bias before a layer's sum compensates the offset of the summand
         return reader.name in chains or obstacles.get(reader.name) == ""
 
     for name in reversed(graph.order()):
@@ -79,7 +80,7 @@ def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape)
         elif graph.is_input(name):
             obstacles[name] = "it is fed"
         elif not graph.readers(name):
-            obstacles[name] = "nobody reads it"
+            obstacles[name] = "no node reads it"
         else:
             readers = [r for r in graph.readers(name) if not can_take(r, name)]
             shown = [f"'{reader.name}' ({reader.op})" for reader in readers]
@@ -88,7 +89,7 @@ def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape)
 
 
 def _can_undo(graph: Graph, layer: Node) -> bool:
-    """Say whether an offset of what a layer reads is the same at each position of its result."""
+    """Return whether an input offset shifts a layer's result equally at each position."""
     weights = weights_of(graph, layer)
     assert weights is not None
     if layer.op == "MatMul":
@@ -107,9 +108,9 @@ def _wanted(
     known: Ranges,
     path: str,
 ) -> dict[str, Array]:
-    """Return the offset of what each chain gives, zeros where it cannot have one.
+    """Return the offset of the result of each chain; zeros if it cannot have one.
 
-    GraphError: the ranges are those of another graph.
+    GraphError: the ranges belong to another graph.
     """
     candidates = [name for name in chains if not obstacles[name]]
     if candidates and known.tensors.keys().isdisjoint(candidates):
@@ -120,7 +121,7 @@ def _wanted(
     for name, item in chains.items():
         channels = channel_count(graph, item.nodes[0])
         expected[name] = np.zeros(channels)
-        reason = obstacles[name] or ("" if name in known.tensors else "the ranges do not hold it")
+        reason = obstacles[name] or ("" if name in known.tensors else "the ranges lack it")
         if reason:
             graph.skip(graph[name], reason)
             continue
@@ -139,9 +140,9 @@ def _shift(
     offsets: dict[str, Array],
     moves: dict[str, str],
 ) -> None:
-    """Change a chain's bias, so that the chain gives its result with the offset.
+    """Change the bias of a chain, so that its result has the offset.
 
-    What the layer makes of its input's offset is taken off; a sum adds the summand's by itself.
+    The bias compensates the offset of the layer's input; a sum adds that of the summand itself.
     """
     layer, last = chain.nodes[0], chain.nodes[-1]
     lift = offset - offsets.get(chain.summand, 0.0)

@@ -1,4 +1,4 @@
-"""What is computed from each element alone is the same before a Reshape as behind it."""
+"""An elementwise op gives the same result before and after a Reshape."""
 
 import math
 from collections.abc import Collection
@@ -10,15 +10,15 @@ from deploykit.transforms.shapes.sizes import Shape
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 ALONE = (ELEMENTWISE_OPS - {"Identity"}) | {"BiasAdd", "Erf", "Erfc", "Pow", "SquaredDifference"}
-"""Ops of one shape whose constants may repeat along it."""
+"""Elementwise ops whose constants may repeat along the shape."""
 
 
 def sink_reshapes(graph: Graph) -> None:
-    """Move a Reshape behind a MatMul behind the biases and activations that follow it.
+    """Move a Reshape of a MatMul result behind the biases and activations that follow it.
 
-    Then one kernel can compute them with the product, and a Reshape that makes rows of the result
-    again reads them as they are. Moved are steps that read the reshaped values and constants: a
-    single number, or one value for each element of a row. Run flatten_products before.
+    One kernel can then compute them with the product, and a second Reshape that restores the rows
+    is not needed. The transform moves steps that read the reshaped values and constants: a single
+    number, or one value for each element of a row. Run flatten_products before.
     """
     _join(graph)
     shapes = Shapes(graph)
@@ -49,7 +49,7 @@ def _width(graph: Graph, product: Node) -> int | None:
 
 
 def _row(shape: Shape, width: int) -> Shape | None:
-    """Return the last axes of a shape that number the elements of a row, or None."""
+    """Return the last axes of a shape that index the elements of a row, or None."""
     for start in range(len(shape) - 1, -1, -1):
         tail = shape[start:]
         if -1 in tail or math.prod(tail) > width:
@@ -60,7 +60,7 @@ def _row(shape: Shape, width: int) -> Shape | None:
 
 
 def _steps(graph: Graph, reshape: Node, row: Shape) -> list[Node]:
-    """Return the steps behind a Reshape that can be computed before it, in execution order."""
+    """Return the steps after a Reshape that can run before it, in execution order."""
     inside = {reshape.name: reshape}
     waiting = list(graph.readers(reshape.name))
     while waiting:
@@ -82,7 +82,7 @@ def _is_alone(graph: Graph, step: Node, inside: Collection[str], row: Shape) -> 
 
 
 def _repeats(graph: Graph, tensor: str, row: Shape) -> bool:
-    """Say whether a tensor is a constant that is one number, or one for each element of a row."""
+    """Return whether a tensor is a constant with one number, or one for each element of a row."""
     const = graph.constant(tensor)
     if const is None:
         return False
@@ -91,7 +91,7 @@ def _repeats(graph: Graph, tensor: str, row: Shape) -> bool:
 
 
 def _sink(graph: Graph, reshape: Node, steps: list[Node], row: Shape) -> None:
-    """Compute steps on rows, and reshape what others read of them."""
+    """Run the steps on rows, and reshape their results for other readers."""
     names = {step.name for step in steps}
     rows = {reshape.name: reshape.data_inputs[0]}
     for step in steps:
@@ -111,7 +111,7 @@ def _sink(graph: Graph, reshape: Node, steps: list[Node], row: Shape) -> None:
 
 
 def _flat(graph: Graph, step: Node, tensor: str, row: Shape) -> str:
-    """Return a constant that a step reads as one value for each element of a row."""
+    """Return the constant of a step as one value for each element of a row."""
     const = graph.constant(tensor)
     assert const is not None
     if len(row) == 1 or (const.value.size == 1 and not const.value.ndim):
@@ -122,7 +122,7 @@ def _flat(graph: Graph, step: Node, tensor: str, row: Shape) -> str:
 
 
 def _join(graph: Graph) -> None:
-    """Let a Reshape of a Reshape to constant sizes read what that one reads."""
+    """Connect a Reshape of a Reshape to constant sizes directly to the first input."""
     for name in graph.order():
         node = graph[name]
         if node.op != "Reshape" or graph.is_input(name):

@@ -1,4 +1,4 @@
-"""A column of weights that are mostly zero is a hash table of the others, looked up by row."""
+"""A hash table of the nonzero rows can replace a column of weights that are mostly zero."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.runtime.checkpoint_values import place_of
 from deploykit.transforms.runtime.child_process import call
 
-NEAR_ZERO = np.float64(1e-5)  # compared as such, as the original tool does
+NEAR_ZERO = np.float64(1e-5)  # a float64 comparison, as in the original tool
 
 _GATHER_OPS = frozenset({"Gather", "GatherV2"})
 _KEY, _VALUE = DType("int64"), DType("float32")
@@ -19,17 +19,17 @@ _KEY, _VALUE = DType("int64"), DType("float32")
 def sparsify_gather(
     graph: Graph, *, input_checkpoint: str = "", group_init_node: str = "group_deps"
 ) -> None:
-    """Look rows up in a hash table, where Gather takes them from a mostly empty column of weights.
+    """Replace a Gather from a mostly empty column of weights by a lookup in a hash table.
 
-    Takes float32 weights of shape [N, 1] in a Const, or in a variable of TensorFlow 1 that the
-    checkpoint has; for variables in parts, this has to be the first step, while the graph still
-    tells how they are restored. Weights nearer to zero than 1e-5 become zero, and a row that does
-    not exist is zero too, where Gather fails. The lookup itself waits for the node that fills the
-    table, so that nothing has to be run before.
+    It takes float32 weights of shape [N, 1] in a Const, or in a variable of TensorFlow 1 that the
+    checkpoint contains. For partitioned variables, make this the first step, while the graph still
+    has their restore ops. Weights nearer to zero than 1e-5 become zero, and a missing row is zero
+    too, where Gather fails. The lookup itself waits for the node that fills the table, so no init
+    op is necessary.
 
     Args:
         input_checkpoint: the prefix of the checkpoint with the values of variables.
-        group_init_node: a NoOp that initialises the model; if there is one, it fills the tables.
+        group_init_node: a NoOp that initializes the model; if it exists, it also fills the tables.
     """
     if group_init_node in graph and graph[group_init_node].op != "NoOp":
         raise GraphError("group-init-not-noop", node=group_init_node)
@@ -69,15 +69,15 @@ def _weights(graph: Graph, gather: Node) -> Node | None:
 
 
 def _reason(graph: Graph, gather: Node, weights: Node | None) -> str:
-    """Return why a Gather stays as it is, or an empty string."""
+    """Return why a Gather is not changed, or an empty string."""
     if graph.is_input(gather.name):
         return "it is an input of the graph"
     if weights is None:
         return "it reads neither a constant nor a variable"
     if weights.control_inputs:
-        return f"its weights '{weights.name}' wait for something, or lie in a branch or a loop"
+        return f"its weights '{weights.name}' have control inputs, or are in a branch or loop"
     if weights.attr("dtype") != _VALUE:
-        return f"its weights '{weights.name}' hold {weights.attr('dtype')}, not float32"
+        return f"its weights '{weights.name}' have type {weights.attr('dtype')}, not float32"
     shape = weights.shape if weights.op == "Const" else weights.attr("shape")
     if shape is None or len(shape) != 2 or shape[1] != 1:
         return f"its weights '{weights.name}' have the shape {shape and list(shape)}, not [N, 1]"
@@ -89,7 +89,7 @@ def _reason(graph: Graph, gather: Node, weights: Node | None) -> str:
 
 
 def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str, Array]:
-    """Return the values of variables; a TensorFlow child reads them."""
+    """Return the values of variables; a TensorFlow child process reads them."""
     if not variables:
         return {}
     if not checkpoint:
@@ -106,7 +106,7 @@ def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str,
 
 
 def _place(graph: Graph, variable: Node) -> tuple[str, str]:
-    """Return the key and the part of a variable in its checkpoint, as the restore op tells."""
+    """Return the key and the slice of a variable in its checkpoint, from the restore op."""
     for reader in graph.readers(variable.name):
         if reader.op == "Assign" and reader.data_inputs[0] == variable.name:
             place = place_of(graph, reader.data_inputs[1])
@@ -118,11 +118,11 @@ def _place(graph: Graph, variable: Node) -> tuple[str, str]:
 
 
 def _add_table(graph: Graph, name: str, weights: Array) -> tuple[str, str]:
-    """Add a table and what fills it; return the names of both."""
+    """Add a table and the node that fills it; return the names of both."""
     column = weights.reshape(-1)
-    rows = np.flatnonzero(~(np.abs(column) < NEAR_ZERO))  # which keeps NaN
+    rows = np.flatnonzero(~(np.abs(column) < NEAR_ZERO))  # includes NaN
     retained = column[rows]
-    if not rows.size:  # no table may be empty
+    if not rows.size:  # a table must not be empty
         rows, retained = np.zeros(1, np.int64), np.zeros(1, np.float32)
     table = Node(graph.unique_name(f"{name}/HashTable"), "HashTable")
     graph.add(table.with_attrs(key_dtype=_KEY, value_dtype=_VALUE))
@@ -136,7 +136,7 @@ def _add_table(graph: Graph, name: str, weights: Array) -> tuple[str, str]:
 
 
 def _look_up(graph: Graph, gather: Node, table: str, filling: str) -> None:
-    """Put a lookup, with a last axis of one added, in the place of a Gather."""
+    """Replace a Gather by a lookup that adds a last axis of size 1."""
 
     def add(part: str, node: Node) -> str:
         return graph.add(node.with_name(graph.unique_name(f"{gather.name}/{part}"))).name

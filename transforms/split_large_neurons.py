@@ -1,4 +1,4 @@
-"""A neuron that reaches far is several that each reach as far as the others."""
+"""A neuron with a large range can be the sum of several neurons with smaller ranges."""
 
 from dataclasses import dataclass
 
@@ -20,12 +20,12 @@ from deploykit.transforms.layers.layers import (
 )
 
 _MOST = 1 / 32  # of a layer's neurons may be replaced by copies
-_ROOM = 1.03  # other samples may reach further by this factor
-_SATURATES = 1.2  # a neuron that reaches less far beyond the end is cut off there
-_STEP = 1.05  # from an end that is tried to the next
-_LOST = 0.5  # of the bound of the lost power: about what is lost
+_ROOM = 1.03  # other samples may exceed the range by this factor
+_SATURATES = 1.2  # a neuron that exceeds the limit by less than this factor is clipped
+_STEP = 1.05  # from one limit that is tried to the next
+_LOST = 0.5  # of the bound of the lost power: roughly the actual loss
 _CODES = 255
-_NEGLIGIBLE = 1e-3  # share of power that the replaced neurons may have
+_NEGLIGIBLE = 1e-3  # share of the power that the replaced neurons may have
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,19 @@ class _Neurons:
 
 
 def split_large_neurons(graph: Graph, *, ranges: str, limit: float = 4.5) -> None:
-    """Spread what few neurons behind a GELU reach beyond the others over copies of them.
+    """Split neurons with very large GELU outputs into copies with smaller ranges.
 
-    GELU of a large value is that value. So a neuron's value is the sum of what it has up to a
-    limit and what copies of it have whose biases are lower by one, two, ... limits; a Minimum ends
-    each at the limit, which int8 does by its range without an op. Copies take the place of the
-    neurons that matter least, so all shapes stay; the mean of these goes into a bias. This is not
-    exact: a copy adds GELU's dip of up to 0.17 below its start, and the replaced neurons are lost.
-    The limit of each layer is the one of least estimated noise: a lower one has a smaller int8 step
-    and loses more neurons. A layer stays as it is where more than 1 in 1000 parts of the power
-    would be lost. Calibrate the graph again.
+    GELU of a large value is that value. So a neuron is the sum of its value up to a limit and of
+    copies whose biases are lower by one, two, ... limits; a Minimum ends each at the limit, which
+    the int8 range does without an op. Copies replace the least important neurons, so all shapes are
+    kept; a bias adds the mean of the replaced ones. The result is not exact: a copy adds GELU's dip
+    of up to 0.17 below its start, and the replaced neurons are lost. Each layer gets the limit with
+    the lowest estimated noise: a lower one has a smaller int8 step and loses more neurons. A layer
+    is not changed if more than 1/1000 of its power would be lost. Calibrate the graph again.
 
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
-        limit: the lowest one to try.
+        limit: lowest limit to try.
     """
     if not 3 <= limit < float("inf"):
         raise GraphError("out-of-range", name="limit", expected="a number of at least 3", got=limit)
@@ -90,11 +89,11 @@ def _neurons(graph: Graph, known: Ranges, layer: Node) -> _Neurons | None:
 
 
 def _split(graph: Graph, neurons: _Neurons, limit: float) -> bool:
-    """Replace the neurons that matter least, and return whether that was done."""
+    """Replace the least important neurons; return whether the layer changed."""
     layer, after = neurons.before.nodes[0], neurons.after
     inner, outer = matrix_of(graph, layer), matrix_of(graph, after)
     weight = np.square(outer).sum(1)
-    # the largest variance that these ends and this mean leave room for
+    # the largest variance that is possible with these ends and this mean
     power = (neurons.high - neurons.mean) * (neurons.mean - neurons.low) * weight
     end, copies, lost = _chosen(neurons, limit, power, weight.sum())
     if not lost.size or power[lost].sum() > _NEGLIGIBLE * power.sum():
@@ -119,14 +118,14 @@ def _split(graph: Graph, neurons: _Neurons, limit: float) -> bool:
 def _chosen(
     neurons: _Neurons, limit: float, power: Array, weight: float
 ) -> tuple[float, Array, Array]:
-    """Return the end of least noise, how many copies each neuron has there, and what is replaced.
+    """Return the limit with the lowest noise, the copies of each neuron, and the replaced neurons.
 
-    The noise is that of rounding, which a smaller range lessens, and that of the neurons which
-    make room for copies.
+    The noise is the rounding noise, which a smaller range reduces, plus that of the neurons that
+    the copies replace.
 
     Args:
-        power: float64 [neurons]: at most what the product that reads them loses without each.
-        weight: the sum of the squares of that product's weights.
+        power: float64 [neurons]: upper bound of the power lost in the next product without each.
+        weight: sum of the squares of that product's weights.
     """
     best: tuple[float, float, Array, Array] = (np.inf, 0.0, np.zeros(0), np.zeros(0))
     lowest, highest = float(neurons.low.min()), float(neurons.high.max())
@@ -145,14 +144,14 @@ def _chosen(
 
 
 def _copies(high: Array, end: float) -> Array:
-    """Return how many copies each neuron needs."""
+    """Return the number of copies that each neuron needs."""
     counts = np.minimum(np.ceil(_ROOM * high / end) - 1, high.size).astype(int)
     array: Array = np.where(high > _SATURATES * end, counts, 0)
     return array
 
 
 def _end_at(graph: Graph, gelu: Node, limit: float) -> None:
-    """Put a Minimum behind a GELU."""
+    """Put a Minimum after a GELU."""
     name = graph.unique_name(f"{gelu.name}_ended")
     const = graph.constant_beside(gelu, np.array(limit, np.float32), f"{name}/limit")
     readers = list(graph.readers(gelu.name))

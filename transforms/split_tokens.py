@@ -1,4 +1,4 @@
-"""What is computed for each token can be computed for a part of them at a time."""
+"""Ops that work on each token separately can run on a part of the tokens at a time."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -27,38 +27,38 @@ PRODUCTS = frozenset({"MatMul", "_MklNativeFusedMatMul", "_QuantizedMatMul"})
 
 @dataclass(frozen=True)
 class _Split:
-    """Along which axis a tensor lies in parts."""
+    """The axis along which a tensor is split."""
 
     axis: int
     mixed: bool = False
-    """Whether the axis numbers the tokens of all samples, one sample after the other."""
+    """Whether the axis indexes the tokens of all samples, one sample after the other."""
     sizes: bool = False
-    """Whether the tensor holds the sizes of one that is split along the axis."""
+    """Whether the tensor contains the sizes of a tensor that is split along the axis."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a node is computed in parts."""
+    """How a node is split into parts."""
 
     result: _Split
     split: tuple[int, ...]
     """The inputs that are read in parts."""
     sizes: tuple[int, ...] = ()
-    """Of a Reshape of one part."""
+    """Sizes for a Reshape of one part."""
 
 
 def split_tokens(graph: Graph, *, tensor: str, parts: int = 2) -> None:
-    """Compute the tokens of an encoder in parts, side by side, from one input on.
+    """Run the tokens of an encoder in parallel parts, starting from one input.
 
-    On two threads for ops and one inside each (`--threads 1x2`), the parts run at once: within a
-    layer they wait for each other where attention looks at all keys and values, and nowhere else,
-    while two threads inside each op meet at every one. One call in flight gains; many calls at once
-    keep the cores busy without it. Run it last, on a graph in 8 bits as well. GraphError: there is
-    no such input, or its number of tokens is open or no multiple of `parts`.
+    With two inter-op threads and one intra-op thread (`--threads 1x2`), the parts run in parallel.
+    Within a layer they synchronize only where attention reads all keys and values, while two
+    intra-op threads synchronize at every op. This lowers the latency of a single request; many
+    concurrent requests use all cores without it. Run it last; the graph may be int8. GraphError:
+    the input does not exist, or its number of tokens is unknown or not a multiple of `parts`.
 
     Args:
         tensor: an input [batch, tokens, ...], such as `input_ids`.
-        parts: how many parts there are.
+        parts: number of parts.
     """
     shapes = Shapes(graph)
     shape, name = shapes.shape(tensor), normal(tensor)
@@ -75,7 +75,7 @@ def split_tokens(graph: Graph, *, tensor: str, parts: int = 2) -> None:
 
 
 class _Splitting:
-    """One pass in execution order; a node that is computed in parts stays until it is not read."""
+    """One pass in execution order; a node that is split remains until it has no readers."""
 
     def __init__(self, graph: Graph, shapes: Shapes, start: str, parts: int) -> None:
         self._graph, self._shapes, self._count = graph, shapes, parts
@@ -96,13 +96,13 @@ class _Splitting:
         for item in reversed(done):
             self._join(graph[item])
         if not done:
-            graph.skip(first, "nothing that reads it is computed for each token alone")
+            graph.skip(first, "none of its readers processes each token separately")
             cut = graph.producer(self._parts[first.name][0])
             graph.remove(cut)
             graph.remove(graph.producer(cut.inputs[0]))
 
     def _take(self, node: Node) -> bool:
-        """Compute a node in parts where that can be, and say whether it can."""
+        """Split a node into parts if possible; return whether it is possible."""
         if self._graph.is_input(node.name) or node.op not in RULES:
             return False
         if not any(tensor in self._splits for tensor in node.data_inputs):
@@ -129,7 +129,7 @@ class _Splitting:
         return True
 
     def _part(self, node: Node, tensor: str, part: int, plan: _Plan) -> str:
-        """Return a part of what a node reads."""
+        """Return one part of a node's input."""
         if tensor in self._parts:
             return self._parts[tensor][part]
         const, shape = self._graph.constant(tensor), self.shape(node.name)
@@ -144,7 +144,7 @@ class _Splitting:
         return self._graph.constant_beside(const, piece, name, const.attr("dtype")).name
 
     def _cut(self, tensor: str, axis: int) -> list[str]:
-        """Return the parts of a tensor that lies as a whole along an axis."""
+        """Return the parts of a tensor that is not split yet, along an axis."""
         if (tensor, axis) not in self._cuts:
             graph, node = self._graph, self._graph.producer(tensor)
             place = graph.constant_beside(node, np.array(axis, np.int32), f"{node.name}/axis")
@@ -156,7 +156,7 @@ class _Splitting:
         return self._cuts[tensor, axis]
 
     def _join(self, node: Node) -> None:
-        """Put a node that makes one of the parts in the place of one that is still read."""
+        """Join the parts of a node that still has other readers into one tensor."""
         graph, split = self._graph, self._splits[node.name]
         if not (graph.is_output(node.name) or graph.consumers(node.name)):
             graph.remove(node)
@@ -190,23 +190,23 @@ class _Splitting:
         made = Node(self._graph.unique_name(f"{name}/tokens"), "Reshape", (name, const))
         return self._graph.add(made.with_attrs(T=kind, Tshape=INT32)).name
 
-    # ------------------------------------------------------------------ what the rules ask
+    # --------------------------------------------------------------- properties for the rules
 
     @property
     def _each(self) -> int:
         return self._tokens // self._count
 
     def shape(self, tensor: str) -> Shape | None:
-        """Return the shape of a tensor of the graph as it was."""
+        """Return the shape of a tensor of the original graph."""
         return self._shapes.shape(tensor)
 
     def split(self, tensor: str) -> _Split | None:
-        """Return how a tensor is split; one of sizes counts as not split."""
+        """Return how a tensor is split; a tensor of sizes counts as not split."""
         result = self._splits.get(tensor)
         return None if result is None or result.sizes else result
 
     def each_alone(self, node: Node) -> _Plan | None:
-        """Plan an op that computes each element of what it reads alone."""
+        """Plan an elementwise op."""
         if node.attr("data_format") == "NCHW":
             return None
         ranks = [None if (s := self.shape(t)) is None else len(s) for t in node.data_inputs]
@@ -231,14 +231,14 @@ class _Splitting:
         return _Plan(_Split(rank - end, mixed.pop()), tuple(read))
 
     def along_the_last(self, node: Node) -> _Plan | None:
-        """Plan an op that looks at the last axis as a whole."""
+        """Plan an op that works on the whole last axis."""
         split, shape = self.split(node.data_inputs[0]), self.shape(node.data_inputs[0])
         if split is None or shape is None or split.axis == len(shape) - 1:
             return None
         return _Plan(split, (0,))
 
     def product(self, node: Node) -> _Plan | None:
-        """Plan a product of rows with what is not split."""
+        """Plan a product of rows with a tensor that is not split."""
         split = self.split(node.data_inputs[0])
         others = [self.split(tensor) for tensor in node.data_inputs[1:]]
         if split is None or split.axis or any(others) or node.attr("transpose_a", False):
@@ -246,7 +246,7 @@ class _Splitting:
         return _Plan(split, (0,))
 
     def batched(self, node: Node) -> _Plan | None:
-        """Plan a product of matrices whose first ones have their rows in parts."""
+        """Plan a product of matrices where the rows of the first operand are split."""
         first, shape = node.data_inputs[0], self.shape(node.data_inputs[0])
         split, made = self.split(first), self.shape(node.name)
         if split is None or shape is None or made is None or split.mixed:
@@ -256,7 +256,7 @@ class _Splitting:
         return _Plan(_Split(len(made) - 2), (0,))
 
     def einsum(self, node: Node) -> _Plan | None:
-        """Plan a product in which an axis of one operand goes on into the result."""
+        """Plan an Einsum whose result keeps the split axis of one operand."""
         terms, _, result = str(node.attr("equation")).replace(" ", "").partition("->")
         labels = terms.split(",")
         if "." in terms or len(labels) != 2:
@@ -307,7 +307,7 @@ class _Splitting:
         return None
 
     def looked_up(self, node: Node) -> _Plan | None:
-        """Plan a look-up of rows in a table."""
+        """Plan a lookup of rows in a table."""
         axis = self._graph.constant(node.data_inputs[2])
         split = self.split(node.data_inputs[1])
         if split is None or axis is None or axis.value.any() or node.attr("batch_dims", 0):
@@ -322,7 +322,7 @@ class _Splitting:
         return _Plan(_Split(split.axis, sizes=True), (0,))
 
     def filled(self, node: Node) -> _Plan | None:
-        """Plan a Fill to the shape of something split."""
+        """Plan a Fill to the shape of a split tensor."""
         split = self._splits.get(node.data_inputs[0])
         return _Plan(_Split(split.axis), (0,)) if split is not None and split.sizes else None
 

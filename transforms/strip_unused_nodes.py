@@ -1,4 +1,4 @@
-"""What the outputs need, once the inputs are fed: an input that was computed is a Placeholder."""
+"""The nodes that the outputs need; inputs that were computed become Placeholders."""
 
 import re
 
@@ -12,7 +12,7 @@ from deploykit.transforms.remove_attribute import remove_attribute
 from deploykit.transforms.shapes.sizes import Shape
 from deploykit.transforms.shapes.static_shapes import static_shapes
 
-Requested = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
+Requested = tuple[DType | None, Shape | None]  # None keeps that of the tensor
 
 _SIZE = re.compile(r"-1|[0-9]{1,18}", re.ASCII)
 
@@ -26,18 +26,18 @@ def strip_unused_nodes(
     type_for_name: tuple[str, ...] = (),
     shape_for_name: tuple[str, ...] = (),
 ) -> None:
-    """Keep only what the outputs need, and cut at the inputs.
+    """Keep only the nodes that the outputs need, and cut the graph at its inputs.
 
-    An input that is not a Placeholder becomes one, with the type and shape that it has; a
-    Placeholder without a shape takes the one that is given. Of a node that is cut at several
-    outputs, the first keeps the node's name and the others become NODE_PORT.
+    An input that is not a Placeholder becomes one with its type and shape; a Placeholder without a
+    shape gets the given shape. If the cut is at several outputs of a node, the first keeps the
+    node's name and the others become NODE_PORT.
 
     Args:
-        type: the type of all inputs that become Placeholders, such as float or int32.
+        type: type of all inputs that become Placeholders, such as float or int32.
         shape: their shape, such as "1,224,224,3"; -1 or ? is an unknown size, "" a scalar.
-        name: an input whose type and shape are given on their own; may be repeated.
-        type_for_name: the type of the input that name gives at the same place.
-        shape_for_name: the shape of the input that name gives at the same place.
+        name: an input with a separate type and shape; may be repeated.
+        type_for_name: type of the input at the same position of `name`.
+        shape_for_name: shape of the input at the same position of `name`.
     """
     everywhere = (_parsed_type(type), _parsed_shape(shape))
     cut = [tensor for tensor in graph.inputs if not _is_placeholder(graph.producer(tensor), shape)]
@@ -48,7 +48,7 @@ def strip_unused_nodes(
     given = {tensor: shape for tensor, (_, shape) in expected.items() if shape is not None}
     shapes = static_shapes(graph, expected.keys() - given.keys()) | given
     if given:
-        # TensorFlow refuses recorded shapes that contradict one given here
+        # TensorFlow refuses recorded shapes that contradict a shape given here
         remove_attribute(graph, attribute_name="_output_shapes")
     moves: dict[str, str] = {}
     for tensor in sorted(expected, key=split):
@@ -68,7 +68,7 @@ def strip_unused_nodes(
 
 
 def _is_placeholder(node: Node, shape: str | None) -> bool:
-    """Say whether a node stays as it is; a Placeholder without a shape takes one that is given."""
+    """Return whether a node is a Placeholder that does not need the given shape."""
     is_open = shape is not None and node.attr("shape") is None
     return node.op == "Placeholder" and not is_open
 
@@ -111,7 +111,7 @@ def _wanted_by_name(
 
 
 def _check_cut(graph: Graph) -> None:
-    """Raise GraphError where an output is needed of a node that is cut at others of its outputs."""
+    """Raise GraphError if an output of a node is needed that is cut at its other outputs."""
     fed = frozenset(graph.inputs)
     names: set[str] = set()
     waiting = list(graph.outputs)
@@ -132,7 +132,7 @@ def _check_cut(graph: Graph) -> None:
 
 
 def _type_that_is_read(graph: Graph, tensor: str) -> DType | None:
-    """Return the type that the readers of a tensor take, or None where they do not say."""
+    """Return the type that the readers of a tensor take, or None if they do not determine it."""
     library = Library(graph)
     for reader in graph.readers(producer_name(tensor)):
         op_def = library.op_def(reader.op)
@@ -144,7 +144,7 @@ def _type_that_is_read(graph: Graph, tensor: str) -> DType | None:
 
 
 def _type(graph: Graph, tensor: str, requested: DType | None) -> DType:
-    """Return the type of an input; what is wanted must not contradict it."""
+    """Return the type of an input; a requested type must not contradict it."""
     node, port = graph.producer(tensor), split(tensor)[1]
     op_def = Library(graph).op_def(node.op)
     types = output_types(node, op_def) if op_def is not None else None

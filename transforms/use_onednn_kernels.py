@@ -1,4 +1,4 @@
-"""A float layer with its bias, residual sum and activation is one op on oneDNN's kernel."""
+"""A float layer with its bias, residual sum and activation can be one op of oneDNN."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +19,12 @@ from deploykit.transforms.layers.fused_ops import (
 )
 
 FLOAT = DType("float32")
-WITHOUT_FLAG = {"_kernel": "MklNameChangeOp"}  # the label under which oneDNN registers its kernels
+WITHOUT_FLAG = {"_kernel": "MklNameChangeOp"}  # the label under which oneDNN registers kernels
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A private op that computes a layer, and which activations it can end with."""
+    """A private op for a layer, and the activations that can be fused into it."""
 
     op: str
     activations: frozenset[str]
@@ -44,16 +44,16 @@ KERNELS = {
 def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, ...] = ()) -> None:
     """Run float convolutions on oneDNN's kernels without TF_ENABLE_ONEDNN_OPTS, fused.
 
-    The result runs on x86 CPUs in TensorFlow builds with oneDNN, as pip installs them; its ops are
-    private to TensorFlow, without a promise for later versions. It pays where layers are large and
-    oneDNN is off: each op costs 55 to 85 us whatever its size, so nets of a few small layers get
-    slower, and TensorFlow turns oneDNN on by itself on newer CPUs. Fold batch norms first. A NaN
-    before a Relu becomes 0, as under that flag. A batch of 0 gives a convolution the shape of its
-    input, as under that flag, so that layers behind it may fail. GraphError: `skip` names no node.
+    The result runs on x86 CPUs in TensorFlow builds with oneDNN, as pip installs them. The ops are
+    private to TensorFlow, so later versions may lack them. Use it for large layers where oneDNN is
+    off. Each op costs 55 to 85 us for any size, so networks of a few small layers become slower,
+    and TensorFlow enables oneDNN itself on newer CPUs. Fold batch norms first. As with that flag, a
+    NaN before a Relu becomes 0. A convolution gives a batch of 0 the shape of its input, so later
+    layers may fail. GraphError: `skip` names an unknown node.
 
     Args:
-        matmul: also MatMul, which pays at batches of 8 or more; at batch 1 it is mostly slower.
-        skip: the name of a layer that stays as it is; may be given several times.
+        matmul: also MatMul, which is faster at batches of 8 or more and mostly slower at batch 1.
+        skip: name of a layer that is not changed; may be given several times.
     """
     listed = {graph[name].name for name in skip}
     ops = [op for op in KERNELS if matmul or op != "MatMul"]
@@ -70,7 +70,7 @@ def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, .
 
 
 def _fused(graph: Graph, chain: Chain) -> Node:
-    """Return the op that computes a chain; a bias of zeros is added where it has none."""
+    """Return the op of a chain; a chain without a bias gets a bias of zeros."""
     layer = chain.nodes[0]
     bias = chain.bias or _zeros(graph, layer)
     args = [bias, chain.summand] if chain.summand else [bias]

@@ -1,1 +1,1 @@
-"""What a notebook calls and each command is: one function a file, of the command's name."""
+"""Public functions for Python and the command line, named like the commands."""

@@ -1,4 +1,4 @@
-"""How often models are right on labelled samples, and where they answer otherwise."""
+"""accuracy: measure models on labelled samples and compare their predictions."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 from deploykit.api.public import Command, public
 from deploykit.data.labels import ClassNames
 from deploykit.data.samples import open_alike, open_samples
-from deploykit.evaluation.examining import MOST_PICTURES, STEPS, examine
+from deploykit.evaluation.examining import MAX_PICTURES, STEPS, examine
 from deploykit.evaluation.result import Accuracy
 from deploykit.importers.open_model import OpenedModel, open_models
 from deploykit.quantization.metrics import metric_named
@@ -27,38 +27,41 @@ def accuracy(
     metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = TOP1,
     labels: Annotated[LabelsLike | None, LABELS] = None,
     group_by: Annotated[str | None, Flag(metavar="NAME", heading="Data")] = None,
-    worst: Annotated[int, Flag(at_least=0)] = MOST_PICTURES,
+    worst: Annotated[int, Flag(at_least=0)] = MAX_PICTURES,
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
 ) -> Accuracy:
     """Measure accuracy on labelled samples.
 
-    Every MODEL runs on the same samples, in the engine that it was written for. Accuracies have a
-    95 % confidence interval. The last MODEL is compared with the first one, sample by sample: the
-    change of the metric with its interval, the top-1 agreement, the noise of the outputs, and the
-    samples on which they disagree most. For a single MODEL, the most confident wrong predictions
-    are listed.
+    Every MODEL runs on the same samples, in the engine (TensorFlow or OpenVINO) that it was written
+    for. Accuracies have a 95 % confidence interval. The last MODEL is compared with the first one,
+    sample by sample. The comparison shows the change of the metric with its interval, the top-1
+    agreement, and the noise of the outputs. It lists the samples on which the models disagree most.
+    For a single MODEL, the most confident wrong predictions are listed.
 
     Labels are class numbers, one-hot rows, or names. Names of image folders are looked up in
     `labels` or in the model metadata file. Without either, the sorted folders are numbered from 0
-    if there are as many as the model has classes. Without labels, two or more models are only
-    compared with each other.
+    if their number equals the model's number of classes. Without labels, two or more models are
+    only compared with each other.
 
     --json includes thumbnails of the listed samples if they are images.
 
     Args:
-        models: whatever `open_model` takes; several in a list, or by name in a mapping.
+        models: any model that `open_model` accepts, a list of models, or a mapping from names to
+            models.
         data: Samples with labels: a .npz file of arrays by input name and labels, a folder of
             TFRecords or CSV files, a folder of images with one subfolder per class, or DIR/NAME if
             DIR contains records of several names.
-        metric: top1, top5, mae, or your own function of the outputs by name and the labels.
+        metric: top1, top5, mae (mean absolute error), or your own function. It gets the outputs by
+            name and the labels.
         group_by: Also report each group of samples. NAME is an array, column or feature with one
             text or integer per sample, or `folder` for images. [default: `group`, or image folders
             that are not the classes]
-        worst: Number of samples to list on which the models disagree most.
+        worst: Number of listed samples on which the models disagree most.
 
-    All samples are in memory. FileError, GraphError: a model or the data cannot be read or do not
-    fit each other, a folder is no class of `labels`, there are no labels, or nothing can be
-    compared. RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+    All samples must fit in memory. FileError, GraphError: a model or the data cannot be read or do
+    not match, an image folder is not a class in `labels`, there are no labels, or nothing can be
+    compared. RefusedError: an op acts on files or processes. LimitError: TensorFlow crashed or
+    hung.
 
     Commands:
         deploykit accuracy fashion.pb --data models/fashion/test_1000.npz
@@ -89,9 +92,9 @@ def accuracy(
 
 
 def _known(models: Iterable[OpenedModel]) -> ClassNames | None:
-    """Return what classes are called by the first of the models that knows it."""
+    """Return the class names of the first model whose metadata contains them."""
     for model in models:
         if model.about.labels:
-            told_by = f"the labels that are kept beside {model.source}"
-            return ClassNames(tuple(model.about.labels), told_by)
+            labels_source = f"the labels in the metadata of {model.source}"
+            return ClassNames(tuple(model.about.labels), labels_source)
     return None

@@ -1,6 +1,6 @@
-"""Whether the arguments of a public function are of the types and within the bounds declared.
+"""Checks of the arguments of public functions against their declared types and bounds.
 
-What `Annotated[T, Flag(...)]` declares holds for the command line and for Python.
+The bounds in `Annotated[T, Flag(...)]` apply to the command line and to Python.
 """
 
 import math
@@ -21,15 +21,16 @@ _NUMBER_FORMATS = ("", "whole", "number", "counts")
 def check_arguments(
     function: str, parameters: Mapping[str, Parameter], values: Mapping[str, Any]
 ) -> None:
-    """Raise an error for a value that does not fit its parameter.
+    """Raise an error for a value that its parameter does not accept.
 
     Args:
         function: the name of the function, for messages.
-        parameters: of the function, by name.
-        values: by parameter; of option values, each field is checked. A default fits.
+        parameters: the parameters of the function, by name.
+        values: the arguments, by parameter. Each field of an option value is checked. Default
+            values are always accepted.
 
-    GraphError: a number is out of its range. TypeError: it is no number, or one string is given
-    where several are expected.
+    GraphError: a number is out of range. TypeError: a value is not a number, or a single string is
+    passed instead of a sequence of strings.
     """
     for name, annotation, default, value in _flat(parameters, values):
         is_default = value is default or (isinstance(value, Real) and value == default)
@@ -40,7 +41,7 @@ def check_arguments(
 def _flat(
     parameters: Mapping[str, Parameter], values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Return name, type, default and value of parameters, and of the fields of option values."""
+    """Yield name, type, default and value of each parameter and of each field of option values."""
     for name, value in values.items():
         if is_dataclass(value) and not isinstance(value, type):
             for field in option_fields(value):
@@ -73,7 +74,7 @@ def _check(function: str, name: str, annotation: Any, value: Any) -> None:
 
 
 def _each(value: Any) -> list[Any]:
-    """Return the items of a collection, or the value itself; nothing of an iterator."""
+    """Return the items of a collection, or the value itself; an empty list for an iterator."""
     if isinstance(value, Iterator):
         return []
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
@@ -82,7 +83,7 @@ def _each(value: Any) -> list[Any]:
 
 
 def _check_type(name: str, is_whole: bool, value: Any) -> None:
-    """Raise TypeError for what is no number, or no whole one."""
+    """Raise TypeError for a value that is not a number, or not an integer if `is_whole`."""
     if not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if is_whole and (isinstance(value, bool) or not isinstance(value, Integral)):
@@ -90,7 +91,7 @@ def _check_type(name: str, is_whole: bool, value: Any) -> None:
 
 
 def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
-    """Raise GraphError for a number that is not finite or out of its range."""
+    """Raise GraphError for a number that is not finite or out of range."""
     number, most = float(value), flag.at_most
     least: float | None = 1 if is_whole and flag.at_least is None else flag.at_least
     is_right = (
@@ -106,7 +107,7 @@ def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
 
 
 def _are_range(values: Sequence[Any]) -> bool:
-    """Say whether values are the two ends of a range."""
+    """Return whether values are the two ends of a range."""
     are_numbers = len(values) == 2 and all(isinstance(value, Real) for value in values)
     return are_numbers and is_range(*map(float, values))
 
@@ -123,12 +124,12 @@ def _expected(least: float | None, above: float | None, most: float | None) -> s
 
 
 def _strings(types: Iterable[Any]) -> bool:
-    """Say whether a sequence of strings is among some types."""
+    """Return whether one of the types is a sequence of strings."""
     return any(get_origin(type_) in _SEQUENCES and get_args(type_)[:1] == (str,) for type_ in types)
 
 
 def _words(types: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the words of Literals, alone or in sequences, or nothing where there are others."""
+    """Return the values of Literal types or sequences of them; empty if there are other types."""
     results: tuple[Any, ...] = ()
     for type_ in types:
         inner = get_args(type_)[0] if get_origin(type_) in _SEQUENCES else type_
@@ -139,7 +140,7 @@ def _words(types: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _numbers(types: Sequence[Any]) -> set[type]:
-    """Return the types of numbers, alone or in sequences, or nothing where there are others."""
+    """Return the number types, alone or in sequences; empty if there are other types."""
     result: set[type] = set()
     for type_ in types:
         inner = get_args(type_)[:1] if get_origin(type_) in _SEQUENCES else (type_,)

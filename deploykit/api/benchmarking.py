@@ -1,4 +1,4 @@
-"""benchmark."""
+"""benchmark: measure latency and throughput of models."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
-from deploykit.benchmarking.engines.engine_choice import in_own_engine, say_emulated
+from deploykit.benchmarking.engines.engine_choice import in_own_engine, warn_emulated
 from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
 from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult, check_tuned
@@ -29,7 +29,7 @@ from deploykit.verification.samples import ModelLike, ModelsLike, PathLike
 
 DEFAULT = RunConfigGrid()
 TURNS = BenchmarkOptions()
-_FILES = "files reach TensorFlow alone"
+_FILES = "only TensorFlow reads data from files"
 
 
 @public(Command(heading="Measuring"))
@@ -47,40 +47,43 @@ def benchmark(
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models run, with one or several settings.
 
-    Every model runs with every combination of settings. Several sessions of each are interleaved in
-    random order, so that other load on the machine affects all of them equally. Each is warmed up
-    until its latencies are stable. The run stops early once every comparison is conclusive.
+    Every model runs with every combination of settings. Several sessions of each combination are
+    interleaved in random order, so that other load on the machine affects all of them equally. Each
+    session is warmed up until its latencies are stable. The run stops early once every comparison
+    is conclusive.
 
     Each model is compared with the first one that has the same batch. The verdict is "faster" (wall
     time), "slower" (wall time or CPU time), "no difference" (below the stated percentage) or
-    "undecided".
+    "inconclusive" (high variance).
 
     With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data. The result shows the rate of reading, the rate of the model, and which of both is the
-    bottleneck.
+    tf.data. The result shows the read rate and the model's rate in samples per second, and which of
+    the two is the bottleneck.
 
-    With `scenario`, each model is measured alone for `seconds`, as MLPerf does: single (one request
-    after another; p90 latency), offline (all samples; samples a second), or server (`rate` random
-    requests a second; p99 latency). The result states whether it is valid and why.
+    With `scenario`, each model is measured alone for `seconds`, as in MLPerf. single: p90 latency
+    of one request after another. offline: highest rate of samples per second. server: p99
+    latency at `rate` requests per second, sent at random times. The result states whether it is
+    valid and why.
 
     After Ctrl-C, the result so far is written and shown.
 
     Args:
-        models: whatever `open_model` takes; several in a list, or by name in a mapping.
-        settings: what each is run with; a `RunConfigGrid` means every combination, a mapping is by
-            model.
-        feeding: data or made-up values. Ops that act on files or processes are refused but for
-            `allow_ops`.
-        piping: how files reach the model, and what of it is run.
-        timing: for how long, for how many calls, or in which scenario.
-        profile: Also trace some calls: time, memory and operations by op and by node, compared with
+        models: any model that `open_model` accepts, a list of models, or a mapping from names to
+            models.
+        settings: the run settings. A `RunConfigGrid` stands for every combination of its values; a
+            mapping gives the settings of each model.
+        feeding: the model inputs: data or synthetic values. Ops that act on files or processes are
+            refused unless listed in `allow_ops`.
+        piping: the input pipeline that reads files.
+        timing: the duration, the number of runs, or the scenario.
+        profile: Also trace some runs. Shows time, memory and FLOPs by op and by node, compared with
             the machine's peak.
 
-    Latencies are in milliseconds. Ctrl-C ends it early: what was measured until then is the result.
-    FileError, GraphError: a model or the data cannot be read, do not fit each other, or what is
-    asked for contradicts itself; a GPU or an engine is not there, or lacks an op, which is named.
-    RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
-    VerificationError: an engine is wrong.
+    Latencies are in milliseconds. After Ctrl-C, the function returns the measurements so far.
+    FileError, GraphError: a model or the data cannot be read or do not match, options contradict
+    each other, or a GPU, an engine or one of its ops is not available.
+    RefusedError: an op acts on files or processes. LimitError: TensorFlow crashed or hung.
+    VerificationError: the outputs of an engine differ from TensorFlow's.
 
     Commands:
         deploykit benchmark fashion.pb optimized.pb --batch 1,32 --seconds 5
@@ -107,7 +110,7 @@ def benchmark(
                 "seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}  # fmt: skip
             opened = open_runnable(model, piping, feeding.allow_ops)
             _check_tuned(tuned, opened)
-            say_emulated(opened, _FILES)
+            warn_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
         every = open_models(models)
         for entry in every.values():
@@ -124,7 +127,7 @@ def benchmark(
 
 
 def _check_tuned(tuned: RunConfig | PathLike | None, *models: OpenedModel) -> None:
-    """Raise MismatchError where a file of `tune` was measured on none of the models."""
+    """Raise MismatchError if the settings file of `tune` was measured on none of the models."""
     if isinstance(tuned, str | os.PathLike):
         check_tuned(tuned, {model.source: model.sha256 for model in models})
 
@@ -135,10 +138,10 @@ def _settings_of(
     settings: RunConfigGrid | Iterable[RunConfig] | Mapping[str, Iterable[RunConfig]],
     timing: BenchmarkOptions,
 ) -> Mapping[str, Sequence[RunConfig]]:
-    """Return the settings of each model: in its own engine, where no other is named.
+    """Return the settings of each model, with the model's own engine unless another is requested.
 
-    What is fed to a GPU has resident inputs beside it, where nobody says how inputs come.
-    GraphError: a mapping names other models than there are.
+    Unless the settings choose an input style, GPU runs are also measured with resident inputs.
+    GraphError: the keys of a mapping are not the names of the models.
     """
     is_open = isinstance(settings, RunConfigGrid) and settings.input is None
     if is_open and timing.scenario is None:
@@ -170,7 +173,7 @@ def _chosen(
 
 
 def _only(models: ModelsLike, settings: tuple[RunConfig, ...]) -> tuple[ModelLike, RunConfig]:
-    """Return the model and the settings to measure behind files. GraphError: there are several."""
+    """Return the one model and the one settings value of a file benchmark, else GraphError."""
     several = [*models.values()] if isinstance(models, Mapping) else models
     if not isinstance(several, list | tuple):
         several = [several]
@@ -182,7 +185,7 @@ def _only(models: ModelsLike, settings: tuple[RunConfig, ...]) -> tuple[ModelLik
 
 
 def _refuse(given: Mapping[str, object]) -> None:
-    """Raise GraphError for what has no meaning where data are read from files."""
+    """Raise GraphError for options that have no effect when data is read from files."""
     for name, value in given.items():
         if value:
             raise GraphError("option-conflicts-files", option=name)

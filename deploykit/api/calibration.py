@@ -1,4 +1,4 @@
-"""calibrate and sensitivity."""
+"""calibrate and sensitivity: tensor ranges and the int8 noise of each layer."""
 
 import os
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensi
 from deploykit.rendering.progress import working
 from deploykit.storage.files import check_output, write
 from deploykit.transforms.common.flag import ALLOW_OP, FORCE, PREPROCESS, Flag, output_flag
-from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.transforms.int8.int8_kernels import Isa
 from deploykit.transforms.int8.ranges import check_ranges
 from deploykit.verification.samples import DataLike, ModelLike, PathLike, PreprocessLike
@@ -30,27 +30,29 @@ def calibrate(
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
     method: RangeMethod = "minmax",
-    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
+    batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None,
     allow_ops: Annotated[tuple[str, ...], ALLOW_OP] = (),
     output: Annotated[PathLike | None, output_flag(".ranges.json", "text output")] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> Calibration:
     """Record the value range of each tensor of a model.
 
-    Runs the model on the data and writes a JSON file that can be edited: for each float tensor its
-    smallest and largest value, and the mean and smallest value of each channel. Quantization maps
-    these ranges to int8.
+    Runs the model on the data and writes a JSON file that can be edited. It contains the smallest
+    and largest value of each float tensor, and the mean and smallest value of each channel.
+    Quantization maps these ranges to int8.
 
     Args:
-        model: whatever `open_model` takes; a GraphDef file is taken as it stands.
+        model: any model that `open_model` accepts. A GraphDef file is used unchanged; any other
+            model is frozen first.
         data: At least 64 representative samples: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
-        method: minmax: the full range of values; mse: the range with the smallest int8 error, which
-            runs the samples twice.
+        method: minmax: the full range of values; mse: the range with the smallest mean squared int8
+            error, which runs the samples twice.
         batch: Samples in a batch [default: the model's fixed batch, or 8].
-        output: a `.json` file to write the ranges to, which `transform` and `sensitivity` read.
+        output: the `.json` file for the ranges, which `transform` and `sensitivity` read.
 
-    FileError, GraphError: the samples do not fit, there is none, or an activation holds NaN or Inf.
+    FileError, GraphError: the samples do not match the inputs, there are none, or an activation
+    contains NaN or Inf.
 
     Commands:
         deploykit calibrate fashion.pb --data models/fashion/test_1000.npz
@@ -89,21 +91,21 @@ def sensitivity(
 ) -> Sensitivity:
     """Rank the layers by the noise that each adds in int8.
 
-    Optimizes and calibrates the model like quantize, then runs it with one int8 layer at a time and
-    measures the signal-to-noise ratio of the outputs. The lower the ratio, the noisier the layer.
-    Layers without an int8 form are listed with the reason.
+    Optimizes and calibrates the model like quantize. Then runs it with one int8 layer at a time and
+    measures the signal-to-noise ratio of the outputs in dB. The lower the ratio, the noisier the
+    layer. Layers that cannot run in int8 are listed with the reason.
 
     Args:
-        model: whatever `open_model` takes.
+        model: any model that `open_model` accepts.
         calibration: Samples: a .npz file of arrays by input name, a folder of TFRecords, images or
             CSV files, or DIR/NAME if DIR contains records of several names. Every fourth sample is
             held out to measure the noise.
         ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
-        isa: Instruction set of the target machine; auto: that of this machine.
+        isa: Instruction set of the target CPU; auto: that of this machine.
 
-    FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
-    are of another model.
+    FileError, GraphError: the samples do not match the inputs, or lead to NaN or Inf.
+    MismatchError: the ranges belong to another model.
 
     Commands:
         deploykit sensitivity model.pb --calibration models/fashion/test_1000.npz

@@ -1,4 +1,4 @@
-"""compare."""
+"""compare: speed ratios of two benchmark results."""
 
 import os
 from typing import Annotated
@@ -22,31 +22,32 @@ def compare(
 ) -> Speedups:
     """Compare the results of two benchmarks, or one with a baseline.
 
-    The speed is the median latency of A divided by that of B: above 1, B is faster. Measurements
-    are paired by name and settings. If no pair matches, the only two with the same settings are
-    compared, or the only two at all.
+    The ratio is the median latency of A divided by that of B. Above 1, B is faster. Measurements
+    are paired by name and settings. The rest are paired if just one in each file has the same
+    settings, or if each file has a single measurement.
 
-    The verdict is shown below the table. "slower": B takes more CPU time per call, or more than 10
-    % more wall time. "faster": B is more than 10 % faster in wall time. A machine varies by about
-    10 % from hour to hour. Models that are interleaved in one `deploykit benchmark` need no such
-    margin.
+    The verdict is shown below the table. "slower": B takes more CPU time per run, or over 10 % more
+    wall time. "faster": B is over 10 % faster in wall time. The margin is 10 % because the speed of
+    a machine varies that much from hour to hour. Models that are interleaved in one `deploykit
+    benchmark` need no margin.
 
-    `fail_below` 0.95 fails only if the whole interval is below 0.95: 0.9 with the interval 0.8 to
-    1.0 passes, 0.9 with 0.86 to 0.94 fails. With `baseline`, a result that fails is not added.
+    `fail_below` 0.95 fails only if the whole confidence interval is below 0.95. A ratio of 0.9 with
+    the interval 0.8 to 1.0 passes; with 0.86 to 0.94 it fails. With `baseline`, a result that fails
+    is not added.
 
     Args:
         a: a result of `deploykit.benchmark`, or the JSON file that its command writes.
-        b: likewise.
+        b: a second result or file, as for `a`.
         baseline: Compare A with the earlier results of this machine in this file, and add A to it.
             The first result creates the file.
         confidence: Confidence of the intervals, from 0.5 to 0.9999.
-        fail_below: Exit with 5 if B is significantly slower than this, or if nothing was compared.
-            The first result of a new `baseline` passes.
+        fail_below: Exit with 5 if the ratio is significantly below this, or if nothing was
+            compared. The first result of a new `baseline` passes.
 
-    `check(0.95)` of what is returned raises VerificationError where b is slower than that for sure,
-    or nothing was compared; the first result of a new baseline passes.
-    FileError: a file cannot be read or written. GraphError: it is no result, or nothing has a
-    partner.
+    `check(0.95)` of the returned value raises VerificationError if the ratio is significantly below
+    0.95, or if nothing was compared. The first result of a new baseline passes.
+    FileError: a file cannot be read or written. GraphError: a file is not a benchmark result, or no
+    measurements can be paired.
 
     Commands:
         deploykit compare before.json after.json --fail-below 0.95
@@ -72,7 +73,7 @@ def compare(
     else:
         only = tuple(measurement.name for measurement in first.measurements)
         is_new = not history.documents
-        said = f"{history.path} had no result of this machine, so {names[0]} is its first"
+        said = f"{history.path} had no result from this machine; {names[0]} is now the first one"
         warnings = () if is_new else (said,)
         speedups = Speedups(history.path, names[0], confidence, (), (), only, warnings, is_new)
     if fail_below is None or not speedups.slower_than(fail_below):

@@ -1,4 +1,4 @@
-"""How two graphs are compared: on which inputs, and against which bar."""
+"""VerifyOptions: inputs and tolerance for comparing two graphs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @takes_former_names
 @dataclass(frozen=True)
 class VerifyOptions:
-    """The data, or the range of made-up inputs; ops that may act on files; and the bar."""
+    """The inputs, the tolerance and the allowed ops of a comparison of two graphs."""
 
     HEADING: ClassVar = "Data"
 
@@ -45,17 +45,17 @@ class VerifyOptions:
     values do not fit the model."""
 
     def refuse_unused(self) -> None:
-        """Raise GraphError for what has no effect where nothing is compared."""
+        """Raise GraphError for options that have no effect because nothing is compared."""
         for name in (field_.name for field_ in fields(self) if field_.name != "allow_ops"):
             value, default = getattr(self, name), getattr(DEFAULT, name)
             if value is not default and (name in _VALUES or value != default):
                 raise GraphError("no-effect", option=name, where="with verify=True")
 
     def ready(self, reference: "Graph", min_sqnr: float | None = None) -> "Compare":
-        """Read the data, once, and return what compares a graph with this reference, or its like.
+        """Read the data once, and return a function that compares graphs with a reference.
 
-        FileError, GraphError: the data are damaged, or do not fit the inputs of the reference.
-        RefusedError, now or then: a graph acts on files or processes.
+        FileError, GraphError: the data is invalid or does not match the inputs of the reference.
+        RefusedError, here or in that function: a graph acts on files or processes.
         """
         from deploykit.transforms.untrusted.side_effects import refuse_side_effects
         from deploykit.verification.verify import IN_MEMORY, Stored, verify
@@ -69,7 +69,7 @@ class VerifyOptions:
         refuse_side_effects(reference, self.allow_ops)
         data = None
         if self.data is not None:
-            from deploykit.data.samples import open_samples  # it brings much along
+            from deploykit.data.samples import open_samples  # a slow import
 
             data = open_samples(self.data, reference, self.preprocess, labels=self.labels)
 
@@ -99,14 +99,14 @@ class VerifyOptions:
         reference: "Graph | None" = None,
         stops_at_doubt: bool = False,
     ) -> "Proof":
-        """Return how what is made of a model is compared with it; raises what `ready` raises."""
+        """Return how deploykit proves that a rewritten model matches it. Raises as `ready`."""
         from deploykit.pipelines.written_file import Proof
 
-        model.refuse_effects(self.allow_ops)  # before anything of it is dropped
+        model.refuse_effects(self.allow_ops)  # before pruning can hide such an op
         reference = model.reference if reference is None else reference
         compare = self.ready(reference, min_sqnr)
         return Proof(model, reference, compare, self.allow_unverified, stops_at_doubt)
 
 
 DEFAULT = VerifyOptions()
-_VALUES = ("data", "preprocess", "labels")  # which may be arrays, that cannot be compared with None
+_VALUES = ("data", "preprocess", "labels")  # may be arrays, which != compares elementwise

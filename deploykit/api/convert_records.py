@@ -1,4 +1,4 @@
-"""convert_records."""
+"""convert_records: write data as TFRecord shards."""
 
 import os
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Compression = Literal["none", "gzip"]
 @takes_former_names
 @dataclass(frozen=True)
 class RecordOptions:
-    """How `deploykit.convert_records` reads data and writes shards."""
+    """Options for reading sources and writing shards with `deploykit.convert_records`."""
 
     HEADING: ClassVar = "Records"
 
@@ -34,12 +34,13 @@ class RecordOptions:
     ] = None
     """Kind of the source [default: detected from its content]."""
     name: Annotated[str | None, Flag(metavar="NAME")] = None
-    """Name of the records, NAME-00003-of-00010.tfrecord; the folder of CIFAR becomes NAME-train,
-    NAME-validation and NAME-test [default: data; for CIFAR train, validation and test]."""
+    """Prefix of the shard files, as in NAME-00003-of-00010.tfrecord. A CIFAR folder becomes
+    NAME-train, NAME-validation and NAME-test [default: data; for CIFAR train, validation and
+    test]."""
     label_column: Annotated[
         str | None, Flag(formerly="label", metavar="NAME|NUMBER", heading="Source")
     ] = None
-    """Label column by name or by number from 0, or label array of a .npz file; none: no label
+    """Label column, by name or by number from 0, or label array of a .npz file; none: no label
     [default: the last column; the array label or labels]."""
     labels: Annotated[str | os.PathLike[str] | None, Flag(metavar="FILE.csv", heading="Source")] = (
         None
@@ -49,13 +50,13 @@ class RecordOptions:
     raw: Annotated[bool, Flag(heading="Source")] = False
     """Store the decoded pixels of images instead of their files."""
     shard_size: Annotated[float, Flag(metavar="MB", above=0)] = 100
-    """Approximate size of a shard."""
+    """Approximate size of a shard in MB."""
     compression: Compression = "none"
     """Compression of the shards."""
     processes: Annotated[int | None, Flag(at_most=1024)] = None
-    """Number of processes, up to 1024 [default: one for each core]."""
+    """Number of worker processes, up to 1024 [default: one per CPU core]."""
     on_error: OnError = "stop"
-    """Whether a bad item ends the run or is skipped and counted."""
+    """Whether an invalid item stops the run, or is skipped and counted."""
 
 
 DEFAULT = RecordOptions()
@@ -84,23 +85,23 @@ def convert_records(
 
     SOURCE is a folder of images, numeric CSV files, tab-separated text files, a .npz file, IDX
     files (MNIST), or CIFAR files. The unpacked CIFAR folder becomes records named train, validation
-    (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data DIR/train. The
+    (data_batch_5 of CIFAR-10) and test. Pass one of them to other commands as --data DIR/train. The
     shards are byte-identical for any number of processes. NAME.index.json next to them lists the
     features, the number of records, and the SHA-256 of each shard. Records keep the order of the
     source. Images are sorted by class, so shuffle them for training.
 
-    After an interruption, the same command resumes; finished shards are kept.
+    After an interruption, the same command resumes. Finished shards are kept.
 
     Args:
-        sources: a folder of images; or one or several files: CSV files of numbers, lines of text
-            between tabs, a `.npz` file, IDX files (MNIST), files of CIFAR; CIFAR's whole folder
-            becomes `train`, `validation` and `test` in one go.
-        folder: where the shards go.
-        how: what the sources are, and what the shards are to be.
+        sources: a folder of images, or one or several files: numeric CSV, tab-separated text,
+            `.npz`, IDX (MNIST) or CIFAR files. The whole CIFAR folder becomes `train`, `validation`
+            and `test`.
+        folder: the folder for the shards.
+        how: the kind of the sources, and the format of the shards.
         force: Replace existing records of this name.
 
-    FileError: something cannot be read or written, or the records exist. GraphError: the data are
-    of no known kind, an item is wrong, or none is there.
+    FileError: a file cannot be read or written, or the records exist. GraphError: the kind of the
+    data is unknown, an item is invalid, or there are no items.
 
     Commands:
         deploykit records photos records

@@ -1,7 +1,7 @@
-"""export: a model written as a version that TensorFlow Serving loads.
+"""export: write a model as a version that TensorFlow Serving loads.
 
-The work is in `deploykit.exporting`; this module opens what the caller names, and reads labels and
-preprocessing, so that commands and Python take the same arguments.
+The implementation is in `deploykit.exporting`. This module opens the model and reads labels and
+preprocessing, so that the command and the Python function have the same arguments.
 """
 
 import os
@@ -26,7 +26,7 @@ def export(
 ) -> Exported:
     """Write a model as a version that TensorFlow Serving loads.
 
-    Writes the folder BASE_DIR/NAME/N/ atomically, with a new version number N; existing versions
+    Writes the folder BASE_DIR/NAME/N/ atomically, with a new version number N. Existing versions
     are never replaced. The signatures of a SavedModel keep their names, inputs and outputs. With
     `signature`, only that one is exported, as the default. Any other model gets the signature
     serving_default, with the names of inputs and outputs in the graph. `signature_name`,
@@ -36,12 +36,12 @@ def export(
     inputs.
 
     Args:
-        model: whatever `open_model` takes.
-        base_dir: the folder of models.
-        how: what the version is to be.
+        model: any model that `open_model` accepts.
+        base_dir: the folder that contains the models.
+        how: the name, version, signatures and extra files of the exported version.
 
     FileError: the version exists, or cannot be written. GraphError: the model cannot be read, or
-    its tensors do not suit the method. RefusedError: it acts on files or processes.
+    its tensors do not match the method. RefusedError: an op acts on files or processes.
 
     Commands:
         deploykit export fashion.pb served --warmup models/fashion/test_1000.npz

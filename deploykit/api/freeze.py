@@ -1,4 +1,4 @@
-"""freeze."""
+"""freeze: turn the variables of a model into constants."""
 
 import os
 from dataclasses import replace
@@ -41,22 +41,22 @@ def freeze(
     in the graph. A boolean placeholder with a name like is_training becomes false, unless it is an
     input.
 
-    deploykit loads and runs the new file once, and compares it with the graph as it was read.
-    Nothing is written if they differ, or if they could not be compared.
+    deploykit loads and runs the new file once, and compares its outputs with those of the original
+    graph. Nothing is written if they differ, or if they could not be compared.
 
     Args:
-        model: whatever `open_model` takes.
-        how: on which inputs the written file is compared with the model.
-        preprocess: Preprocessing of the model's data, in the form that calibrate and benchmark
-            take. It is stored in the model metadata file, where other commands find it.
+        model: any model that `open_model` accepts.
+        how: the inputs and the tolerance of the comparison with the model.
+        preprocess: Preprocessing of the model's data, in the same format as for calibrate and
+            benchmark. It is stored in the model metadata file, where other commands find it.
         labels: File with the class names, one per line. They are stored in the model metadata file,
             where deploykit label finds them.
-        output: a `.pb` file to write too.
+        output: also write the graph to this `.pb` file.
 
-    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
-    sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
-    processes when it is run. VerificationError: the written file computes something else, or
-    nothing could be compared.
+    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is invalid,
+    or lacks the tags or signature. RefusedError: the model contains code, or an op acts on files or
+    processes. VerificationError: the outputs of the written file differ, or nothing could be
+    compared.
 
     Commands:
         deploykit freeze models/fashion/fashion.keras -o fashion.pb
@@ -87,7 +87,7 @@ def freeze(
 def _written(
     model: OpenedModel, graph: Graph, how: VerifyOptions, target: OutputFiles, work: Work
 ) -> Rewriting:
-    """Write a graph once its file was compared with the model, and return what was found."""
+    """Compare the graph's file with the model, write it, and return a report."""
     proof = replace(how.proof(model), is_same=model.reference is model.frozen)
 
     def check(path: Path | None) -> Verification:
@@ -104,7 +104,7 @@ def _written(
 
 
 def _live_feeds(graph: Graph, how: VerifyOptions) -> list[Feed]:
-    """Return feeds of two batch sizes for a live model, of the user's data where there are any."""
+    """Return feeds of two batch sizes for a live model, from the user's data if given."""
     if how.data is None:
         return live_feeds(graph, how.input_range, how.shapes)
     samples = open_samples(how.data, graph, how.preprocess, labels=how.labels)
@@ -114,7 +114,7 @@ def _live_feeds(graph: Graph, how: VerifyOptions) -> list[Feed]:
 
 
 def _told(graph: Graph, preprocess: PreprocessLike | None, labels: LabelsLike | None) -> About:
-    """Return what is known of a graph, with what the user says. GraphError: it does not fit."""
+    """Return the graph's metadata, updated with the user's. GraphError: it does not match."""
     known = about(graph)
     if preprocess is not None:
         declared = declared_for(graph, preprocess).among(graph)

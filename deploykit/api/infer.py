@@ -1,4 +1,4 @@
-"""A model over files of data, on the cores of a machine or on a cluster."""
+"""infer: run batch inference on the cores of one machine or on a Ray cluster."""
 
 import os
 from contextlib import AbstractContextManager, nullcontext
@@ -34,26 +34,27 @@ def infer(
 
     DATA is a folder of TFRecords with their index (DIR/NAME if DIR contains records of several
     names), a folder of images or CSV files, a CSV or Parquet file, or a .npz file of arrays by
-    input name. DATA is split into parts; TFRecords are split by shard. Each worker takes the next
-    part and writes its predictions to the folder OUT atomically, as one file. Each row names the
+    input name. deploykit splits DATA into parts, and TFRecords by shard. Each worker takes the next
+    part and writes its predictions to the folder OUT atomically, as one file. Each row states the
     file and the row of DATA that it belongs to. Work of a lost worker is retried. At the end,
     OUT/NAME.index.json lists all parts with their SHA-256, and the skipped rows.
 
-    After Ctrl-C or a crash, the same command resumes with the missing parts. On a cluster, every
-    machine needs deploykit and sees MODEL, OUT and DATA under the same paths.
+    After Ctrl-C or a crash, the same command resumes with the missing parts. On a cluster,
+    deploykit must be installed on every machine, and MODEL, OUT and DATA must have the same paths
+    on each.
 
     Args:
-        model: whatever `open_model` takes; a folder of `ship` brings its preprocessing, labels and
-            settings.
-        data: a folder of TFRecords with their index, of photos or of CSV files, a CSV or Parquet
+        model: any model that `open_model` accepts. A folder written by `ship` also provides
+            preprocessing, labels and settings.
+        data: a folder of TFRecords with their index, of images or of CSV files, a CSV or Parquet
             file, or a `.npz` file of arrays by input name.
-        out: the folder of the results; on a cluster, all machines see it and the data under the
-            same paths.
-        how: workers, preprocessing, and what is written.
+        out: the folder for the results. On a cluster, it and the data have the same paths on all
+            machines.
+        how: the workers, the preprocessing and the output format.
 
-    FileError: something cannot be read or written, or other results are there. GraphError: the data
-    do not fit the model, or a row cannot be used; it is named. RefusedError: an op acts on files or
-    processes. LimitError: a part was lost with its worker too often.
+    FileError: a file cannot be read or written, or the folder contains other results. GraphError:
+    the data does not match the model, or the named row is invalid. RefusedError: an op acts on
+    files or processes. LimitError: a part lost its worker too often.
 
     Commands:
         deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1
@@ -89,7 +90,7 @@ def _check(how: InferOptions) -> None:
 
 
 def _backend(how: InferOptions, address: str) -> AbstractContextManager[Backend]:
-    """Return where workers run; it is started once there is something to do."""
+    """Return the backend that runs the workers; it starts them when there is work."""
     if how.engine == "ray":
         return ray_cluster(address, how.processes)
     return nullcontext(ProcessBackend(how.processes or usable_cores()))

@@ -1,4 +1,4 @@
-"""inspect and diff."""
+"""inspect and diff: the contents of a model, and the differences between two."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 from deploykit.api.public import Command, public
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.inspection.diff import GraphDifferences, differences
-from deploykit.inspection.summary import InspectionFacts, inspect_graph
+from deploykit.inspection.summary import InspectionMetadata, inspect_graph
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.documents import AsHtml, Flat, Hidden
 from deploykit.transforms.common.flag import Flag
@@ -15,13 +15,13 @@ from deploykit.verification.samples import ModelLike
 
 @dataclass(frozen=True)
 class Inspection(AsHtml):
-    """What is in a model."""
+    """The contents of a model, with its FLOPs and memory."""
 
     model: Hidden[OpenedModel]
-    facts: Flat[InspectionFacts]
+    facts: Flat[InspectionMetadata]
 
 
-@public(Command(heading="What is shown", requires=()))
+@public(Command(heading="Display", requires=()))
 def inspect(
     model: ModelLike,
     *,
@@ -31,13 +31,13 @@ def inspect(
     """Show what a model contains, and its FLOPs and memory.
 
     Shows inputs, outputs, variables, parameters, ops, devices and functions, and the batch norms
-    that can be folded. FLOPs (a multiply-add counts as 2) and memory are estimated at batch 1, for
-    nodes whose shapes are known without running the model.
+    that can be folded. FLOPs (a multiply-add counts as 2) and memory in bytes are estimated at
+    batch 1, for nodes whose shapes are known without running the model.
 
     A GraphDef file is shown as it is. Any other model is frozen first, so it has no variables.
 
     Args:
-        model: whatever `open_model` takes.
+        model: any model that `open_model` accepts.
         top: Number of the largest nodes to list.
         structure: Also print every node, one per line.
 
@@ -61,7 +61,7 @@ def inspect(
 
 @dataclass(frozen=True)
 class Differences(AsHtml):
-    """The nodes and functions that two models do not share."""
+    """The nodes and functions that differ between two models."""
 
     first: Hidden[OpenedModel]
     second: Hidden[OpenedModel]
@@ -69,7 +69,7 @@ class Differences(AsHtml):
 
     @property
     def equal(self) -> bool:
-        """Whether there are none."""
+        """Whether the models have no differences."""
         return self.facts["equal"]
 
 
@@ -78,7 +78,7 @@ def diff(
     first: ModelLike,
     second: ModelLike,
 ) -> Differences:
-    """Show the nodes that two models do not share.
+    """Show the nodes that differ between two models.
 
     Exits with 0 if the graphs are equal, and with 5 if they differ. Prints a summary of nodes, ops,
     weights, inputs and outputs, then each difference. Lines with - are nodes only in FIRST, + only
@@ -88,8 +88,8 @@ def diff(
     compared. `deploykit verify` compares the outputs of the models.
 
     Args:
-        first: whatever `open_model` takes.
-        second: likewise.
+        first: any model that `open_model` accepts.
+        second: the model to compare with it.
 
     FileError, GraphError: a model cannot be read.
 

@@ -1,4 +1,4 @@
-"""list_transforms and doctor: what is installed here."""
+"""list_transforms and doctor: the installed transforms, and the machine's configuration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from typing import Any
 from deploykit.api.public import Command, public
 from deploykit.pipelines.catalogue import describe
 from deploykit.rendering.progress import working
-from deploykit.system.doctor import MachineFacts, examine
+from deploykit.system.doctor import MachineMetadata, examine
 from deploykit.transforms.common.documents import AsHtml, Flat
 from deploykit.transforms.ir import pipeline
 
 
 @dataclass(frozen=True)
 class TransformList(AsHtml):
-    """Transforms: name, summary, text and parameters of each."""
+    """A list of transforms, each with its name, summary, text and parameters."""
 
     transforms: Sequence[Mapping[str, Any]]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What they are called in a transform string."""
+        """The names of the transforms in a transform string."""
         return tuple(transform["name"] for transform in self.transforms)
 
 
@@ -30,14 +30,14 @@ def list_transforms(
 ) -> TransformList:
     """List the transforms, or explain one.
 
-    With NAME, its parameters are explained too. NAME may be your own transform,
+    With NAME, also shows its parameters. NAME may be your own transform, written as
     package.module:function.
 
     Args:
-        name: a transform, or `package.module:function`, which is one of your own; default: all,
-            their other names included.
+        name: the name of a transform, or `package.module:function` for your own. Default: all
+            transforms, including aliases.
 
-    PipelineError: there is no such transform.
+    PipelineError: the transform does not exist.
 
     Commands:
         deploykit transforms
@@ -56,13 +56,13 @@ def list_transforms(
 
 @dataclass(frozen=True)
 class Diagnosis(AsHtml):
-    """The machine, TensorFlow, the settings in force and the GPU."""
+    """The machine, the TensorFlow installation, its settings and the GPU."""
 
-    facts: Flat[MachineFacts]
+    facts: Flat[MachineMetadata]
 
     @property
     def refusal(self) -> str | None:
-        """Why TensorFlow sees no GPU, and what to do; None: it sees one."""
+        """Why TensorFlow sees no GPU, and how to fix it; None if it sees one."""
         reason: str | None = self.facts["gpu"]["refusal"]
         return reason
 
@@ -71,9 +71,9 @@ class Diagnosis(AsHtml):
 def doctor() -> Diagnosis:
     """Show the machine and the TensorFlow installation that run models here.
 
-    Shows the machine and its limits, versions, TensorFlow's build and configuration, the
-    environment variables that affect it, and the GPU with its driver and libraries. If TensorFlow
-    sees no GPU, the last line gives the reason and the fix.
+    Shows the machine with its resource limits, package versions, and the GPU with its driver and
+    libraries. Also shows TensorFlow's build and configuration, and the environment variables that
+    affect it. If TensorFlow sees no GPU, the last line states the reason and the fix.
 
     Commands:
         deploykit doctor

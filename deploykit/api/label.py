@@ -1,4 +1,4 @@
-"""What an image shows."""
+"""label: classify an image."""
 
 import logging
 import os
@@ -35,20 +35,20 @@ DEFAULT = LabelOptions()
 
 @dataclass(frozen=True)
 class ImageLabels(AsHtml):
-    """What an image shows, by the scores of a model."""
+    """The classes that a model predicts for an image."""
 
     predictions: Sequence[Mapping[str, Any]]
-    """The best classes, best first: class, label, score."""
+    """The classes with the highest scores, best first, with the keys class, label and score."""
     preprocessing: Preprocessing
-    """What became of the image, as a file for `preprocess` declares it."""
+    """The preprocessing of the image, in the format of a `preprocess` file."""
     graph: Hidden[Graph]
-    """What scored it."""
+    """The graph that computed the scores."""
     image: str | None
-    """Its path; None: it was an array."""
+    """The path of the image; None if it was an array."""
     labels: str | None
-    """The file with the names of the classes; None: they were given."""
+    """The file with the class names; None if they were passed as a sequence."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """The preprocessing of files for each input, as text."""
 
 
 @public(Command(heading="Image and labels", runs_graph=True))
@@ -68,18 +68,18 @@ def label(
     label_image), and each pixel x becomes (x - mean) / std. Mean and std are 0 and 255, as in
     label_image. If the model rescales its inputs itself, pixels are scaled to the range that the
     model expects, and a warning states both ranges. With `preprocess`, the image is prepared as in
-    calibrate and benchmark. --json shows the preprocessing in the form of such a file. The model
-    metadata file X.pb.json may contain preprocessing and labels.
+    calibrate and benchmark. --json prints the preprocessing in the format of a `preprocess` file.
+    The model metadata file X.pb.json may contain preprocessing and labels.
 
     Args:
-        image: the path of a JPEG, PNG, BMP or GIF file, or an array [height, width] or [height,
-            width, channels] of whole numbers from 0 to 255; of 1, 3 or 4 channels.
-        model: Model that names the image.
+        image: the path of a JPEG, PNG, BMP or GIF file, or an array of integers from 0 to 255, with
+            the shape [height, width] or [height, width, 1, 3 or 4].
+        model: Model that classifies the image.
         labels: File with the class names, one per line [default: from the model metadata file].
-        how: what becomes of the image.
+        how: the preprocessing of the image, the tensors, and the number of classes.
 
-    FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, the
-    model takes no image, gives no scores, or has no labels. RefusedError: it acts on files or
+    FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, or the
+    model has no image input, no scores or no labels. RefusedError: an op acts on files or
     processes.
 
     Commands:
@@ -94,7 +94,7 @@ def label(
     """
     source = source_of(model)
     with working("label"):
-        # What is wrong with these is said before the model is read.
+        # Invalid files are reported before the model is read, which takes longer.
         photo, declared = open_image(image), _declared(how)
         given = None if labels is None else labels_from(labels)
         opened = open_model(source)
@@ -104,18 +104,18 @@ def label(
             declared = declared_for(graph, how.preprocess)
         names, declared = _completed(given, declared, how, opened)
         if declared is None:
-            taken_as = image_input(graph, how)
+            image_input_ = image_input(graph, how)
         else:
-            taken_as = declared_input(graph, photo.name, declared)
-        result = predictions(scores(graph, photo, taken_as), names, how.top)
-        fed = {} if _path_of(image) is None else taken_as.fed(photo.name)
+            image_input_ = declared_input(graph, photo.name, declared)
+        result = predictions(scores(graph, photo, image_input_), names, how.top)
+        fed = {} if _path_of(image) is None else image_input_.fed(photo.name)
         say(fed)
     where = _path_of(image), _path_of(labels)
-    return ImageLabels(result, taken_as.preprocessing(), graph, *where, fed)
+    return ImageLabels(result, image_input_.preprocessing(), graph, *where, fed)
 
 
 def _declared(how: LabelOptions) -> Preprocessing | None:
-    """Return the preprocessing of a file. Error: so is what becomes of the image by hand."""
+    """Return the declared preprocessing. Error: the image options are set as well."""
     if how.preprocess is None:
         return None
     if how.by_hand:
@@ -129,7 +129,7 @@ def _completed(
     how: LabelOptions,
     opened: OpenedModel,
 ) -> tuple[Sequence[str], Preprocessing | None]:
-    """Return labels and preprocessing; what nobody gave is what the file beside the graph says.
+    """Return labels and preprocessing; missing ones come from the model metadata file.
 
     GraphError: there are no labels.
     """
@@ -144,12 +144,12 @@ def _completed(
         if declared is not None:
             used.append("preprocessing")
     if used:
-        logger.info("%s taken from %s", " and ".join(used), _known_from(opened))
+        logger.info("using %s from %s", " and ".join(used), _known_from(opened))
     return names, declared
 
 
 def _known_preprocessing(opened: OpenedModel) -> Preprocessing | None:
-    """Return what the file beside a graph says becomes of what its input takes."""
+    """Return the image preprocessing in the model metadata file, or None."""
     if opened.about.preprocessing is None:
         return None
     with naming(_known_from(opened)):
@@ -159,7 +159,7 @@ def _known_preprocessing(opened: OpenedModel) -> Preprocessing | None:
 
 
 def _known_from(opened: OpenedModel) -> str:
-    """Return how messages call what says more of a model than its nodes."""
+    """Return the name of the model metadata file, or of the model, for messages."""
     if opened.files is None:
         return opened.source
     return str(sidecar_path(opened.files.location.path))

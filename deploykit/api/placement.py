@@ -1,10 +1,10 @@
-"""placement."""
+"""placement: the device on which each node runs."""
 
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from deploykit.api.public import Command, public
-from deploykit.benchmarking.engines.engine_choice import say_emulated
+from deploykit.benchmarking.engines.engine_choice import warn_emulated
 from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
 from deploykit.benchmarking.run_config import CPU_DEVICES, RunConfig
 from deploykit.data.samples import read_feeding
@@ -16,7 +16,7 @@ from deploykit.rendering.progress import working
 from deploykit.transforms.common.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.engines.engines import (
-    MOST_BATCH,
+    MAX_BATCH,
     TENSORFLOW,
     TITLES,
     check_engine,
@@ -27,7 +27,7 @@ from deploykit.verification.samples import ModelLike
 _DEVICES = RunConfig.device, CPU_DEVICES, True
 
 
-_ONE = "one device, the CPU; devices are of --engine tensorflow"
+_ONE = "one device, the CPU; device options need --engine tensorflow"
 
 
 @public(Command(heading="Running"))
@@ -35,7 +35,7 @@ def placement(
     model: ModelLike,
     *,
     feeding: BenchmarkInputs = SYNTHETIC,
-    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
+    batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None,
     device: Annotated[str, Flag(format="device")] = RunConfig.device,
     cpu_devices: Annotated[int, Flag(at_most=64)] = CPU_DEVICES,
     soft_placement: Annotated[bool, Flag("--no-soft-placement")] = True,
@@ -43,31 +43,32 @@ def placement(
 ) -> Placement | EnginePlacement:
     """Show on which device each node of a model really runs.
 
-    Runs the model and shows the graph that TensorFlow executed after folding and fusing nodes. Each
-    node has its requested and its actual device. Copies of tensors between devices are listed with
-    their bytes per run, and so are nodes that silently ran on another device.
+    Runs the model and shows the graph that TensorFlow executed after folding and fusing nodes, with
+    the requested and the actual device of each node. It also lists copies of tensors between
+    devices with their bytes per run, and nodes that silently ran on another device.
 
     In OpenVINO, everything runs on the CPU. The result shows OpenVINO's ops with their precisions
-    (u8 and i8 are 8 bits), the number of int8 layers, and the number of pure type conversions.
+    (u8 and i8 are 8-bit integers). It counts the int8 layers, and the ops that only convert types.
 
-    To try other devices, use set_device of deploykit transform.
+    To try other devices, use the transform set_device of deploykit transform.
 
     Args:
-        model: whatever `open_model` takes.
-        feeding: data or made-up values.
+        model: any model that `open_model` accepts.
+        feeding: the model inputs: data or synthetic values.
         batch: Samples in a batch [default: the model's fixed batch, or 1].
-        device: Devices that TensorFlow may see; all: every GPU.
+        device: Devices that TensorFlow may use: cpu, gpu (the first), gpu:N, or all (every GPU).
         cpu_devices: Present the CPU as this many devices, up to 64, to try a placement without a
             GPU.
         soft_placement: Fail if a node cannot run on its requested device.
-        engine: Execution engine; openvino runs everything on the CPU and shows its own graph
-            [default: the one that the model was written for, else tensorflow].
+        engine: Execution engine. openvino runs everything on the CPU and shows its own graph
+            [default: the engine that the model was written for, else tensorflow].
 
-    Sizes of copies are in bytes a run.
+    Copy sizes are in bytes per run.
 
     FileError, GraphError: the model or the data cannot be read, an input has no known shape,
-    TensorFlow cannot run the model, or, without `soft_placement`, a node cannot have its device.
-    RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+    TensorFlow cannot run the model, or, without `soft_placement`, a requested device is not
+    available. RefusedError: an op acts on files or processes. LimitError: TensorFlow crashed or
+    hung.
 
     Commands:
         deploykit placement models/fashion/fashion.keras
@@ -99,9 +100,9 @@ def placement(
 
 
 def _own_engine(model: OpenedModel) -> str:
-    """Return the engine that a model was written for, or TensorFlow, and say so if it is not it."""
+    """Return the engine of a model; log it and return TensorFlow if that is not available."""
     own = TENSORFLOW if model.about.engine is None else model.about.engine.engine
     if why := lacking(own):
-        say_emulated(model, why)
+        warn_emulated(model, why)
         return TENSORFLOW
     return own

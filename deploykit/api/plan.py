@@ -1,4 +1,4 @@
-"""How many replicas a load takes."""
+"""plan: the number of server replicas for a request rate."""
 
 import os
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from deploykit.planning.plan_options import NOTHING, ZONE, PlanOptions
 from deploykit.planning.sizing import Forecast, Size, p99_document, sized
 from deploykit.rendering.progress import working
 from deploykit.serving.client.endpoint import DEFAULT_CONNECTION, Connection
-from deploykit.serving.client.load_generator import MOST_LATE
+from deploykit.serving.client.load_generator import MAX_LATE
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.system.machine import cores_behind
 from deploykit.transforms.common.documents import AsHtml, Flat, Hidden, written
@@ -32,23 +32,23 @@ _MEASURE, _TRY = "measure the server", "try the plan"
 
 @dataclass(frozen=True)
 class ReplicaPlan(AsHtml):
-    """How many replicas a load takes, and what that rests on."""
+    """The number of replicas for a request rate, and the measurements behind it."""
 
     model: str
     how: Hidden[PlanOptions]
     forecast: Hidden[Forecast]
     size: Flat[Size]
     check: PlanCheck | None
-    """None: nothing was at hand to compare it with."""
+    """The predicted and the measured latency; None if there was no measurement to compare with."""
     takes: Hidden[Signature | None] = None
-    """None: it was made from a file."""
+    """The signature of the measured server; None if the plan was made from a file."""
     own_cores: Hidden[int | None] = None
-    """Of the server, where that is known."""
+    """The number of cores of the server; None if unknown."""
     notes: tuple[str, ...] = ()
     filled: tuple[Path, ...] = ()
-    """Manifests whose numbers of replicas were filled."""
+    """The manifest files in which deploykit set the number of replicas."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """The preprocessing of files for each input, as text."""
 
     @property
     @written(flat=True)
@@ -63,8 +63,8 @@ class ReplicaPlan(AsHtml):
                 "source": measured.source,
                 "slots": measured.slots,
                 "highest_rate": round(measured.capacity, 4),
-                "lone_p50_ms": round(measured.lone_ms[0], 3),
-                "lone_p99_ms": round(measured.lone_ms[1], 3),
+                "lone_p50_ms": round(measured.unloaded_ms[0], 3),
+                "lone_p99_ms": round(measured.unloaded_ms[1], 3),
                 "most_load": measured.most_load,
                 "front_end_ms": round(1e3 * measured.front_end, 4),
                 "generator_busy": round(measured.busy, 3),
@@ -85,40 +85,40 @@ class ReplicaPlan(AsHtml):
 
     @property
     def measured(self) -> Measured:
-        """What is known of one replica."""
+        """The measured service times and capacity of one replica."""
         return self.forecast.measured
 
     @property
     @written()
     def cores(self) -> int:
-        """Of one replica."""
+        """The number of CPU cores of one replica."""
         return self.how.cores or self.own_cores or self.measured.slots
 
     @property
     @written(or_null=True)
     def problem(self) -> str:
-        """Why it is no plan to go by; empty where it is one."""
+        """Why the plan is not valid; empty if it is."""
         limit = f"{self.how.latency_limit:g} ms"
         if self.check is not None and not self.check.passed:
             return (
-                f"this server does not do what was foreseen: at {self.check.rate:.4g} calls/s "
-                f"{self.check.failed} calls failed and p99 is {self.check.p99_ms:.3g} ms, where "
-                f"{self.check.foreseen_ms:.3g} ms were foreseen"
+                f"this server misses the estimate: at {self.check.rate:.4g} requests/s "
+                f"{self.check.failed} requests failed and p99 is {self.check.p99_ms:.3g} ms, "
+                f"predicted {self.check.predicted_ms:.3g} ms"
             )
         if not self.size.bears:
             least = self.forecast.curve[0][1].high_ms
             return (
-                f"no number of replicas answers 99 % of calls within {limit}: one that has hardly "
-                f"any load has a p99 of {least:.3g} ms"
+                f"no number of replicas keeps p99 within {limit}: a nearly idle replica has a p99 "
+                f"of {least:.3g} ms"
             )
         needed, (low, high) = self.size.needed[self.how.survive], self.how.replicas
         lost = "" if self.how.survive == NOTHING else f" when a {self.how.survive} is lost"
         if needed is None:
-            return f"with one zone, nothing is left{lost} (--zones)"
+            return f"with one zone, no replica remains{lost} (--zones)"
         if needed > high:
             return (
-                f"{needed} replicas answer 99 % of {self.how.rate:g} calls/s within {limit}{lost}, "
-                f"and {low}..{high} are allowed (--replicas)"
+                f"{needed} replicas are needed for {self.how.rate:g} requests/s with p99 within "
+                f"{limit}{lost}, but only {low}..{high} are allowed (--replicas)"
             )
         return ""
 
@@ -146,24 +146,24 @@ def plan(
     hardware of one replica. Any server with the TensorFlow Serving API works. The measured service
     times then drive a queueing simulation of many replicas. To check the estimate, the server gets
     the load of one replica. SOURCE may also be a file that deploykit load-test or deploykit
-    benchmark --scenario server wrote with -o; then MODEL is optional.
+    benchmark --scenario server wrote with -o. Then MODEL is optional.
 
     P99 assumes that requests are distributed to replicas at random, as in Kubernetes. The table
     also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is enough, or
     if the server misses the estimate.
 
     Args:
-        source: `host:port` of gRPC, or `unix:path`; or a file that `load-test` or `benchmark
-            --scenario server` wrote with `-o`, instead of a server.
-        model: the name under which it is served; of a file it may be left out.
+        source: the gRPC address of a server, `host:port` or `unix:path`; or a file that `load-test`
+            or `benchmark --scenario server` wrote with `-o`.
+        model: the name of the served model; optional for a file.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
-        how: the rate, the limit, and what else the plan is to know.
-        connection: how the server is spoken to.
+        how: the request rate, the latency limit, and more constraints of the plan.
+        connection: the protocol, TLS and timeout of the connection.
 
-    Error: what is asked for contradicts itself. CallError: there is no such server, model or
-    version, or the model refuses the first call. VerificationError: the server could not be
-    measured. FileError, GraphError: the data, the file or the manifests do not fit.
+    Error: options contradict each other. CallError: the server, model or version does not exist, or
+    the model rejects the first request. VerificationError: the server could not be measured.
+    FileError, GraphError: the data, the file or the manifests are invalid or do not match.
 
     Commands:
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
@@ -224,13 +224,13 @@ def _from_server(
     notes = []
     if measured.limit:
         notes.append(
-            f"{measured.limit}, so a replica is given {100 * measured.most_load:.0f} % of its "
-            f"calls/s at most, {measured.most_load * measured.capacity:.4g}"
+            f"{measured.limit}, so a replica gets at most {100 * measured.most_load:.0f} % of the "
+            f"measured requests/s: {measured.most_load * measured.capacity:.4g}"
         )
-    if measured.late > MOST_LATE:
+    if measured.late > MAX_LATE:
         notes.append(
-            f"up to {100 * measured.late:.0f} % of the calls were sent late, so the machine that "
-            "sends them is in these figures; let another one send them"
+            f"up to {100 * measured.late:.0f} % of the requests were sent late, so the client "
+            "machine affects these results; run the client on another machine"
         )
     cores = cores_behind(address)
     return _finished(
@@ -241,7 +241,7 @@ def _from_server(
 
 
 def _finished(replica_plan: ReplicaPlan) -> ReplicaPlan:
-    """Fill the manifests of a plan that has no problem."""
+    """Set the number of replicas in the manifests of a valid plan."""
     if replica_plan.how.manifests is None or replica_plan.problem:
         return replica_plan
     size = replica_plan.size

@@ -1,8 +1,8 @@
 """Public functions: fields of their option values are keyword arguments too.
 
-`quantize(model, Quantization(isa="avx2"))` and `quantize(model, isa="avx2")` are the same. The
-command line, the documentation and the type stub are generated from what is declared here, in the
-signatures and in the docstrings.
+`quantize(model, QuantizeOptions(isa="avx2"))` and `quantize(model, isa="avx2")` are the same. The
+command line, the documentation and the type stub are generated from the signatures, the
+docstrings and the `Command` values.
 """
 
 import functools
@@ -20,25 +20,25 @@ from deploykit.transforms.common.flag import alternatives, declared
 
 R = TypeVar("R")
 INTERFACE = ("inputs", "outputs", "tags", "signature")
-"""The fields of `ModelSource` that name a part of a model, and not what it is made of."""
+"""The fields of `ModelSource` that select a part of a model."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """How a public function appears on the command line."""
+    """The properties of a public function on the command line."""
 
     name: str = ""
-    """Default: the name of the function, with hyphens."""
+    """The words of the command. Default: the name of the function, with hyphens."""
     heading: str = "Options"
-    """The section of help that lists the function's own parameters."""
+    """The heading in `--help` above the function's own parameters."""
     requires: Sequence[str] = ("tensorflow",)
-    """Packages without which it cannot do anything."""
+    """The packages that the command always needs."""
     runs_graph: bool = False
-    """Whether it runs a graph in TensorFlow whatever its options are."""
+    """Whether the command always runs a graph in TensorFlow."""
     has_limits: bool = True
-    """Whether it takes `--timeout` and `--memory-limit`."""
+    """Whether the command has `--timeout` and `--memory-limit`."""
     writes_result: bool = True
-    """Whether `-o FILE` writes the JSON document."""
+    """Whether the command has `-o FILE`, which writes the JSON document."""
 
 
 def public(
@@ -47,11 +47,11 @@ def public(
     """Return a decorator for a public function.
 
     Args:
-        command: how it appears on the command line; None: it does not.
-        interface: the fields of `ModelSource` that the command line has; empty: all. They are
-            keyword arguments of a function that takes models, and hold for all of these.
+        command: the properties of the command; None: the function is not a command.
+        interface: the fields of `ModelSource` that are command-line options; empty: all. In Python,
+            they are keyword arguments that apply to every model passed to the function.
 
-    The function raises TypeError, as Python does, for a keyword argument that it does not have.
+    The decorated function raises TypeError for an unknown keyword argument.
     """
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
@@ -102,7 +102,7 @@ def _models(signature: inspect.Signature) -> list[str]:
 
 
 def _documented(text: str | None, signature: inspect.Signature) -> str:
-    """Return a docstring whose Args have the texts of Flags too, in the order of the parameters."""
+    """Return a docstring whose Args section includes `Flag.help`, in the order of parameters."""
     head, title, tail = inspect.cleandoc(text or "").partition("\nArgs:\n")
     said, gap, rest = tail.partition("\n\n")
     entries = {
@@ -119,7 +119,7 @@ def _documented(text: str | None, signature: inspect.Signature) -> str:
 
 
 def _former_names(signature: inspect.Signature) -> dict[str, str]:
-    """Return the names that parameters and fields of option values had, and what they are now."""
+    """Return a mapping from former to current names of parameters and option fields."""
     names: dict[str, str] = {}
     for name, parameter in signature.parameters.items():
         if is_dataclass(parameter.default):
@@ -131,10 +131,10 @@ def _former_names(signature: inspect.Signature) -> dict[str, str]:
 def _groups(
     function: str, bound: inspect.BoundArguments, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments that are values of options, by name.
+    """Return the arguments that are option values (dataclass instances), by name.
 
-    TypeError: one is something else, and the function takes no such thing, or an option is given
-    that would be one of its fields.
+    TypeError: an argument has another type that the function does not accept, or it is combined
+    with one of the fields of the option value.
     """
     results: dict[str, Any] = {}
     for name, parameter in bound.signature.parameters.items():
@@ -158,14 +158,14 @@ def _groups(
 
 
 def _coerced(kind: Any, value: object) -> Any:
-    """Return a value as an instance of a class of options, or None where it is none."""
+    """Return a value as an instance of an options class, or None if it cannot be converted."""
     if isinstance(value, kind):
         return value
     return kind.coerced(value) if hasattr(kind, "coerced") else None
 
 
 def _with_part(models: Any, options: Mapping[str, Any]) -> Any:
-    """Return one or several models of which the part is meant that options name."""
+    """Return one or several models as `ModelSource` values that select the named part."""
     part = {
         option_field.name: options[option_field.name]
         for option_field in option_fields(ModelSource)

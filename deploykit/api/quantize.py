@@ -1,4 +1,4 @@
-"""A model in 8 bits: with calibration data, or with its weights alone."""
+"""quantize: int8 models, with calibration data or with int8 weights only."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -46,8 +46,8 @@ from deploykit.verification.synthetic.sample_inputs import made_up_feeds
 from deploykit.verification.tolerance import QUANTIZED_BAR_DB
 from deploykit.verification.verify import Verification
 
-RUN_ON = 16  # held-out samples, on which the file is run once more
-RUN_BAR_DB = 10.0  # a few samples scatter about the bar of all; a wrong file is at 0 dB or below
+RUN_ON = 16  # held-out samples for the final run of the written file
+RUN_BAR_DB = 10.0  # lenient, as few samples have high variance; a wrong file is at most 0 dB
 
 
 @public(Command(heading="Quantization", runs_graph=True, writes_result=False), interface=())
@@ -68,10 +68,10 @@ def quantize(
     """Optimize a model and quantize it to int8.
 
     With `calibration`, layers run in int8. Layers that are too inaccurate or slower in int8 are
-    kept in float32. Without `calibration`, only the weights are stored in 8 bits: the file shrinks
+    kept in float32. Without `calibration`, only the weights are stored in int8. The file shrinks
     to about a quarter, and the speed stays the same.
 
-    A quantization-aware model states its int8 scales (fake-quants, as TF-MOT leaves them). Its
+    A quantization-aware model contains its int8 scales, in FakeQuant ops as TF-MOT writes them. Its
     layers run in int8 with these scales, without `calibration`.
 
     int8 is kept unless it is significantly slower than float32 or too inaccurate. If int8 is not
@@ -81,21 +81,23 @@ def quantize(
     continues the search.
 
     Args:
-        model: whatever `open_model` takes.
-        how: what the 8-bit graph has to be.
-        comparison: without calibration, on which inputs the result is compared with the original.
+        model: any model that `open_model` accepts.
+        how: the mode, the accuracy limits and the target of quantization.
+        comparison: the inputs on which the result is compared with the original, if there is no
+            calibration data.
         calibration: At least 64 representative samples: a .npz file of arrays by input name, a
             folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several
             names. Every fourth sample is held out to check the result.
         evaluation: Samples with labels, to measure `metric`.
-        output: a `.pb` file to write too. With calibration, what is found meanwhile is kept beside
-            it, and the same call goes on after an interruption.
+        output: also write the graph to this `.pb` file. With calibration, the state of the search
+            is stored next to it, and the same call resumes after an interruption.
 
-    NotQuantizedError: float32 is the right result, as int8 is significantly slower, too inaccurate,
-    or there is nothing to quantize; with `allow_float`, the optimized float32 graph is returned.
-    VerificationError: the float model's own answers cannot be right. GraphError: the samples do not
-    fit, or lead to NaN or Inf; an option does nothing here, or an engine cannot be had or computes
-    the model otherwise than TensorFlow. RefusedError: the model acts on files or processes.
+    NotQuantizedError: float32 is the right result, because int8 is significantly slower or too
+    inaccurate, or nothing can be quantized. With `allow_float`, the optimized float32 graph is
+    returned instead. VerificationError: the outputs of the float32 model are not usable.
+    GraphError: the samples do not match the inputs, or lead to NaN or Inf; an option has no effect;
+    or an engine is not available or its outputs differ from TensorFlow's. RefusedError: an op acts
+    on files or processes.
 
     Commands:
         deploykit quantize fashion.pb -o weights.pb
@@ -107,7 +109,7 @@ def quantize(
         >>> graph.report.verification.passed
         True
     """
-    budget = Budget(how.budget)  # for all of it
+    budget = Budget(how.budget)  # includes reading the model
     target = OutputFiles(output, force)
     if calibration is not None:
         _refuse_uncalibrated(comparison)
@@ -124,10 +126,10 @@ def quantize_model(
     budget: Budget,
     known: KnownRanges | None = None,
 ) -> Graph:
-    """Return a model quantized in the mode that it, the options and the data ask for.
+    """Return a quantized model, in the mode that the model, the options and the data determine.
 
-    `data` are the samples to calibrate with and those to evaluate on; `known` is a calibration of
-    the model on those that are not held out. Errors are those of `quantize`.
+    `data` contains the calibration and the evaluation samples. `known` is a calibration of the
+    model on the samples that are not held out. Raises the errors of `quantize`.
     """
     calibration, evaluation = data
     is_calibrated, is_evaluated = calibration is not None, evaluation is not None
@@ -137,7 +139,7 @@ def quantize_model(
     except GraphError as error:
         if is_calibrated or how.mode not in ("auto", "static"):
             raise
-        needs_data = error  # but a model with fake-quants needs none
+        needs_data = error  # raised later, unless the model has FakeQuant ops
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
         task = _Quantizing(open_model(model), how, comparison, target, work)
         is_stated = states_weights if is_calibrated else has_fake_quants
@@ -153,7 +155,7 @@ def quantize_model(
 
 @dataclass(frozen=True)
 class _Quantizing:
-    """What is quantized, how, on which inputs it is compared, and where it is written."""
+    """One quantization: the model, the options, the comparison inputs and the output file."""
 
     opened: OpenedModel
     how: QuantizeOptions
@@ -186,7 +188,7 @@ class _Quantizing:
         return result
 
     def _nodes(self) -> Graph:
-        """Return a graph quantized as the Graph Transform Tool did it."""
+        """Return a graph quantized like in the Graph Transform Tool."""
 
         def require(result: Graph) -> None:
             if not is_quantized(result):
@@ -220,7 +222,7 @@ class _Quantizing:
         budget: Budget,
         known: KnownRanges | None,
     ) -> Graph:
-        """Return a graph whose layers compute in 8 bits where that is right and faster."""
+        """Return a graph whose layers run in int8 where that is accurate and faster."""
         refuse_quantized(self.graph)
         self.opened.refuse_effects(self.comparison.allow_ops)
         group_by = self.how.group_by or ""
@@ -243,7 +245,7 @@ class _Quantizing:
 
     @reused_children()
     def stated(self, calibration: DataLike | None, evaluation: DataLike | None) -> Graph:
-        """Return a graph whose layers run in int8 by the scales that fake-quants state."""
+        """Return a graph whose layers run in int8 with the scales of its FakeQuant ops."""
         self.opened.refuse_effects(self.comparison.allow_ops)
         given = self.comparison.data if calibration is None else calibration
         samples = None if given is None else self._samples(given)
@@ -264,7 +266,7 @@ class _Quantizing:
     def _written(
         self, quantized: Quantized, samples: Dataset | None, fed: Mapping[str, str]
     ) -> Graph:
-        """Compare what was found with the model, write it, and return it.
+        """Compare the result with the model, write it, and return it.
 
         NotQuantizedError: the float32 graph would be the result, and is not allowed.
         """
@@ -305,10 +307,10 @@ class _Quantizing:
             )
 
     def _require_right(self, quantized: Quantized, given: Dataset | None) -> None:
-        """Raise where the engine does not give TensorFlow's answers to all of the graph to write.
+        """Raise an error if the engine's outputs of the final graph differ from TensorFlow's.
 
-        The graph that the search began with was compared before. GraphError: the engine refuses it.
-        VerificationError: an output departs, which is named.
+        The graph at the start of the search was already compared. GraphError: the engine rejects
+        the graph. VerificationError: the named output differs.
         """
         assert quantized.use is not None
         if quantized.is_float:
@@ -352,7 +354,7 @@ class _Quantizing:
 
 
 def _refuse_uncalibrated(comparison: VerifyOptions) -> None:
-    """Raise GraphError for an option that says what the result is compared on without samples."""
+    """Raise GraphError for a comparison option, which only applies without calibration."""
     given = {
         "--data": comparison.data is not None,
         "--shape": bool(comparison.shapes),

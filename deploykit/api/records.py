@@ -1,4 +1,4 @@
-"""inspect_records and verify_records."""
+"""inspect_records and verify_records: contents and integrity of TFRecord shards."""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
 from deploykit.records.examples import Feature
-from deploykit.records.index import Index, RecordsFacts
+from deploykit.records.index import Index, RecordsMetadata
 from deploykit.records.verify_records import Checked, check_folder, inspection, shown
 from deploykit.rendering.progress import working
 from deploykit.system.machine import usable_cores
@@ -17,7 +17,7 @@ from deploykit.transforms.common.errors import UnverifiedError, VerificationErro
 from deploykit.transforms.common.flag import Flag
 
 
-def _facts(index: Index | None) -> RecordsFacts:
+def _facts(index: Index | None) -> RecordsMetadata:
     return {} if index is None else index.facts()
 
 
@@ -27,11 +27,11 @@ def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
 
 @dataclass(frozen=True)
 class RecordsInspection(AsHtml):
-    """What a folder of records holds."""
+    """The contents of a folder of records."""
 
     folder: Hidden[str]
     index: Annotated[Index | None, Written(flat=True, by=_facts)]
-    """None: there is none, and the features are those of the first record alone."""
+    """The index of the shards; None if missing. Then `features` describes the first record only."""
     features: Annotated[Mapping[str, Feature], Written(by=_sorted)]
     first: Hidden[Mapping[str, Any]]
     """The values of the first record, by feature."""
@@ -39,7 +39,7 @@ class RecordsInspection(AsHtml):
     @property
     @written()
     def sample(self) -> dict[str, str]:
-        """The first record in a few words, by feature."""
+        """A short description of the first record, by feature."""
         return {
             name: shown(feature, self.first[name]) if name in self.first else "missing"
             for name, feature in sorted(self.features.items())
@@ -63,11 +63,11 @@ def inspect_records(
     """Show the features, counts, shards and first record of TFRecord data.
 
     Args:
-        folder: where the shards lie, with or without an index.
+        folder: the folder that contains the shards, with or without an index.
         name: Name of the records, if DIR contains records of several names.
 
-    FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
-    or their index is damaged. VerificationError: the first record is damaged.
+    FileError: there are no records, or they cannot be read. GraphError: the format of the records
+    is unknown, or their index is damaged. VerificationError: the first record is damaged.
 
     Commands:
         deploykit records inspect records
@@ -89,57 +89,57 @@ def _is_there(index: Index | None) -> bool:
 
 @dataclass(frozen=True)
 class RecordsVerification(AsHtml):
-    """What was found of each shard of a folder."""
+    """The result of verifying each shard in a folder."""
 
     folder: Hidden[str]
     index: Annotated[Index | None, Written("indexed", by=_is_there)]
-    """None: there is none, so a shard that was cut between two records looks whole."""
+    """The index; None if missing. Then a shard truncated between two records looks complete."""
     shards: tuple[Checked, ...]
 
     @property
     @written()
     def records(self) -> int:
-        """How many records were read."""
+        """The number of records that were read."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """The size of the shards."""
+        """The total size of the shards in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
     @property
     @written()
     def problems(self) -> list[str]:
-        """What is wrong, one sentence a shard."""
+        """The problems, one sentence for each damaged shard."""
         return [shard.problem for shard in self.shards if shard.problem]
 
     @property
     @written()
     def passed(self) -> bool:
-        """Whether nothing is, of one record at least."""
+        """Whether there is at least one record and no problem."""
         return not self.problems and self.records > 0
 
     @property
     @written()
     def checked(self) -> str:
-        """What was checked, in words."""
+        """A description of the checks that ran."""
         if self.index is None:
-            return "the checksums of every record, and the numbers in the names of the shards"
-        return "the checksums of every record; count, size and SHA-256 of every shard"
+            return "the checksum of every record, and the shard numbers in the file names"
+        return "the checksum of every record; count, size and SHA-256 of every shard"
 
     @property
     @written()
     def unknown(self) -> str:
-        """What nobody can know, in words; nothing where there is an index."""
+        """A description of what cannot be checked; empty if there is an index."""
         if self.index is not None:
             return ""
         return (
-            "whether records are missing: there is no index, and a shard that was cut between two "
-            "records looks whole"
+            "whether records are missing: without an index, a shard that was truncated between two "
+            "records looks complete"
         )
 
     def check(self) -> None:
-        """Raise VerificationError where a shard is damaged, or where nothing was checked."""
+        """Raise VerificationError if a shard is damaged, or if nothing was checked."""
         if not (self.problems or self.records):
             raise UnverifiedError("records-empty", source=self.folder, files_count=len(self.shards))
         if not self.passed:
@@ -162,15 +162,15 @@ def verify_records(
     """Check every record, and the shards against their index.
 
     Exits with 5 if a checksum is wrong, if a shard is truncated, changed, missing or not listed, or
-    if there is no record at all. Without an index, a shard that was truncated between two records
+    if the folder has no records. Without an index, a shard that was truncated between two records
     looks complete; the result states this.
 
     Args:
-        folder: where the shards lie.
+        folder: the folder that contains the shards.
         name: Name of the records, if DIR contains records of several names.
-        processes: Number of processes, up to 1024 [default: one for each core].
+        processes: Number of worker processes, up to 1024 [default: one per CPU core].
 
-    `check()` of what is returned raises VerificationError where there is a problem, or no record.
+    `check()` of the returned value raises VerificationError if there is a problem, or no record.
     FileError, GraphError: there is nothing to check, or the index is damaged.
 
     Commands:

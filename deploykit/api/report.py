@@ -1,4 +1,4 @@
-"""report."""
+"""report: results as an HTML page."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from deploykit.transforms.untrusted.files import read_json
 from deploykit.verification.samples import ResultLike
 
 _IN_A_FOLDER, _PAGE = "report.json", "report.html"
-_LARGEST = 256 << 20  # bytes of a file: each call of a long benchmark is a number in it
+_LARGEST = 256 << 20  # bytes; a long benchmark stores the latency of every run
 
 
 _VALUE = "result.document()"
@@ -46,19 +46,19 @@ def report(
     quantize, load-test, plan, placement, accuracy, verify, optimize, check or export. Several
     results are shown one after another.
 
-    The page is one file that loads nothing else. It follows the reader's light or dark theme, can
-    be printed, and has at most 2 MB. Long tables are truncated, with a reference to the full data
-    in the JSON.
+    The page is one self-contained file of at most 2 MB. It follows the reader's light or dark theme
+    and can be printed. Long tables are truncated, with a reference to the full data in the JSON
+    file.
 
     Args:
-        results: the folder that `ship` wrote; a JSON file that a command wrote; a value that a
+        results: a folder that `ship` wrote, a JSON file that a command wrote, a value that a
             function such as `benchmark`, `tune`, `quantize`, `load_test` or `placement` returned,
-            or its document; or several of these in a list.
-        output: File to write [default: DIR/report.html, or RESULT.html beside RESULT.json].
+            the JSON document of such a value, or a list of these.
+        output: File to write [default: DIR/report.html, or RESULT.html next to RESULT.json].
         force: Replace an existing output file.
 
-    FileError: a file cannot be read, or the page cannot be written. GraphError: something is no
-    result that a report shows, or of another format; the sentence names it.
+    FileError: a file cannot be read, or the page cannot be written. GraphError: a result has an
+    unsupported type or format.
 
     Commands:
         deploykit report shapes.ship
@@ -85,23 +85,23 @@ def report(
 
 
 def default_page(results: str) -> str:
-    """Return the file that the page of a folder or of a JSON file is written to by default."""
+    """Return the default path of the page for a folder or a JSON file."""
     path = Path(results)
     return str(path / _PAGE if path.is_dir() else path.with_suffix(".html"))
 
 
 def _file(path: str | os.PathLike[str]) -> str:
-    """Return the JSON file that a path means."""
+    """Return the path of the JSON file: of the report in a folder, or the path itself."""
     inside = Path(path) / _IN_A_FOLDER
     return str(inside) if Path(path).is_dir() else os.fspath(path)
 
 
 def _document(result: object) -> tuple[Mapping[str, Any], str]:
-    """Return the document of a result, and how it is called."""
+    """Return the document of a result, and its name for messages."""
     if isinstance(result, str | os.PathLike):
         file = _file(result)
         if Path(result).is_dir() and not Path(file).exists():
-            raise FileError("not-found", source=file, expected="what deploykit ship wrote")
+            raise FileError("not-found", source=file, expected="the report of deploykit ship")
         return read_json(file, "result of deploykit", _LARGEST), file
     if isinstance(result, Mapping):
         return _plain(result), _VALUE
@@ -112,7 +112,7 @@ def _document(result: object) -> tuple[Mapping[str, Any], str]:
 
 
 def _plain(document: Mapping[str, Any]) -> Any:
-    """Return a document as its file would be read."""
+    """Return a document as it would be read from a JSON file."""
     try:
         return json.loads(json.dumps(document))
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""predict, status and load_test."""
+"""predict, status and load_test: requests to a model server."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from deploykit.serving.protocol.versions import VersionStatus
 from deploykit.storage.image_files import labels_from
 from deploykit.transforms.common.documents import AsHtml, Hidden, Written
 from deploykit.transforms.common.errors import Error
-from deploykit.transforms.common.flag import MOST_INT64, Flag
+from deploykit.transforms.common.flag import MAX_INT64, Flag
 from deploykit.transforms.ir.tensors import Array
 
 DEFAULT = PredictOptions()
@@ -33,22 +33,23 @@ DEFAULT = PredictOptions()
 
 @dataclass(frozen=True)
 class Prediction(AsHtml):
-    """What a served model answered."""
+    """The response of a served model."""
 
     address: str
     model: str
     signature: str
     inputs: Hidden[Mapping[str, Array]]
-    """What was sent."""
+    """The arrays that were sent, by input name."""
     outputs: Annotated[Mapping[str, Array], Written("values", by=values)]
     classes: Annotated[
         Sequence[Sequence[Mapping[str, Any]]] | None, Written("predictions", if_set=True)
     ] = None
-    """The best classes of each sample, best first: class, label, score; None: nobody asked."""
+    """The best classes of each sample, best first, with the keys class, label and score; None if
+    classes were not requested."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """The preprocessing of files for each input, as text."""
     sources: Hidden[tuple[str, ...]] = ()
-    """Where each of several samples comes from, where texts were given, one for each."""
+    """The file or text of each sample; empty unless several were given, one per sample."""
 
 
 @public(Command(heading="Request", requires=(), has_limits=False))
@@ -66,22 +67,22 @@ def predict(
 
     Works with any server that has the TensorFlow Serving API or, with `protocol` v2, the Open
     Inference Protocol (KServe v2). VALUE is described at `given`. If the model decodes images
-    itself (deploykit export `preprocess`), the image file is sent as it is. Otherwise it is decoded
-    and resized before sending, as in `deploykit calibrate` and `benchmark`.
+    itself (deploykit export `preprocess`), the image file is sent unchanged. Otherwise the image is
+    decoded and resized before sending, as in `deploykit calibrate` and `benchmark`.
 
     Args:
-        address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
-        model: the name under which it is served.
-        inputs: by name, an array or nested list as the signature takes it, where the axis of the
-            batch may be left out; a text, for an input of texts; or the path of a `.npy` file or of
-            an image, which is decoded and resized as `calibrate` and `benchmark` do it. For an
-            input of texts, or of photos as files, a `pathlib.Path` is a file whose bytes are sent.
-            Or a list of `[NAME=]VALUE`, as the command line takes it.
-        how: which version and signature are asked, and what is shown.
-        connection: how the server is spoken to.
+        address: a gRPC address, `host:port` or `unix:path`; with `protocol="v2"` also an HTTP URL.
+        model: the name of the served model.
+        inputs: a mapping from input names to values, or a list of `[NAME=]VALUE` as on the command
+            line. A value is an array or nested list, a string for a string input, or the path of a
+            `.npy` file or of an image. The batch axis may be omitted. Images are decoded and
+            resized as in `calibrate` and `benchmark`. For an input of strings or encoded images,
+            the bytes of the file at a `pathlib.Path` are sent.
+        how: the model version, the signature, and the outputs to return.
+        connection: the protocol, TLS and timeout of the connection.
 
-    CallError: there is no such server, model or version, or the model refuses the inputs.
-    FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+    CallError: the server, model or version does not exist, or the model rejects the inputs.
+    FileError, GraphError: an input is missing or unknown, or a value does not match its input.
 
     Commands:
         deploykit predict localhost:8500 fashion boot.png
@@ -119,7 +120,7 @@ def status(
     address: str,
     model: str | None = None,
     *,
-    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64, heading="Server")] = None,
+    version: Annotated[int | None, Flag(at_least=0, at_most=MAX_INT64, heading="Server")] = None,
     version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = "",
     connection: Connection = DEFAULT_CONNECTION,
 ) -> ServerHealth | ServedModels | ModelVersions:
@@ -127,20 +128,21 @@ def status(
 
     ADDRESS is host:port for gRPC, or a URL for REST. With MODEL, shows its versions and their
     inputs and outputs. Without MODEL, REST lists all models of a deploykit server; TensorFlow
-    Serving has no such list. gRPC queries the health service, which TensorFlow Serving only has if
-    it was started with it. With `protocol` v2, shows whether the server is live and ready. Exits
-    with 5 if the server is not serving, or a model has no available version.
+    Serving has no such list. Over gRPC, the health service is queried. TensorFlow Serving only has
+    it if started with --enable_grpc_healthcheck_service. With `protocol` v2, shows whether the
+    server is live and ready. Exits with 5 if the server is not serving, or a model has no available
+    version.
 
     Args:
-        address: `host:port` or `unix:path` of gRPC, or a URL of REST: `http://host:port`.
-        model: the name under which it is served; default: over REST, all models, which a server of
-            deploykit lists; over gRPC, the health service, which TensorFlow Serving has on request;
-            with `protocol="v2"`, whether the server is live and ready.
+        address: a gRPC address, `host:port` or `unix:path`, or a REST URL, `http://host:port`.
+        model: the name of the served model. Default: over REST, all models (deploykit servers
+            only); over gRPC, the health service; with `protocol="v2"`, whether the server is live
+            and ready.
         version: Version of the model [default: the newest].
         version_label: Choose the version by its label, such as stable.
-        connection: how the server is spoken to.
+        connection: the protocol, TLS and timeout of the connection.
 
-    CallError: there is no such server, model or version.
+    CallError: the server, model or version does not exist.
 
     Commands:
         deploykit status localhost:8500
@@ -175,7 +177,7 @@ def status(
 
 
 def _health(address: str, client: Client | InferenceClient) -> ServerHealth:
-    """Return how a server is that does not list its models."""
+    """Return the health of a server that does not list its models."""
     if isinstance(client, Client):
         return ServerHealth(address, client.health())
     live, ready, name = client.server()
@@ -183,7 +185,7 @@ def _health(address: str, client: Client | InferenceClient) -> ServerHealth:
 
 
 def _versions(rest: RestClient, model: str) -> list[VersionStatus]:
-    """Return the versions of a model that is listed; it may have none."""
+    """Return the versions of a listed model, which may have none."""
     try:
         return rest.status(model)
     except CallError as error:
@@ -202,7 +204,7 @@ def _about(how: LoadTestOptions) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LoadTest(AsHtml):
-    """What loads on a server measured."""
+    """The result of a load test: throughput and latency at each load."""
 
     address: str
     model: str
@@ -211,9 +213,9 @@ class LoadTest(AsHtml):
     how: Annotated[LoadTestOptions, Written(flat=True, by=_about)]
     loads: Sequence[Load]
     highest_rate: float | None = None
-    """Calls a second at which the limit of the latency holds; None: it was not sought."""
+    """The highest rate within the latency limit, in requests per second; None if not searched."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """The preprocessing of files for each input, as text."""
 
 
 @public(Command(heading="Load", requires=(), has_limits=False))
@@ -234,15 +236,15 @@ def load_test(
     a request, so it includes the wait behind a stalled server. No request is retried.
 
     Args:
-        address: `host:port` of gRPC, or `unix:path`; with `protocol="v2"` also a URL of HTTP.
-        model: the name under which it is served.
+        address: a gRPC address, `host:port` or `unix:path`; with `protocol="v2"` also an HTTP URL.
+        model: the name of the served model.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
-        how: which version is asked, and with which load.
-        connection: how the server is spoken to.
+        how: the model version, the kind of load and its duration.
+        connection: the protocol, TLS and timeout of the connection.
 
-    Error: several kinds of load are asked for. CallError: there is no such server, model or
-    version, or the model refuses the first call. FileError, GraphError: the data do not fit.
+    Error: several kinds of load are given. CallError: the server, model or version does not exist,
+    or the model rejects the first request. FileError, GraphError: the data does not match.
 
     Commands:
         deploykit load-test localhost:8500 fashion
@@ -270,7 +272,7 @@ def load_test(
 def _measured(
     generators: Generators, how: LoadTestOptions, advance: Work
 ) -> tuple[list[Load], float | None]:
-    """Return what each load measured, and the highest rate that held, where one is sought."""
+    """Return the result of each load, and the highest rate within the latency limit or None."""
     if how.latency_limit is not None:
         return search(generators, how.seconds, how.latency_limit, advance)
     if how.rate is not None:

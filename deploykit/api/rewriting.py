@@ -1,4 +1,4 @@
-"""transform and optimize."""
+"""transform and optimize: rewrite graphs."""
 
 from typing import Annotated
 
@@ -44,13 +44,14 @@ def transform(
     `deploykit transforms` lists the transforms, and `deploykit transforms NAME` explains one.
 
     If `verify` finds a difference, deploykit names the first step that changes the outputs too
-    much, writes no out_graph, and exits with 5. With `dump`, DIR keeps the graphs before that step.
+    much, writes no out_graph, and exits with 5. With `dump`, DIR contains the graphs before that
+    step.
 
     Args:
         model: Graph to read.
         transforms: Transforms to run in order, such as 'fold_constants(ignore_errors=true)
             fold_batch_norms'; package.module:function is your own transform.
-        how: with `verify`: on which inputs, and against which bar.
+        how: the inputs and the tolerance of the comparison, with `verify`.
         output: Graph to write.
         verify: Run the graph before and after. If the outputs differ, write nothing and name the
             step that caused it.
@@ -59,8 +60,8 @@ def transform(
 
     PipelineError: the string does not parse. GraphError: a transform cannot be applied.
     RefusedError: the model acts on files or processes.
-    VerificationError: the result differs, and the first step that breaks the bar is named; or
-    nothing was compared.
+    VerificationError: the outputs differ, and the first step beyond the tolerance is named; or
+    nothing could be compared.
 
     Commands:
         deploykit transform --in_graph=fashion.pb --out_graph=folded.pb
@@ -93,7 +94,7 @@ def TransformGraph(
     outputs: list[str],
     transforms: list[str],
 ) -> GraphDef:
-    """Return a transformed GraphDef: the Graph Transform Tool's Python function, for old code.
+    """Return a transformed GraphDef, like the Graph Transform Tool's function of this name.
 
     Example:
         >>> before = deploykit.load_graph("fashion.pb").to_graph_def()
@@ -121,18 +122,17 @@ def optimize(
     merge_duplicate_nodes and sort_by_execution_order.
 
     deploykit loads and runs the new file once. Nothing is written if its outputs differ from those
-    of the model as it was read, or if they could not be compared.
+    of the original model, or if they could not be compared.
 
     Args:
-        model: whatever `open_model` takes.
-        how: on which inputs the result is compared, and against which bar.
-        output: a `.pb` file to write too.
-        verify: whether the result is compared with the model where no file is written, too. What is
-            written is always loaded, run and compared first.
+        model: any model that `open_model` accepts.
+        how: the inputs and the tolerance of the comparison.
+        output: also write the graph to this `.pb` file.
+        verify: whether to compare the result with the model even if no file is written. A written
+            file is always loaded, run and compared.
 
-    GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
-    result differs, or nothing could be compared. RefusedError: the model acts on files or
-    processes.
+    GraphError: the model is invalid, or the data does not match its inputs. VerificationError: the
+    outputs differ, or nothing could be compared. RefusedError: an op acts on files or processes.
 
     Commands:
         deploykit optimize fashion.pb -o optimized.pb

@@ -1,4 +1,4 @@
-"""Models served over the API of TensorFlow Serving."""
+"""serve: a model server with TensorFlow Serving's API."""
 
 import logging
 import os
@@ -32,34 +32,33 @@ def serve(
 ) -> RunningServer:
     """Serve models over TensorFlow Serving's gRPC and REST API.
 
-    BASE_DIR holds the versions of one model (folders with numbers as names), or several such
-    models. It may also be a folder of deploykit ship. Then its model is served under its name, with
-    the settings from deploykit tune; flags and `tuned` override them.
+    BASE_DIR contains the versions of one model (folders with numbers as names), or several such
+    models. It may also be a folder written by deploykit ship. Then its model is served under its
+    name, with the settings from deploykit tune. Flags and `tuned` override these settings.
 
     The flags are those of TensorFlow Serving and some more, written as --flag=value, --flag value,
-    --switch or --noswitch. A flag of TensorFlow Serving that has no effect here gives a warning.
+    --switch or --noswitch. A TensorFlow Serving flag that has no effect here logs a warning.
 
     With several workers, each loads new versions by itself. Until all have done so, some still
-    answer with the old version. Each worker counts its own requests for Prometheus. Reload over
-    gRPC is not available; change the file of `model_config_file` instead.
+    serve the old version. Each worker counts its own requests for Prometheus. Reload over gRPC is
+    not available; change the file of `model_config_file` instead.
 
-    After SIGTERM, the health check reports NOT_SERVING. Requests are still answered for
-    `lame_duck_seconds`, or up to twice as long if more arrive. Then new requests are refused
-    (UNAVAILABLE, 503), and the server stops once all running ones are answered. Ctrl-C skips the
-    first phase; a second signal stops the server at once.
+    After SIGTERM, the health check reports NOT_SERVING. The server still accepts requests for
+    `lame_duck_seconds`, or up to twice as long if more arrive. Then it rejects new requests
+    (UNAVAILABLE, 503), and stops once all running ones have finished. Ctrl-C skips the first phase;
+    a second signal stops the server at once.
 
     Args:
-        base_dir: a folder with the versions of one model (folders with numbers for names), or with
-            models that hold such folders; or what `deploykit ship` wrote: its model is served under
-            its name, with what `tune` found for it; default: what `model_base_path` or
-            `model_config_file` says.
+        base_dir: a folder with the versions of one model (folders with numbers as names), with
+            several such models, or written by `deploykit ship`. Default: `model_base_path` or
+            `model_config_file`.
         flags: the flags of TensorFlow Serving, and some more.
-        tuned: Use the threads, concurrency, batching and environment from deploykit tune; flags and
-            variables that are set override them.
+        tuned: Use the threads, concurrency, batching and environment from this deploykit tune file.
+            Flags and environment variables that are set override them.
 
-    Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
-    taken. GraphError: there is no model, and the message names the folder to give instead where
-    there is one; or a list of models is none. A version that cannot be loaded is tried again.
+    Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is in
+    use. GraphError: no model was found, or the list of models is invalid. The server retries to
+    load a version that fails.
 
     Commands:
         deploykit serve served --rest_api_port=8501
@@ -100,7 +99,7 @@ def serve(
 def _with_tuned(
     flags: ServerFlags, tuned: str | os.PathLike[str] | RunConfig, name: str
 ) -> tuple[ServerFlags, int | None]:
-    # Most servers start without what `tune` found, and so without these imports.
+    # Most servers start without tuned settings; skipping these imports makes that faster.
     from deploykit.api.tuning import tuned_flags
     from deploykit.benchmarking.results import load_tuned
 
@@ -109,7 +108,7 @@ def _with_tuned(
 
 
 def _taken(shipped: ShippedFolder, tuned: Any) -> tuple[str, Any]:
-    """Return where settings come from, and these: what was given, or else what was shipped."""
+    """Return the name and the value of the settings: the given ones, else the shipped ones."""
     is_given = tuned is not None
     shipped.say(not is_given)
     if is_given or shipped.tuned.settings is None:

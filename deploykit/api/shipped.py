@@ -1,6 +1,6 @@
-"""What `deploykit ship` left in a folder, as a server takes it: a model, its name, its settings."""
+"""Folders written by `deploykit ship`, as input of a server: model, name and settings."""
 
-# A server without such a folder starts without what only this needs, so functions import that.
+# Functions import what only they need, so that other servers start faster.
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -21,14 +21,14 @@ from deploykit.transforms.untrusted.files import sha256_of
 logger = logging.getLogger("deploykit")
 
 UNFINISHED = "DEPLOYKIT_SERVE_UNFINISHED"
-"""Set by `deploykit ship`, which serves a shipment to test it before it is finished."""
+"""The environment variable with which `deploykit ship` may serve an unfinished shipment."""
 _SPEED = {"cpu": "CPU", "cpus": "CPUs", "cpu_limit": "limit of CPUs"}
-"""What of a machine settings are found for, and what it is called."""
+"""The machine properties on which tuned settings depend, and their names in messages."""
 
 
 @dataclass(frozen=True)
 class ShippedFolder:
-    """A folder of `deploykit ship`, as a server takes it."""
+    """A folder written by `deploykit ship`."""
 
     report: ShipReport
 
@@ -43,18 +43,18 @@ class ShippedFolder:
         return self.report.folder / self.name
 
     @cached_property
-    def tuned(self) -> "FoundSettings":
-        """What `tune` found, without an engine: a version itself states what runs it."""
+    def tuned(self) -> "TunedSettings":
+        """The tuned settings without the engine, which each version states itself."""
         result = _tuned_beside(self.report, self._newest())
         return replace(result, settings=result.settings and replace(result.settings, engine=None))
 
     def settings(self) -> RunConfig:
-        """Return what `tune` found for the model that is served; else the defaults."""
+        """Return the tuned settings of the served model, else the defaults."""
         return self.tuned.settings or RunConfig()
 
     def say(self, takes_settings: bool) -> None:
-        """Log what is taken of the folder, and why not the settings; others may be given."""
-        logger.info("%s was shipped: the model %s is served", self.report.folder, self.name)
+        """Log which model is served, and which settings unless others were given."""
+        logger.info("%s is a shipped folder: serving its model %s", self.report.folder, self.name)
         if takes_settings and self.report.tuned is not None:
             self.tuned.say(self.report.tuned)
 
@@ -66,55 +66,55 @@ class ShippedFolder:
 
 
 @dataclass(frozen=True)
-class FoundSettings:
-    """What a file of `tune` holds that was found next to a model."""
+class TunedSettings:
+    """The settings of a `tune` file that is next to a model."""
 
     settings: RunConfig | None
-    """None: it cannot be used."""
+    """The settings; None if the file cannot be used."""
     warning: str = ""
-    """Why not, or what is not known of it."""
+    """Why the file cannot be used, or what is uncertain about it."""
 
     def say(self, path: Path) -> None:
-        """Log what is taken of the file, or why it is ignored."""
+        """Log the settings from the file, or why they are ignored."""
         if self.warning:
             logger.warning("%s", self.warning)
         if self.settings not in (None, RunConfig()):
-            logger.info("%s is taken: %s; flags and variables that are set win", path,
+            logger.info("%s is used: %s; flags and variables that are set override it", path,
                         self.settings)  # fmt: skip
             _warn_of_another_machine(path)
 
 
-def _tuned_beside(report: ShipReport, version: Path | None = None) -> FoundSettings:
-    """Return what `tune` found for what was shipped, if it was measured on that.
+def _tuned_beside(report: ShipReport, version: Path | None = None) -> TunedSettings:
+    """Return the tuned settings of a shipped model, if they were measured on that model.
 
-    `version` is the folder that is served of it: it has to be exported from the same model.
+    `version` is the served version folder, which must be exported from the same model.
     """
     from deploykit.benchmarking.results import load_tuned
 
     path = report.tuned
     if path is None:
-        return FoundSettings(None)
+        return TunedSettings(None)
     try:
         settings, sha256 = load_tuned(path), load_document(path, "tuned").get("model_sha256")
         if not isinstance(sha256, str) or not sha256:
-            return FoundSettings(settings, f"{path} holds no SHA-256 of a model, so it may be of "
-                                 f"another one than {report.model}")  # fmt: skip
+            return TunedSettings(settings, f"{path} has no SHA-256 of a model, so it may belong to "
+                                 f"another model than {report.model}")  # fmt: skip
         others = {report.model: sha256_of(report.model)} if report.model.exists() else {}
         if version is not None:
             others[version / "saved_model.pb"] = exported_from(version)
         other = next((name for name, result in others.items() if result != sha256), None)
     except Error as error:
-        return FoundSettings(None, f"{error}; {path} is ignored")
+        return TunedSettings(None, f"{error}; {path} is ignored")
     if other is not None:
-        return FoundSettings(None, f"{path} was measured on another model than {other} and is "
+        return TunedSettings(None, f"{path} was measured on another model than {other} and is "
                              "ignored; run deploykit ship again")  # fmt: skip
-    return FoundSettings(settings)
+    return TunedSettings(settings)
 
 
 def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSettings]) -> None:
-    """Raise MismatchError where a file of `tune` was measured on none of the served versions.
+    """Raise MismatchError if a `tune` file was measured on none of the served versions.
 
-    Models that are not there yet are not compared.
+    Models whose folders do not exist yet are not compared.
     """
     from deploykit.benchmarking.results import check_tuned
 
@@ -129,12 +129,12 @@ def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSet
         return
     try:
         check_tuned(tuned, known)
-    except MismatchError:  # it may have been measured on the version itself
+    except MismatchError:  # tune may have run on the exported version itself
         check_tuned(tuned, {path: _files_sha256(os.path.dirname(path)) for path in known})
 
 
 def _files_sha256(folder: str) -> str:
-    """Return the SHA-256 of a SavedModel's files as `tune` knows it; empty: it has none."""
+    """Return the SHA-256 of a SavedModel's files as `tune` computes it; empty if unreadable."""
     from deploykit.importers.model_files import ModelFiles
     from deploykit.importers.model_source import ModelSource
 
@@ -156,15 +156,15 @@ def _warn_of_another_machine(tuned: Path) -> None:
         if name in there and there[name] != here[name]
     ]
     if others:
-        logger.warning("%s was found on another machine (%s), so other settings may be faster "
-                       "here; deploykit tune finds them", tuned, "; ".join(others))  # fmt: skip
+        logger.warning("%s was measured on another machine (%s), so other settings may be faster "
+                       "here; run deploykit tune here", tuned, "; ".join(others))  # fmt: skip
 
 
 def shipped_in(base_dir: str | os.PathLike[str] | None) -> tuple[ShippedFolder | None, str]:
-    """Return what was shipped into a folder, or None, and a warning where its report is damaged.
+    """Return the shipped folder, or None, and a warning if its report is damaged.
 
-    A file of the name that others wrote is ignored. FileError: the shipment is not finished, or the
-    model that the report names is not there.
+    A report file of another program is ignored. FileError: the shipment is not finished, or the
+    model that the report names is missing.
     """
     if base_dir is None:
         return None, ""
@@ -183,13 +183,13 @@ def shipped_in(base_dir: str | os.PathLike[str] | None) -> tuple[ShippedFolder |
 
 
 def _damaged(why: str) -> str:
-    return f"{why}; what lies beside it is served as in any other folder, without {TUNED}"
+    return f"{why}; serving the rest of the folder without {TUNED}"
 
 
 def tuned_of(
     base_dir: str | os.PathLike[str] | None, tuned: str | os.PathLike[str] | None
 ) -> RunConfig:
-    """Return the settings that a server takes: those of a file, or else those that were shipped.
+    """Return the settings of a server: from a file, else from a shipped folder.
 
     FileError, GraphError: they cannot be read.
     """
@@ -202,16 +202,17 @@ def tuned_of(
 
 
 def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str) -> RunConfig:
-    """Return the settings that a model is run with: those of a file, or else shipped with it.
+    """Return the settings with which a model runs: from a file, else from a shipped folder.
 
-    What `tune` found for several threads and calls at once is left out: a worker has one of each.
+    Threads and concurrency are omitted, because a worker has one thread and one request.
 
     Args:
-        model: whatever `open_model` takes; settings were shipped with a folder of `ship` alone.
+        model: any model that `open_model` accepts; only a folder of `ship` contains settings.
         tuned: a file that `tune` wrote.
-        sha256: of the model's files.
+        sha256: the SHA-256 of the model's files.
 
-    FileError, GraphError: they cannot be read. MismatchError: the file is of another model.
+    FileError, GraphError: the settings cannot be read. MismatchError: the file belongs to another
+    model.
     """
     from deploykit.benchmarking.results import load_tuned
     from deploykit.importers.open_model import path_of

@@ -1,4 +1,4 @@
-"""tune, and the settings that it recommends as flags."""
+"""tune, and its recommended settings as server flags."""
 
 import json
 import logging
@@ -33,14 +33,14 @@ logger = logging.getLogger("deploykit")
 _INTRA = ("tensorflow_intra_op_parallelism", "TF_NUM_INTRAOP_THREADS")
 _INTER = ("tensorflow_inter_op_parallelism", "TF_NUM_INTEROP_THREADS")
 _BOTH = "tensorflow_session_parallelism"
-_IN_CALL = -1  # ops run one by one in the thread of the call
+_IN_CALL = -1  # TensorFlow: run the ops one by one in the caller's thread
 
 
 def tuned_flags(flags: ServerFlags, tuned: RunConfig, name: str) -> tuple[ServerFlags, int | None]:
-    """Return flags with what is recommended and not set otherwise, and the batch to put together.
+    """Return flags with the recommended settings that are not set yet, and the batch size or None.
 
-    One line says of each recommendation that gives way to what. GraphError: a server cannot have
-    one of them; `name` is where they come from.
+    Logs each recommendation that a flag or variable overrides. `name` is the source of the
+    settings. GraphError: a server cannot apply one of them.
     """
     check_served(tuned, name, engines=ENGINES)
     for words in unlike(tuned, os.environ):
@@ -58,9 +58,9 @@ def tuned_flags(flags: ServerFlags, tuned: RunConfig, name: str) -> tuple[Server
 
 
 def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
-    """Raise GraphError for a model of which calls cannot share a batch; one that comes later may.
+    """Raise GraphError for a model whose requests cannot share a batch.
 
-    What cannot be read says so when it is loaded.
+    Versions that cannot be read are skipped; loading them reports the error.
     """
     for model in models:
         try:
@@ -93,7 +93,7 @@ def _threads(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
 
 
 def _engine(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
-    """Return flags with the engine, unless another one was asked for."""
+    """Return flags with the recommended engine, unless another one was requested."""
     if tuned.engine is None or flags.engine == tuned.engine:
         return flags
     if flags.engine != ServerFlags.engine:
@@ -105,7 +105,7 @@ def _engine(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
 def _executor(
     requested: ServerFlags, flags: ServerFlags, tuned: RunConfig, name: str
 ) -> ServerFlags:
-    """Return flags that let a call run its ops itself, unless ops at once were asked for."""
+    """Return flags that run ops in the caller's thread, unless inter-op threads were requested."""
     if tuned.executor is None:
         return flags
     flag, variable = _INTER
@@ -120,12 +120,12 @@ def _executor(
 
 
 def _whole(variables: Mapping[str, str], name: str) -> int:
-    """Return the number in a variable; 0 leaves it to TensorFlow to judge it."""
+    """Return the number in a variable; 0, TensorFlow's automatic choice, if it is not one."""
     return int(variables[name]) if variables[name].isdecimal() else 0
 
 
 def _calls(flags: ServerFlags, concurrency: int, name: str) -> ServerFlags:
-    """Return flags with so many calls at once, over all workers."""
+    """Return flags with the given concurrency, over all workers."""
     if concurrency == 1:
         return flags
     words, slots = f"{concurrency} in flight", -(-concurrency // flags.workers)
@@ -141,7 +141,7 @@ def _calls(flags: ServerFlags, concurrency: int, name: str) -> ServerFlags:
 
 
 def _gives_way(name: str, words: str, given: str) -> None:
-    logger.info("%s recommends %s; %s is set, and stays", name, words, given)
+    logger.info("%s recommends %s; %s is set and overrides it", name, words, given)
 
 
 DEFAULT = TuneOptions()
@@ -158,29 +158,31 @@ def tune(
 ) -> Recommendation:
     """Find faster settings for a model on this machine.
 
-    Tries threads, oneDNN, work of the calling thread in oneDNN, keeping of freed memory in the C
+    Tries threads, oneDNN, use of the calling thread in oneDNN, reuse of freed memory by the C
     library, batch sizes and concurrency. It searches for the lowest median latency and for the
-    highest throughput. Settings from environment variables are not changed. At the end, the best
-    settings, and the same without one of their changes, are interleaved with TensorFlow's defaults.
-    The results are from this comparison. Only significantly faster settings are recommended, with
-    as few changes as possible.
+    highest throughput. Settings from environment variables are not changed.
+
+    At the end, the best settings, and variants with one change less, are interleaved with
+    TensorFlow's defaults. The results are from this comparison. Only significantly faster settings
+    are recommended, with as few changes as possible.
 
     `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command continues
     the search.
 
-    In OpenVINO it tries threads, streams (one per concurrent call), memory and batch sizes.
-    OpenVINO's outputs are compared with TensorFlow's first.
+    In OpenVINO it tries threads, streams (one per concurrent request), memory and batch sizes.
+    OpenVINO's outputs are first compared with TensorFlow's.
 
     Args:
-        model: whatever `open_model` takes.
-        how: what is sought, and how long that may take.
-        feeding: data or made-up values.
-        output: a JSON file to write too, which `load_tuned` reads. While this runs, the trials are
-            kept beside it in `OUTPUT.state`, from which the next call goes on after Ctrl-C.
+        model: any model that `open_model` accepts.
+        how: the goal, the time budget and the search space.
+        feeding: the model inputs: data or synthetic values.
+        output: also write the settings to this JSON file, which `load_tuned` reads. The search
+            stores its trials in `OUTPUT.state`, from which the same call resumes after Ctrl-C.
 
-    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
-    sound, an input has no known shape, or does not fit the data. RefusedError: an op acts on files
-    or processes. LimitError: TensorFlow died or hung with its default settings, or in the end.
+    FileError: a file is missing, unreadable or cannot be written. GraphError: the model is invalid,
+    an input has no known shape, or the data does not match. RefusedError: an op acts on files or
+    processes. LimitError: TensorFlow crashed or hung with its default settings, or in the final
+    comparison.
 
     Commands:
         deploykit tune model.pb

@@ -1,4 +1,4 @@
-"""verify and check."""
+"""verify and check: compare the outputs of two models, and validate one."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ from deploykit.importers.model_path import Location
 from deploykit.importers.model_source import Interface, ModelSource, source_of
 from deploykit.importers.open_model import open_model, path_of
 from deploykit.importers.saved_models import meta_graph_bytes
-from deploykit.inspection.soundness import GraphFacts, graph_facts, meta_graph_facts
+from deploykit.inspection.soundness import GraphMetadata, graph_metadata, meta_graph_metadata
 from deploykit.rendering.progress import working
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.documents import AsHtml, Hidden, written
@@ -48,18 +48,18 @@ def verify(
     if nothing was compared, because REFERENCE cannot run or has the same output for every input.
 
     Both run on the same inputs, without TensorFlow's graph optimizer. If an output is a Softmax,
-    its input is compared too. In --json, infinite values (no difference at all) are null, and
-    "verified" is false if nothing was compared.
+    its input is compared too. In --json, infinite values are null, such as the signal-to-noise
+    ratio of equal outputs. "verified" is false if nothing was compared.
 
     Args:
-        reference: the model that is right; whatever `open_model` takes.
-        result: the model to judge.
-        how: on which inputs, and against which bar.
-        min_sqnr: Smallest signal-to-noise ratio allowed, instead of --tolerance [default for a
-            quantized RESULT: 15].
+        reference: the model with the expected outputs; any model that `open_model` accepts.
+        result: the model to compare with it.
+        how: the inputs and the tolerance of the comparison.
+        min_sqnr: Smallest signal-to-noise ratio allowed in dB, instead of --tolerance [default for
+            a quantized RESULT: 15].
 
-    A reference that does not run on made-up inputs gives `verified=False` with the reason.
-    GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
+    If the reference does not run on synthetic inputs, the result has `verified=False` and a reason.
+    GraphError: TensorFlow cannot load the reference, or the data does not match its inputs.
 
     Commands:
         deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz
@@ -82,13 +82,13 @@ def verify(
 
 @dataclass(frozen=True)
 class ValidationReport(AsHtml):
-    """What was found out about a model."""
+    """The result of validating a model."""
 
     source: Hidden[str]
-    graphs: tuple[GraphFacts, ...]
-    """Those of a SavedModel; any other model has one."""
+    graphs: tuple[GraphMetadata, ...]
+    """The report of each graph; only a SavedModel may have several."""
     bytes: Hidden[int | None] = None
-    """The size of its files; None: it was in memory."""
+    """The size of the model's files in bytes; None for a model in memory."""
 
     @property
     @written()
@@ -98,19 +98,19 @@ class ValidationReport(AsHtml):
 
     @property
     def problems(self) -> list[str]:
-        """What is not sound."""
+        """The reasons why the model is invalid."""
         return [problem for graph in self.graphs for problem in graph.problems]
 
     @property
     @written()
     def refused_ops(self) -> list[str]:
-        """The ops with effects beyond the graph that are not allowed."""
+        """The ops that act on files, the network or processes and are not allowed."""
         uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
         return list(dict.fromkeys(use.op for use in uses))
 
     @property
     def error(self) -> Error | None:
-        """What whoever wants a sound and harmless model raises; None: it is one."""
+        """The error to raise for an invalid or refused model; None if the model is accepted."""
         if self.problems:
             more = len(self.problems) - 1
             others = f" (and {more} problem{'s' * (more > 1)} more)" if more else ""
@@ -141,24 +141,26 @@ def check(
 ) -> ValidationReport:
     """Validate a model before any part of it runs.
 
-    Exits with 2 if the model is invalid: a node does not match its op, an output needs an op that
-    TensorFlow does not know, a function calls itself without end, the file requests far more memory
-    than its size, or TensorFlow's importer refuses it. Exits with 3 if the model is valid but
-    contains ops that act on files, the network or processes. Ops that store the variables of a
-    SavedModel or a checkpoint do not count. All findings are always printed.
+    Exits with 2 if the model is invalid. Examples: a node does not match its op, an output needs an
+    op that TensorFlow does not know, or a function calls itself endlessly. A model is also invalid
+    if it requests far more memory than its file size, or if TensorFlow's importer rejects it.
+
+    Exits with 3 if the model is valid but contains ops that act on files, the network or processes.
+    Ops that store the variables of a SavedModel or a checkpoint are allowed. All findings are
+    always printed.
 
     deploykit checks the bytes of the file before it decodes them, and runs TensorFlow in a separate
     process.
 
     Args:
-        model: whatever `open_model` takes; a `ModelSource` may name outputs.
+        model: any model that `open_model` accepts; a `ModelSource` may name outputs.
         allow_ops: Accept this op although it acts on files, the network or processes; may be
             repeated.
 
-    A model that is not sound raises nothing: the result has `problems`, and `error` is what to
-    raise. FileError: a file is missing or unreadable, those with the values of variables among
-    them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
-    lies elsewhere.
+    An invalid model raises no error: the result has `problems`, and `error` is the error to raise.
+    FileError: a file of the model or of its variables is missing or unreadable. GraphError: the
+    model lacks the named input, output, tags or signature. RefusedError: an asset file is outside
+    the model's folder.
 
     Commands:
         deploykit check models/fashion/fashion.keras
@@ -174,25 +176,25 @@ def check(
         if not path_of(source):
             opened = open_model(source)
             content = b"".join(opened.graph.serialized())
-            facts = graph_facts(content, tensorflow, allow_ops)
-            facts.judge_custom_ops(are_needed=True)
+            facts = graph_metadata(content, tensorflow, allow_ops)
+            facts.check_custom_ops(are_needed=True)
             return ValidationReport(opened.source, (facts,))
         files = ModelFiles(source)
         with naming_errors(files.path):
             try:
                 graphs = _graphs(files, source, tensorflow, allow_ops)
             except GraphError as error:
-                graphs = (GraphFacts(problems=[str(error).removeprefix(f"{files.path}: ")]),)
+                graphs = (GraphMetadata(problems=[str(error).removeprefix(f"{files.path}: ")]),)
         are_needed = _needs_custom_ops(source, graphs)
         for facts in graphs:
-            facts.judge_custom_ops(are_needed)
+            facts.check_custom_ops(are_needed)
         return ValidationReport(files.path, graphs, files.bytes)
 
 
-def _needs_custom_ops(source: ModelSource, graphs: Sequence[GraphFacts]) -> bool:
-    """Say whether outputs need an op that TensorFlow does not have.
+def _needs_custom_ops(source: ModelSource, graphs: Sequence[GraphMetadata]) -> bool:
+    """Return whether the outputs need an op that TensorFlow does not have.
 
-    GraphError: what the source names is not there.
+    GraphError: the model lacks an input, output, tags or signature that the source names.
     """
     is_named = source.interface != Interface()
     custom = [use.op for facts in graphs for use in facts.custom_ops]
@@ -209,8 +211,8 @@ def _needs_custom_ops(source: ModelSource, graphs: Sequence[GraphFacts]) -> bool
 
 def _graphs(
     files: ModelFiles, source: ModelSource, tensorflow: ImportCheck, allow_ops: Collection[str]
-) -> tuple[GraphFacts, ...]:
-    """Look at the graphs in a model's files. GraphError: they cannot be read at all."""
+) -> tuple[GraphMetadata, ...]:
+    """Return the reports of the graphs in a model's files. GraphError: they cannot be read."""
     path = files.location.proto if source.graph is None else source.graph
     if files.kind == "keras":
         content = b"".join(open_model(source).graph.serialized())
@@ -219,19 +221,19 @@ def _graphs(
     else:
         metas = meta_graph_bytes if files.kind == "saved_model" else _one_meta_graph
         result = metas(files.location.proto)
-        graphs = tuple(meta_graph_facts(item, tensorflow, allow_ops) for item in result)
+        graphs = tuple(meta_graph_metadata(item, tensorflow, allow_ops) for item in result)
         for item in result:
             Vocabularies.of(decoded(item, MetaGraphDef), files.location.path)
         _check_values(files.location, graphs)
         return graphs
     answering = partial(load_graph, path, source.inputs, source.outputs)
-    return (graph_facts(content, tensorflow, allow_ops, answering=answering),)
+    return (graph_metadata(content, tensorflow, allow_ops, answering=answering),)
 
 
-def _check_values(location: Location, graphs: Sequence[GraphFacts]) -> None:
-    """Look at the files with the values of a model's variables, and add what is wrong with them.
+def _check_values(location: Location, graphs: Sequence[GraphMetadata]) -> None:
+    """Check the files with the values of a model's variables, and add their problems to a graph.
 
-    FileError: one is missing, or cannot be read.
+    FileError: a file is missing or cannot be read.
     """
     values = location.checkpoint or Checkpoint(location.path / "variables", "variables")
     if not any(graph.variables for graph in graphs) and not values.files:

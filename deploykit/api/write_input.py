@@ -1,4 +1,4 @@
-"""The input pipeline that data call for, as a file that needs no deploykit."""
+"""write_input: write a tf.data pipeline as code that does not need deploykit."""
 
 import os
 from dataclasses import dataclass, fields
@@ -16,11 +16,11 @@ from deploykit.storage.files import check_output, write
 from deploykit.transforms.common.documents import AsHtml, Written
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import FORCE, Flag
-from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import ModelLike
 
 WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
-"""What of a `InputPipelineOptions` a written file does."""
+"""The fields of `InputPipelineOptions` that the written code supports."""
 
 
 def _records(pipeline: Pipeline) -> int | None:
@@ -29,13 +29,13 @@ def _records(pipeline: Pipeline) -> int | None:
 
 @dataclass(frozen=True)
 class WrittenInput(AsHtml):
-    """A tf.data function for data."""
+    """A tf.data function for a dataset, as Python source code."""
 
     text: str
-    """Python, which imports TensorFlow alone (and NumPy for `.npz` files)."""
+    """The Python source code, which only imports TensorFlow (and NumPy for `.npz` files)."""
     style: str
     pipeline: Annotated[Pipeline, Written("records", by=_records)]
-    """What it does."""
+    """The pipeline that the code builds."""
 
 
 @public(
@@ -50,7 +50,7 @@ def write_input(
     piping: Annotated[
         InputPipelineOptions, Flag(only="preprocess shuffle cache buckets private_threads")
     ] = PLAIN,
-    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None,
+    batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None,
     style: Literal["tfdata"] = "tfdata",
     output: Annotated[
         str | os.PathLike[str] | None,
@@ -60,25 +60,25 @@ def write_input(
 ) -> WrittenInput:
     """Write the recommended tf.data function for a dataset to stdout or a file.
 
-    DIR is a folder of TFRecords (deploykit records), of CSV files or of images, or an .npz file.
-    The code imports only TensorFlow (and NumPy for .npz). It builds the same dataset that
-    `deploykit benchmark --input tfdata` measures with the same options on this machine. To measure
-    the file, run `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset`, with FILE without
-    .py.
+    DIR is a folder of TFRecords (written by deploykit records), of CSV files or of images, or an
+    .npz file. The code imports only TensorFlow (and NumPy for .npz). It builds the same dataset
+    that `deploykit benchmark --input tfdata` measures with the same options on this machine. To
+    measure the file, run `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset`, with FILE
+    without .py.
 
     Args:
         data: a folder of TFRecords (`deploykit.convert_records`), of CSV files or of images, or an
             `.npz` file.
-        model: Make batches that fit the inputs of this model [default: a tensor for each feature of
-            the data].
-        piping: how files are read: `preprocess`, `shuffle`, `cache`, `buckets` and
+        model: Make batches for the inputs of this model [default: a tensor for each feature of the
+            data].
+        piping: the pipeline options `preprocess`, `shuffle`, `cache`, `buckets` and
             `private_threads`.
         batch: Records in a batch [default: the model's fixed batch, or 32].
         style: Kind of input pipeline.
         output: File to write [default: stdout].
 
-    FileError: a file is missing, unreadable or cannot be written. GraphError: the data are of no
-    known kind, or do not fit the model's inputs.
+    FileError: a file is missing, unreadable or cannot be written. GraphError: the kind of the data
+    is unknown, or the data does not match the model's inputs.
 
     Commands:
         deploykit input write photos --model model.pb --shuffle

@@ -1,1 +1,1 @@
-"""A model over files of data, part by part, on the processes of a machine or on a cluster."""
+"""Batch inference over a dataset, part by part, in processes of one machine or on a cluster."""

@@ -1,4 +1,4 @@
-"""What a model answers of a batch, as columns: its outputs, or its best classes."""
+"""Converts the outputs of a batch into columns: the outputs, or the best classes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,24 +29,24 @@ _DEFAULT = "serving_default"
 
 
 class UnrankedError(GraphError):
-    """Some rows of a batch have no best class, as their scores hold NaN."""
+    """Some rows of a batch have NaN scores, so they have no best class."""
 
     def __init__(self, code: str = "", /, *, rows: tuple[int, ...] = (), **fields: object) -> None:
-        """Keep which rows of the batch they are."""
+        """Store the indices of these rows in the batch."""
         super().__init__(code, **fields)
         self.rows = rows
 
 
 def answer_columns(task: InferTask, outputs: Mapping[str, Array], rows: int) -> dict[str, Array]:
-    """Return what becomes of the outputs for so many rows: a column each, or the best classes.
+    """Return the outputs of a number of rows as columns, or the best classes.
 
-    With `task.top`, these are `top_classes` int64 and `top_scores` float32, [rows, K], best first,
-    equal scores in the order of the classes, and `top_labels` as UTF-8, where labels are known; K
-    is at most the number of classes. The first output gives a score a class; sizes of 1 between
-    the two count for nothing.
+    With `task.top`, the columns are `top_classes` int64 and `top_scores` float32, [rows, K], best
+    first, with equal scores in class order. With labels, there is `top_labels` as UTF-8. K is at
+    most the number of classes. The first output must contain a score per class; axes of size 1
+    between rows and classes are ignored.
 
-    UnrankedError: there are NaN among the scores of some rows. GraphError: an output has no row for
-    each input row, or the first one does not score classes, or other ones than are labelled.
+    UnrankedError: some rows have NaN scores. GraphError: an output does not have one row for each
+    input row, or the first output has no class scores, or the number of labels differs.
     """
     columns = {name: np.asarray(value) for name, value in outputs.items()}
     for name, value in columns.items():
@@ -70,7 +70,7 @@ def answer_columns(task: InferTask, outputs: Mapping[str, Array], rows: int) -> 
 
 
 def _scores(name: str, values: Array) -> Array:
-    """Return scores as numbers [rows, classes] that can be ordered."""
+    """Return scores as sortable numbers, [rows, classes]."""
     scores = values.reshape(len(values), _classes(name, values.dtype.name, values.shape))
     if scores.dtype.itemsize < 4 or scores.dtype.kind == "V":  # bfloat16 and smaller ones
         scores = scores.astype(np.float32)
@@ -81,7 +81,7 @@ def _scores(name: str, values: Array) -> Array:
 
 
 def _classes(name: str, dtype: str, shape: Sequence[int]) -> int:
-    """Return how many classes an output scores, or -1; of unknown sizes, some may be 1."""
+    """Return the number of classes in an output, or -1; unknown sizes may be 1."""
     sizes = [size for size in shape[1:] if size != 1]
     is_number = dtype not in ("object", "string", "bool") and not dtype.startswith("complex")
     known = [size for size in sizes if size > 0]
@@ -91,14 +91,14 @@ def _classes(name: str, dtype: str, shape: Sequence[int]) -> int:
 
 
 def _best(scores: Array, top: int) -> Array:
-    """Return the classes with the highest scores, int64 [rows, top]; of equal ones the first."""
+    """Return the classes with the highest scores, int64 [rows, top]; ties in class order."""
     rows, classes = scores.shape
     top = min(top, classes)
     lowest = np.partition(scores, classes - top, axis=1)[:, classes - top]
     result = np.empty((rows, top), np.int64)
     for number, (row, least) in enumerate(zip(scores, lowest, strict=True)):
         candidates = np.flatnonzero(row >= least)
-        # Stable from the back: from the front, the first of equal ones would come last.
+        # A stable sort of the reversed candidates keeps ties in class order.
         order = np.argsort(row[candidates[::-1]], kind="stable")[::-1]
         result[number] = candidates[::-1][order][:top]
     return result
@@ -118,7 +118,7 @@ def _dtype(graph: Graph, tensor: str) -> str:
 def check_columns(
     model: OpenedModel, columns: Mapping[str, str], top: int | None, labels: Sequence[str]
 ) -> None:
-    """Raise GraphError for what `answer_columns` would refuse, as far as the graph tells before."""
+    """Raise the errors of `answer_columns` early, if the shapes in the graph are known."""
     shapes = Shapes(model.frozen)
     batch = demanded_batch(model.frozen)
     row = (-1,) if takes_scalars(model.frozen) else ()
@@ -141,7 +141,7 @@ def check_columns(
 def expected_columns(
     model: OpenedModel, columns: Mapping[str, str], top: int | None, labelled: bool
 ) -> dict[str, Feature]:
-    """Return what a row of each column is, as far as the graph tells before it runs."""
+    """Return dtype and shape of a row in each column, as far as the graph determines them."""
     shapes, result = Shapes(model.frozen), {}
     first_axis = 0 if takes_scalars(model.frozen) else 1
     for name, tensor in columns.items():
@@ -165,10 +165,10 @@ def expected_columns(
 
 
 def column_names(model: OpenedModel) -> dict[str, str]:
-    """Return the tensors that a model answers, by the columns that they become.
+    """Return the output tensors of a model, by column name.
 
-    A column is called as callers know the output: as the signature says, or else as the tensor,
-    without `:0`. No two columns have one name, nor the name of a column of another meaning.
+    A column has the name of the output in the signature, or else of the tensor without `:0`. Names
+    are made unique, also against the other columns.
     """
     graph = model.frozen
     signatures = about(graph).signatures
@@ -188,7 +188,7 @@ def column_names(model: OpenedModel) -> dict[str, str]:
 
 
 def _free(name: str, used: set[str]) -> str:
-    """Return a name, or the first `NAME_2`, `NAME_3` that is not taken."""
+    """Return a name, or the first unused one of `NAME_2`, `NAME_3` and so on."""
     count, free = 1, name
     while free in used:
         count += 1

@@ -1,4 +1,4 @@
-"""Who does which part: each worker takes the next one; what a lost worker was at is done again."""
+"""Distributes parts to workers, and retries the parts of lost workers."""
 
 import queue
 import threading
@@ -15,18 +15,18 @@ from deploykit.transforms.runtime import process_limits
 from deploykit.transforms.runtime.child_process import limits
 
 STEP = 0.25
-"""Seconds that a worker computes before it says how far it is."""
+"""Seconds that a worker runs before it reports progress."""
 PAUSE = 0.5
-"""Seconds after which it is asked again whether there is room for a worker."""
+"""Seconds between attempts to start a worker."""
 ENDING = 10.0
-"""Seconds that a thread is given at most to end with its worker."""
+"""Maximum seconds to wait for a thread and its worker to end."""
 
 
 class PartsToDo:
-    """The parts that nobody has begun, and how often each was lost; threads share it."""
+    """The parts that are not started yet, and how often each was lost. It is thread-safe."""
 
     def __init__(self, parts: Sequence[DataPart], retries: int) -> None:
-        """Take parts in the order in which they are begun."""
+        """Store parts in the order in which they are started."""
         self._waiting = deque(parts)
         self._unfinished = len(parts)
         self._retries = retries
@@ -37,17 +37,17 @@ class PartsToDo:
 
     @property
     def ended(self) -> bool:
-        """Whether all are done, or nothing more is to be."""
+        """Whether all parts are done, or the run has been stopped."""
         return self._stopped or not self._unfinished
 
     def wait(self) -> bool:
-        """Wait until a part may be begun; False: none will be."""
+        """Wait until a part is available; return False if there will be none."""
         with self._changed:
             self._changed.wait_for(lambda: self.ended or self._waiting)
             return not self.ended
 
     def take(self) -> DataPart | None:
-        """Return the next part; None: somebody else has just taken it."""
+        """Return the next part; None if another thread has just taken it."""
         with self._changed:
             return self._waiting.popleft() if self._waiting and not self.ended else None
 
@@ -58,7 +58,7 @@ class PartsToDo:
             self._changed.notify_all()
 
     def lost(self, part: DataPart, error: Error) -> None:
-        """Let a part be begun again, unless it was lost too often."""
+        """Schedule a lost part again, unless it was lost too often."""
         losses = self._losses[part.number] = self._losses.get(part.number, 0) + 1
         if losses > self._retries:
             often = "its worker was lost" if losses == 1 else f"{losses} workers were lost with it"
@@ -69,21 +69,21 @@ class PartsToDo:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """End the work; the first error counts."""
+        """Stop the run with an error; only the first error is kept."""
         with self._changed:
             if not self.ended:
                 self.failure = error
         self.stop()
 
     def stop(self) -> None:
-        """Let no more parts be begun."""
+        """Start no more parts."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
 
 def said(part: DataPart) -> str:
-    """Return what a part is, in words."""
+    """Return a text that describes the rows of a part."""
     if len(part.files) > 1:
         return f"{part.files[0]} to {part.files[-1]}"
     return f"{part.files[0]}: rows {part.start} to {part.stop - 1}"
@@ -91,7 +91,7 @@ def said(part: DataPart) -> str:
 
 @dataclass(frozen=True)
 class Loss:
-    """A worker that is gone, and how many rows of its part went with it."""
+    """A lost worker, and the number of rows of its part that are lost."""
 
     error: LostWorkerError
     rows: int = 0
@@ -101,7 +101,7 @@ News = PartProgress | Loss
 
 
 class _Shift(threading.Thread):
-    """A thread that has a worker, and replaces it when it is lost."""
+    """A thread that controls a worker, and replaces it if it is lost."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _Shift(threading.Thread):
         self._rows = 0
 
     def run(self) -> None:
-        """Have parts done until there are no more."""
+        """Run parts until there are no more."""
         try:
             while self._parts.wait():
                 self._do_one()
@@ -169,12 +169,12 @@ class _Shift(threading.Thread):
 def computed(
     backend: Backend, task: InferTask, parts: Sequence[DataPart]
 ) -> Generator[News, None, None]:
-    """Have all parts done, and yield what workers tell, and which were lost.
+    """Run all parts, and yield the progress and the losses of workers.
 
-    Each finished part is told once. When the generator ends or is closed, so do all workers.
+    Each finished part is yielded once. All workers end when the generator ends or is closed.
 
-    LimitError: a part was lost with its worker too often, or nowhere is room for one. Other errors
-    are those of a worker.
+    LimitError: a part lost its worker too often, or no worker can start. Raises the errors of
+    workers too.
     """
     to_do = PartsToDo(parts, task.retries)
     reported: queue.SimpleQueue[News | None] = queue.SimpleQueue()
@@ -197,7 +197,7 @@ def computed(
 def _heard(
     reported: "queue.SimpleQueue[News | None]", working: int, to_do: PartsToDo
 ) -> Iterator[News]:
-    """Yield what is told until no thread works any more."""
+    """Yield the reports of the threads until all threads have ended."""
     silent = 0.0
     while working:
         try:

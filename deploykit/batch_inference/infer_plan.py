@@ -1,4 +1,4 @@
-"""What is to be done, before anything of it is: a model, data, and parts of them."""
+"""Plans batch inference: the model, the data and its parts."""
 
 import dataclasses
 import logging
@@ -30,28 +30,28 @@ from deploykit.verification.synthetic.sample_inputs import demanded_batch, takes
 logger = logging.getLogger("deploykit")
 
 BATCH = 32
-"""Rows computed at once where neither the model nor its settings say how many."""
+"""The default batch size, if neither the model nor its settings define one."""
 _NUMBER = 8
-"""Bytes that a number of an output takes at most."""
+"""Maximum size in bytes of a number in an output."""
 
 
 @dataclass(frozen=True)
 class InferPlan:
-    """A model that is to be run over parts of data."""
+    """A model, the parts of data to run it on, and the output format."""
 
     task: InferTask
     graph: Graph
     parts: tuple[DataPart, ...]
     made_of: MadeOf
-    """What decides the bytes of the answers."""
+    """The model, data and options that determine the bytes of the results."""
     fed: Mapping[str, str]
-    """What becomes of the data on the way to each input, in words."""
+    """The preprocessing of the data for each input, as text."""
     engine: str
-    """What runs the workers: one of ENGINES."""
+    """The scheduler of the workers: one of ENGINES."""
 
     @property
     def rows(self) -> int:
-        """How many rows there are, damaged ones included."""
+        """The number of rows, including damaged ones."""
         return sum(part.rows for part in self.parts)
 
 
@@ -62,11 +62,11 @@ def planned(
     how: InferOptions,
     settings: RunConfig,
 ) -> InferPlan:
-    """Return what is to be done; no more of the data is read than tells what they are.
+    """Return the plan, reading only as much of the data as needed.
 
-    FileError, GraphError: the data cannot be read, or do not fit the model.
+    FileError, GraphError: the data cannot be read, or does not match the model.
     """
-    graph, path = opened.frozen, os.path.abspath(data)  # workers may be in other folders
+    graph, path = opened.frozen, os.path.abspath(data)  # workers may have other current folders
     if not graph.inputs:
         raise GraphError("model-without-input", source=opened.source)
     settings = _of_a_worker(opened, settings)
@@ -118,21 +118,21 @@ def planned(
 
 
 def _rows_at_once(graph: Graph, how: InferOptions, settings: RunConfig) -> int:
-    """Return how many rows a run takes."""
+    """Return the batch size."""
     if takes_scalars(graph):
         return 1
     return how.batch or demanded_batch(graph) or settings.batch or BATCH
 
 
 def _of_a_worker(opened: OpenedModel, settings: RunConfig) -> RunConfig:
-    """Return settings of one thread, in the engine that the model was written for."""
+    """Return settings with one thread, for the engine that the model was written for."""
     if settings.threads not in (None, (1, 1)) or settings.concurrency != 1:
-        logger.info("each worker has one core, so threads and calls in flight are not taken from "
-                    "the settings")  # fmt: skip
+        logger.info("each worker has one core, so threads and concurrency in the settings are "
+                    "ignored")  # fmt: skip
     result = replace(settings, threads=(1, 1), concurrency=1, input="feed", device="cpu",
                     engine=None).without_openmp  # fmt: skip
     if result.executor is None:
-        result = replace(result, executor="caller")  # one core gains nothing from other threads
+        result = replace(result, executor="caller")  # more threads are of no use on one core
     use = opened.about.engine
     if use is None or use.engine == TENSORFLOW:
         return result
@@ -141,13 +141,13 @@ def _of_a_worker(opened: OpenedModel, settings: RunConfig) -> RunConfig:
         logger.warning("%s was written for %s, and TensorFlow only emulates it, which is slow: %s",
                        opened.source, title, why)  # fmt: skip
         return result
-    logger.info("%s was written for %s, which computes it", opened.source, title)
+    logger.info("%s was written for %s, which runs it", opened.source, title)
     precision = "bf16" if use.precision == "bf16" else None
     return replace(result, engine=use.engine, precision=precision).in_engine
 
 
 def _row_bytes(graph: Graph, how: InferOptions) -> int | None:
-    """Return how many bytes the answers of a row take; None: that is not known."""
+    """Return the size in bytes of the outputs of a row; None if unknown."""
     if how.top:
         return 3 * _NUMBER * how.top
     shapes = Shapes(graph)
@@ -161,7 +161,7 @@ def _row_bytes(graph: Graph, how: InferOptions) -> int | None:
 
 
 def _deciding(task: InferTask, opened: OpenedModel, preprocessing: Preprocessing) -> dict[str, Any]:
-    """Return the options that decide the bytes of the answers, as plain data."""
+    """Return the options that determine the bytes of the results, as plain data."""
     asked_for = opened.requested
     said = {
         field_.name: getattr(asked_for, field_.name)

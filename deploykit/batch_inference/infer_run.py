@@ -1,6 +1,4 @@
-"""A plan carried out: parts computed, logged, and listed in the index, with its progress and
-result.
-"""
+"""Runs an inference plan: runs the parts, logs progress, and writes the index."""
 
 import contextlib
 import glob
@@ -29,24 +27,24 @@ _REPORTED = ("name", "model", "data", "options", "columns", "rows", "bytes", "sk
 
 @dataclass(frozen=True)
 class InferRun:
-    """How one run went; other runs may have computed other parts."""
+    """Statistics of one run; earlier runs may have run other parts."""
 
     engine: str
-    """What scheduled the work."""
+    """The scheduler of the workers."""
     workers: int = 0
-    """How many computed at once; 0: there was nothing to do."""
+    """The number of workers; 0 if there was nothing to do."""
     rows: int = 0
-    """That this run computed or left out."""
+    """The number of rows that this run processed or skipped."""
     kept: int = 0
-    """Parts that were there already."""
+    """The number of parts of earlier runs."""
     lost: int = 0
-    """Workers that ended before their work."""
+    """The number of lost workers."""
     seconds: float = 0.0
-    """From the start of the workers, which load the model, to the end of the last part."""
+    """The seconds from the start of the workers, including loading the model, to the end."""
     rows_per_second: float | None = None
-    """Of all workers, from the first rows on; None: there was too little to tell."""
+    """The rate of all workers together after loading the model; None if too few rows ran."""
     cpus: float | None = None
-    """That they took in the mean meanwhile."""
+    """The mean number of CPUs that the workers used at that rate."""
 
 
 def _told(index: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,60 +53,60 @@ def _told(index: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Inferred(AsHtml):
-    """Results in a folder, as their index tells of them, and the run that ended with it."""
+    """The results in a folder, as described by their index, and the last run."""
 
     path: Annotated[str, Written("index")]
-    """Of the index."""
+    """The path of the index."""
     index: Annotated[Mapping[str, Any], Written(flat=True, by=_told)]
-    """What it says, which is the same on every run."""
+    """The content of the index, which is the same for every run."""
     run: InferRun
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of the data on the way to each input, in words."""
+    """The preprocessing of the data for each input, as text."""
 
     @property
     def outputs(self) -> list[str]:
-        """The tensors that were fetched."""
+        """The output tensors."""
         return list(self.index["options"]["outputs"].values())
 
     @property
     def rows(self) -> int:
-        """How many rows there are, in all parts."""
+        """The number of rows in all parts."""
         return int(self.index["rows"])
 
     @property
     def parts(self) -> int:
-        """How many files hold them."""
+        """The number of result files."""
         return len(self.index["shards"])
 
     @property
     def skipped(self) -> list[dict[str, Any]]:
-        """The `file`, the `row` and the `reason` of each row that was left out."""
+        """The `file`, the `row` and the `reason` of each skipped row."""
         return list(self.index["skipped"])
 
 
 STEP = "compute"
 _REPORT_SECONDS = 0.5
-"""Seconds between two lines at least."""
+"""Minimum seconds between two progress reports."""
 
 
 @dataclass
 class Pace:
-    """Rows of all workers. The rate counts from when the last of them had loaded its model."""
+    """The progress of all workers. The rate starts when the last worker has loaded its model."""
 
     work: Work
     rows: int
-    """That are to be computed."""
+    """The number of rows to process."""
     parts: int
     workers: int
     clock: Callable[[], float] = time.monotonic
     done: int = 0
     _start: float = 0.0
     _loaded: int = 0
-    """Workers that have loaded the model, replaced ones counted."""
+    """The number of workers that have loaded the model, including replaced ones."""
     _first: float = 0.0
-    """When the last of the first ones had."""
+    """The time at which the last of the initial workers had loaded it."""
     _timed: int = 0
-    """Rows since then."""
+    """The number of rows since then."""
     _cpu_seconds: float = 0.0
     _told: float = 0.0
 
@@ -117,27 +115,27 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """Since the workers were started."""
+        """The seconds since the workers were started."""
         return self.clock() - self._start
 
     @property
     def steady_seconds(self) -> float:
-        """Since all workers compute; 0: none does."""
+        """The seconds since all workers are running; 0 if none is."""
         return self.clock() - self._first if self._first else 0.0
 
     @property
     def rate(self) -> float | None:
-        """Rows a second; None: not known."""
+        """The rows per second; None if unknown."""
         seconds = self.steady_seconds
         return self._timed / seconds if self._timed > 0 and seconds > 0 else None
 
     @property
     def cpus(self) -> float | None:
-        """How many CPUs the workers took in the mean, since then."""
+        """The mean number of CPUs that the workers have used since then."""
         return None if self.rate is None else self._cpu_seconds / self.steady_seconds
 
     def take(self, progress: PartProgress) -> None:
-        """Count what a worker tells, and say how far all of it is."""
+        """Add the progress of a worker, and report the total progress."""
         now = self.clock()
         self.done += progress.rows
         if not progress.loading:
@@ -155,13 +153,13 @@ class Pace:
         self.work(self.said, self.parts if progress.done is not None else 0)
 
     def lost(self, rows: int) -> None:
-        """Count rows as not done, as they went with their worker."""
+        """Subtract the rows of a lost worker."""
         self.done -= rows
-        self._timed = max(self._timed - rows, 0)  # some may have been of its first ones
+        self._timed = max(self._timed - rows, 0)  # some may be from before the timing started
 
     @property
     def said(self) -> str:
-        """All of it in words, such as `120 of 1,280 rows, 146/s, 2 workers on 1.98 CPUs`."""
+        """The progress as text, such as `120 of 1,280 rows, 146/s, 2 workers on 1.98 CPUs`."""
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         pace = f", {self.rate:,.3g}/s" if self.rate is not None else ""
         cpus = f" on {self.cpus:.2f} CPUs" if self.cpus is not None else ""
@@ -179,11 +177,11 @@ def carried_out(
     folder: ResultsFolder,
     work: Work,
 ) -> Inferred:
-    """Compute the parts that are not there yet, and return what came of all.
+    """Run the missing parts, and return the result.
 
-    `place` is where workers run; it is entered only if there is something to do. LimitError: a part
-    was lost with its worker too often. GraphError, FileError: a row cannot be used, the model
-    cannot be run, or a file cannot be read or written. What is finished by then stays.
+    `place` is the backend of the workers; it is entered only if there is work. LimitError: a part
+    lost its worker too often. GraphError, FileError: a row is invalid, the model cannot run, or a
+    file cannot be read or written. Finished parts are kept.
     """
     retained = folder.kept()
     parts = [part for part in plan.parts if part.number not in retained]
@@ -203,7 +201,7 @@ def _computed(
     work: Work,
     run: InferRun,
 ) -> InferRun:
-    """Compute parts, note each that is done, and return how that went."""
+    """Run parts, record the finished ones, and return the statistics."""
     workers, lost = min(backend.processes, len(parts)), 0
     pace = Pace(work, sum(part.rows for part in parts), len(parts), workers)
     with contextlib.closing(computed(backend, task, parts)) as reported:
@@ -211,7 +209,7 @@ def _computed(
             if isinstance(news, Loss):
                 lost += 1
                 pace.lost(news.rows)
-                logger.warning("%s; what it was at is done again", news.error)
+                logger.warning("%s; retrying its work", news.error)
                 continue
             if news.done is not None:
                 folder.note(news.done)
@@ -229,9 +227,9 @@ def _computed(
 
 @contextlib.contextmanager
 def _model_file(plan: InferPlan) -> Iterator[str]:
-    """Write the graph where all workers read it: beside the results, under a hidden name."""
+    """Write the graph for the workers, to a hidden file next to the results."""
     path = Path(plan.task.folder, f"{plan.task.name}.model.pb")
-    remove_leftovers(path.parent, glob.escape(path.name))  # of a run that was killed
+    remove_leftovers(path.parent, glob.escape(path.name))  # from a killed run
     is_written = False
     try:
         with hidden(path) as (partial, file):

@@ -11,7 +11,7 @@ from deploykit.data.pipeline import Pipeline
 from deploykit.records.examples import Feature
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.flag import ALLOW_OP, PREPROCESS, Flag
-from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import PreprocessLike
 
 ENGINES = ("processes", "ray")
@@ -23,7 +23,7 @@ RETRIES = 3
 @takes_former_names
 @dataclass(frozen=True)
 class InferOptions:
-    """How `deploykit.infer` runs a model, and what it writes."""
+    """Options of `deploykit.infer`: workers, preprocessing and output."""
 
     HEADING: ClassVar = "Workers"
 
@@ -35,11 +35,11 @@ class InferOptions:
     run [default: RAY_ADDRESS, or local]."""
     processes: Annotated[int | None, Flag(at_most=100000)] = None
     """Number of workers; each loads the model and uses one core [default: one per core]."""
-    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None
+    batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None
     """Rows per batch [default: the model's fixed or tuned batch, or 32]."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
     top: Annotated[int | None, Flag(metavar="K", heading="Results")] = None
-    """Write the K classes with the highest scores of the first output instead of the outputs."""
+    """Write only the K classes with the highest scores in the first output."""
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Results")] = None
     """With `top`: class names, one per line, in the order of the scores [default: from the model
     metadata file]."""
@@ -48,7 +48,7 @@ class InferOptions:
     name: Annotated[str | None, Flag(metavar="NAME", heading="Results")] = None
     """Base name of the files: NAME-00003-of-00013.npz [default: the name of the data]."""
     on_error: Annotated[Literal["stop", "skip"], Flag(heading="Data")] = "stop"
-    """Whether an unusable row, such as a damaged image, ends the run, or is skipped and listed in
+    """Whether an invalid row, such as a damaged image, stops the run, or is skipped and listed in
     the index."""
     retries: Annotated[int, Flag(at_least=0)] = RETRIES
     """Maximum number of retries of a part whose worker was lost."""
@@ -61,35 +61,35 @@ class InferOptions:
 
 @dataclass(frozen=True)
 class InferTask:
-    """What all workers have in common."""
+    """The task that all workers share."""
 
     model: str
     """A file with the frozen GraphDef."""
     outputs: Mapping[str, str]
-    """The tensors that are fetched, by the names of the columns that they become."""
+    """The output tensors, by column name."""
     columns: Mapping[str, Feature]
-    """What is known of a row of each column before the model runs."""
+    """The dtype and shape of a row in each column, as far as known before the model runs."""
     settings: RunConfig
-    """Of the engine; a worker has one thread."""
+    """The settings of the engine; a worker has one thread."""
     pipeline: Pipeline
-    """How rows become inputs, over data without files; its batch is what is computed at once."""
+    """The preprocessing of rows and the batch size; its data has no files."""
     folder: str
     name: str
-    """Of the parts: `NAME-00003-of-00013.npz`."""
+    """The prefix of the file names: `NAME-00003-of-00013.npz`."""
     format: str
-    """One of FORMATS."""
+    """The output format: one of FORMATS."""
     parts: int
-    """How many there are."""
+    """The number of parts."""
     top: int | None = None
-    """So many classes with the highest scores are kept of the first output, instead of outputs."""
+    """The number of best classes of the first output to write instead of the outputs."""
     labels: tuple[str, ...] = ()
-    """What the classes are called."""
+    """The class names."""
     retries: int = 0
-    """How often a part is begun again whose worker was lost."""
+    """The maximum number of retries of a part whose worker was lost."""
     skip: bool = False
-    """Whether rows that cannot be used are left out, and told."""
+    """Whether invalid rows are skipped and reported."""
     takes_scalars: bool = False
-    """Whether a run takes one row, and neither inputs nor outputs have an axis for rows."""
+    """Whether the model takes single rows, without a batch axis."""
 
     def file_of(self, part: int) -> str:
         """Return the name of the file of a part."""
@@ -98,33 +98,33 @@ class InferTask:
 
 @dataclass(frozen=True)
 class PartDone:
-    """A part that was written: its file, and what is in it."""
+    """A written part: its file, and a description of the content."""
 
     number: int
     file: str
-    """Without its folder."""
+    """The name of the file without its folder."""
     rows: int
-    """Without those that were left out."""
+    """The number of rows without the skipped ones."""
     bytes: int
     sha256: str
     data_sha256: str
-    """Of what was read: the contents of its rows, one after another."""
+    """The SHA-256 of the concatenated contents of the rows that were read."""
     bad: tuple[BadRow, ...] = ()
     columns: Mapping[str, Feature] = field(default_factory=dict)
-    """The type and shape of a row of each column, as `features_of` says."""
+    """The dtype and shape of a row in each column, as from `features_of`."""
 
 
 @dataclass(frozen=True)
 class PartProgress:
-    """What a worker has done since it was asked before."""
+    """The progress of a worker since its last report."""
 
     rows: int
-    """That were computed, or left out."""
+    """The number of rows processed or skipped."""
     cpu_seconds: float
-    """That its process took, in all threads."""
+    """The CPU time of its process, over all threads."""
     cpus: tuple[int, ...] = ()
-    """That it may use."""
+    """The CPUs that it may use."""
     done: PartDone | None = None
-    """The part, once it is written."""
+    """The part, if it was written; else None."""
     loading: bool = False
-    """Whether the process was started and the model loaded meanwhile."""
+    """Whether the time includes starting the process and loading the model."""

@@ -1,7 +1,6 @@
-"""What computes parts, one after another: it lives in a process of its own, on a CPU of its own.
+"""Runs parts one after another, in a separate process on a separate CPU.
 
-It computes only while it is asked to. So where nobody asks any more, as the driver has died,
-nothing goes on.
+It only runs on request, so it stops if the driver has died.
 """
 
 import hashlib
@@ -35,12 +34,12 @@ from deploykit.transforms.ir.tensors import Array
 
 
 class PartWorker:
-    """A model that is run over parts of data, each of which becomes a file."""
+    """Runs a model over parts of data, and writes a file for each part."""
 
     def __init__(self, task: InferTask) -> None:
-        """Take a CPU; the model is loaded with the first rows.
+        """Pin the process to a CPU; the first rows load the model.
 
-        FileError, GraphError: the data or the format cannot be had here.
+        FileError, GraphError: the data or the output format is not available.
         """
         take_own_cpu()
         self._task = task
@@ -53,7 +52,7 @@ class PartWorker:
         self._cpu_seconds = 0.0
 
     def begin(self, part: DataPart) -> None:
-        """Begin a part; what was done of another one is forgotten."""
+        """Start a part, and discard an unfinished one."""
         self._part = part
         self._batches = self._reader.batches(part, self._task.pipeline.batch)
         self._table = PartTable(self._task.columns)
@@ -61,10 +60,10 @@ class PartWorker:
         self._read = hashlib.sha256()
 
     def step(self, seconds: float) -> PartProgress:
-        """Compute rows for about so long; the last step of a part writes its file.
+        """Run rows for about the given seconds; the last step of a part writes its file.
 
-        GraphError: a row cannot be used and may not be left out, or the model cannot be run.
-        FileError: a file cannot be read or written. LimitError: there is not enough memory.
+        GraphError: a row is invalid and may not be skipped, or the model cannot run.
+        FileError: a file cannot be read or written. LimitError: out of memory.
         """
         rows, done, end = 0, None, time.monotonic() + seconds
         while done is None and (not rows or time.monotonic() < end):
@@ -114,7 +113,7 @@ class PartWorker:
         )  # fmt: skip
 
     def _outputs(self, inputs: Inputs, rows: int) -> dict[str, Array]:
-        """Return what the model answers; where it demands more rows, the last one fills them up."""
+        """Return the outputs of the model; a fixed batch is padded with the last row."""
         task = self._task
         if task.pipeline.whole and rows < task.pipeline.batch:
             fill = np.minimum(np.arange(task.pipeline.batch), rows - 1)

@@ -1,4 +1,4 @@
-"""Workers as processes on this machine, which exit together with their parent."""
+"""The backend with worker processes on this machine, which exit together with their parent."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from deploykit.transforms.runtime.child_process import Worker
 
 
 class LostWorkerError(Error):
-    """A worker is gone, with its process or its machine; what it was at is to be done again."""
+    """A worker process or its machine has failed; its work must be retried."""
 
     exit_status = 6
 
@@ -23,35 +23,35 @@ class RunningWorker(Protocol):
     """A `PartWorker` in another process."""
 
     where: str
-    """Its process and machine, for people."""
+    """A text with its process and machine."""
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Return what a method of the PartWorker returns.
+        """Return the result of a method of the PartWorker.
 
-        An Error raised there is raised here. LostWorkerError: it is gone, or does not answer.
+        Raises the Error of that method. LostWorkerError: the worker is lost or does not respond.
         """
         ...
 
     def close(self) -> None:
-        """End it at once."""
+        """Kill the worker."""
         ...
 
 
 class Backend(Protocol):
-    """Where workers run. `start` is called by several threads at once."""
+    """Starts workers. Several threads may call `start` at the same time."""
 
     processes: int
-    """How many workers there are to be."""
+    """The number of workers to start."""
 
     def start(self, task: InferTask) -> RunningWorker | None:
-        """Return a worker that has loaded nothing yet; None: there is no more room for one now.
+        """Return a new worker; None if all CPUs are in use.
 
-        LostWorkerError: it ended before it answered. Other errors end the work.
+        LostWorkerError: it ended before its first response. Other errors end the run.
         """
         ...
 
     def close(self) -> None:
-        """End what is left of it; who waits for a worker hears that it is lost."""
+        """Stop all workers; pending requests raise LostWorkerError."""
         ...
 
 
@@ -60,28 +60,28 @@ ONE_THREAD = {
     "TF_NUM_INTEROP_THREADS": "1",
     "OMP_NUM_THREADS": "1",
 }
-"""What keeps TensorFlow from starting a thread for each core: a session of one thread is not
-enough where its graph decodes photos."""
+"""Variables that keep TensorFlow from starting a thread for each core. A session with one thread
+is not enough if its graph decodes images."""
 PART_WORKER = "deploykit.batch_inference.part_worker:PartWorker"
 
 
 def worker_environment(task: InferTask) -> tuple[dict[str, str], dict[str, str | None]]:
-    """Return variables of a worker that the user may have set otherwise, and those that are set."""
+    """Return the default variables of a worker, and those that override the user's."""
     return dict(KEEP_MEMORY), {**task.settings.environment, **ONE_THREAD}
 
 
 class ProcessBackend:
-    """Processes, each of which has a core of this machine."""
+    """Worker processes, each on one core of this machine."""
 
     def __init__(self, processes: int) -> None:
-        """Start nothing yet."""
+        """Create the backend without workers."""
         self.processes = processes
         self._running: set[int] = set()
         self._lock = threading.Lock()
         self._closed = False
 
     def start(self, task: InferTask) -> "ProcessWorker | None":
-        """Return a new process; None: the backend was closed."""
+        """Return a new worker process; None if the backend was closed."""
         defaults, forced = worker_environment(task)
         runs = TITLES[task.settings.engine or TENSORFLOW]
         with self._lock:
@@ -94,7 +94,7 @@ class ProcessBackend:
         return process_worker
 
     def close(self) -> None:
-        """End all processes; who waits for one hears that it is lost."""
+        """Kill all processes; pending requests raise LostWorkerError."""
         with self._lock:
             self._closed = True
             for pid in self._running:
@@ -103,21 +103,21 @@ class ProcessBackend:
 
 
 class ProcessWorker:
-    """A PartWorker in a process of this machine."""
+    """A PartWorker in a process on this machine."""
 
     def __init__(self, worker: Worker) -> None:
-        """Take a process that was started."""
+        """Wrap a started process."""
         self._worker = worker
         self.pid = worker.pid
         self.where = f"process {worker.pid}"
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Return what a method returns. LostWorkerError: the process died, or hangs."""
+        """Return the result of a method. LostWorkerError: the process died or hangs."""
         try:
             return self._worker.ask(method, *arguments)
         except (CrashError, LimitError) as error:
             raise error.within(self.where, LostWorkerError) from None
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process."""
         self._worker.close()

@@ -1,4 +1,4 @@
-"""Workers as Ray actors: each has a worker process on whichever machine Ray has put it."""
+"""The backend with Ray actors; each has a worker process on the machine that Ray chose."""
 
 import contextlib
 import logging
@@ -19,34 +19,34 @@ from deploykit.transforms.common.errors import BugError, Error, GraphError
 from deploykit.transforms.runtime.child_process import ResourceLimits, limits
 
 Outcome = tuple[str, Any]
-"""`value` and what a method returned, or `error` and what it raised, which Ray would wrap."""
+"""`value` and a result, or `error` and an exception, which Ray would otherwise wrap."""
 
 
 @dataclass(frozen=True)
 class ActorPlace:
-    """Where a worker is, and which deploykit is there."""
+    """The location of a worker, and its version of deploykit."""
 
     where: str
     version: str = __version__
 
 
 class PartActor:
-    """A process with a PartWorker, on whichever machine Ray has put it."""
+    """A process with a PartWorker, on the machine that Ray chose."""
 
     def __init__(self, task: InferTask, given: ResourceLimits) -> None:
-        """Start the process, within the limits of the driver."""
+        """Start the process with the resource limits of the driver."""
         limits.take(given)
         worker = ProcessBackend(1).start(task)
-        assert worker is not None  # as nobody has closed the backend
+        assert worker is not None  # as the backend is not closed
         worker.where = f"{worker.where} of {socket.gethostname()}"
         self._worker = worker
 
     def place(self) -> ActorPlace:
-        """Return where this is."""
+        """Return the location of the worker."""
         return ActorPlace(self._worker.where)
 
     def ask(self, method: str, *arguments: Any) -> Outcome:
-        """Return what a method of the PartWorker returns or raises."""
+        """Return the result or the error of a method of the PartWorker."""
         try:
             return "value", self._worker.ask(method, *arguments)
         except (Error, BugError) as error:
@@ -56,11 +56,11 @@ class PartActor:
 logger = logging.getLogger("deploykit")
 
 _PATIENCE = 0.25
-"""Seconds that Ray is given to find room, before it is asked again."""
+"""Seconds to wait for an actor before the next check."""
 _LONG = 20.0
-"""Seconds without any worker after which that is said."""
+"""Seconds without any worker after which a warning is logged."""
 _ON_THE_WAY = 30.0
-"""Seconds that an answer may take beyond the worker's own deadline."""
+"""Seconds that a response may take beyond the worker's own deadline."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class _Candidate:
 
     actor: Any
     place: Any
-    """What `PartActor.place` will return."""
+    """The pending result of `PartActor.place`."""
     since: float = field(default_factory=time.monotonic)
 
 
 class RayBackend:
-    """Actors of the cluster that this process is connected to."""
+    """Actors in the cluster to which this process is connected."""
 
     def __init__(self, processes: int) -> None:
         """Start nothing yet."""
@@ -86,9 +86,9 @@ class RayBackend:
         self._closed = self._quiet = False
 
     def start(self, task: InferTask) -> "RayWorker | None":
-        """Return an actor once Ray has found room for it.
+        """Return an actor once Ray has a free CPU for it.
 
-        GraphError: its machine has no deploykit, or another one.
+        GraphError: deploykit is missing on its machine, or has another version.
         """
         with self._lock:
             if self._closed:
@@ -103,11 +103,11 @@ class RayBackend:
             if not self._quiet and time.monotonic() - value.since > _LONG:
                 self._quiet = True
                 logger.warning("Ray has had no CPU for a worker for %d seconds; the cluster has "
-                               "%d, and waits until one is free", _LONG, cpus())  # fmt: skip
+                               "%d CPUs; waiting for a free one", _LONG, cpus())  # fmt: skip
         return None
 
     def close(self) -> None:
-        """End all actors."""
+        """Kill all actors."""
         with self._lock:
             self._closed = True
             for actor in self._actors:
@@ -120,15 +120,15 @@ class RayBackend:
 
 
 class RayWorker:
-    """A PartWorker on a machine of the cluster."""
+    """A PartWorker on a machine in the cluster."""
 
     def __init__(self, actor: Any, where: str) -> None:
-        """Take an actor that runs."""
+        """Wrap a running actor."""
         self._actor = actor
         self.where = where
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Return what a method returns. LostWorkerError: process or machine died, or hang."""
+        """Return the result of a method. LostWorkerError: the process or machine died or hangs."""
         with _losing(self.where):
             kind, value = ray.get(
                 self._actor.ask.remote(method, *arguments), timeout=limits.seconds + _ON_THE_WAY
@@ -138,17 +138,17 @@ class RayWorker:
         return value
 
     def close(self) -> None:
-        """End the actor, and with it the process that computes."""
+        """Kill the actor together with its worker process."""
         _end(self._actor)
 
 
 def cpus() -> int:
-    """Return how many CPUs the cluster has."""
+    """Return the number of CPUs in the cluster."""
     return int(ray.cluster_resources().get("CPU", 0))
 
 
 def _checked(place: ActorPlace) -> str:
-    """Return where a worker is. GraphError: another deploykit is there."""
+    """Return the location of a worker. GraphError: it has another version of deploykit."""
     if place.version != __version__:
         raise GraphError(
             "cluster-version-differs",
@@ -161,7 +161,7 @@ def _checked(place: ActorPlace) -> str:
 
 @contextlib.contextmanager
 def _losing(where: str) -> Iterator[None]:
-    """Let what Ray raises mean that a worker is lost. GraphError: none can be started there."""
+    """Convert Ray's errors to LostWorkerError. GraphError: Ray cannot start a worker."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -178,15 +178,15 @@ def _losing(where: str) -> Iterator[None]:
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LOST = (
-    (ray.exceptions.ActorUnavailableError, "its machine does not answer any more"),
-    (ray.exceptions.NodeDiedError, "its machine is gone"),
-    (ray.exceptions.ActorDiedError, "it died, or its machine is gone"),
-    (ray.exceptions.GetTimeoutError, "it has not answered in time (--timeout)"),
+    (ray.exceptions.ActorUnavailableError, "its machine no longer responds"),
+    (ray.exceptions.NodeDiedError, "its machine has failed"),
+    (ray.exceptions.ActorDiedError, "it died, or its machine has failed"),
+    (ray.exceptions.GetTimeoutError, "it has not responded in time (--timeout)"),
     (ray.exceptions.ObjectStoreFullError, "the object store of Ray is full"),
     (ray.exceptions.OutOfDiskError, "the disk of Ray is full"),
 )
 
 
 def _end(actor: Any) -> None:
-    with contextlib.suppress(Exception):  # it has ended, or the cluster has
+    with contextlib.suppress(Exception):  # the actor or the cluster may have ended
         ray.kill(actor)

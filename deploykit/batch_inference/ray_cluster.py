@@ -1,4 +1,4 @@
-"""A Ray cluster to run workers on: one that runs already, or one of this machine for one run."""
+"""Connects to a running Ray cluster, or starts a local one for a single run."""
 
 import contextlib
 import logging
@@ -18,25 +18,24 @@ from deploykit.transforms.runtime.child_process import limits
 
 LOCAL, AUTO = "local", "auto"
 ADDRESS = "RAY_ADDRESS"
-"""Ray's own variable for the address of a cluster."""
+"""Ray's environment variable for the address of a cluster."""
 
 _PLACE = re.compile(r"([^\s/:@]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _SECONDS = 5.0
-"""For a first answer of a cluster."""
+"""Seconds to wait for the first response of a cluster."""
 _TLS = "RAY_USE_TLS"
 _STORE = 80 << 20
-"""Bytes of the object store of a cluster of our own, through which next to nothing goes; Ray takes
-no less."""
+"""Bytes of the object store of a local cluster: Ray's minimum, as it is almost unused."""
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Where this is 0, as on these systems, Ray listens on the loopback interface alone."""
+"""If this variable is 0, as on Windows and macOS, Ray only listens on the loopback interface."""
 _LONGEST = 40
-"""Characters of a temporary folder, below which Ray makes sockets of 107 at most."""
+"""Maximum length of a temporary folder's path, because socket paths have at most 107 bytes."""
 
 
 def check_ray(address: str | None) -> str:
-    """Return the address of the cluster that is meant.
+    """Return the address of the cluster to use.
 
-    GraphError: it is none, or Ray is not installed.
+    GraphError: the address is invalid, or Ray is not installed.
     """
     if not is_installed("ray"):
         raise GraphError("ray-not-installed", install=how_to_install("ray"))
@@ -55,10 +54,10 @@ def check_ray(address: str | None) -> str:
 
 @contextlib.contextmanager
 def ray_cluster(address: str, processes: int | None) -> Iterator[Backend]:
-    """Connect to a cluster, and yield a backend of so many workers; one for each CPU by default.
+    """Connect to a cluster, and yield a backend with the given number of workers.
 
-    Where this process is connected to Ray already, that cluster is taken, and stays connected.
-    GraphError: there is none, or it cannot be connected to.
+    The default is one worker per CPU. An existing connection of this process to Ray is used and
+    stays open. GraphError: the cluster does not exist, or the connection fails.
     """
     _set_before_import(address)
     import ray
@@ -72,10 +71,10 @@ def ray_cluster(address: str, processes: int | None) -> Iterator[Backend]:
 
 
 def _set_before_import(address: str) -> None:
-    """Set variables that Ray reads when it is imported; what the user has set wins.
+    """Set variables that Ray reads when imported; the user's values take precedence.
 
-    A cluster of our own is reached from this machine alone, and tells nobody of itself. What Ray
-    prints of lost workers, on standard output, is left out: it is said in a sentence anyway.
+    A local cluster is only reachable from this machine and sends no usage data. Ray's output about
+    lost workers on standard output is turned off, because deploykit logs them.
     """
     if address == LOCAL:
         os.environ.setdefault(_CLUSTERS, "0")
@@ -112,7 +111,7 @@ def _connected(address: str, processes: int | None) -> Iterator[None]:
 
 
 def _check_answers(address: str) -> None:
-    """Raise GraphError where no cluster answers, for which Ray itself would wait minutes."""
+    """Raise GraphError if no cluster responds; Ray itself would wait for minutes."""
     import grpc
     from grpc_health.v1.health_pb2 import HealthCheckRequest
     from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -130,7 +129,7 @@ def _check_answers(address: str) -> None:
 
 @contextlib.contextmanager
 def _short_folder() -> Iterator[str]:
-    """Yield a temporary folder for Ray, whose name leaves room for those of its sockets."""
+    """Yield a temporary folder for Ray with a path short enough for its sockets."""
     usual = tempfile.gettempdir()
     place = usual if len(usual) <= _LONGEST else "/tmp"
     folder = tempfile.mkdtemp(prefix="ray-", dir=place)
@@ -142,7 +141,7 @@ def _short_folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep what a SIGTERM does, which Ray changes when it starts."""
+    """Preserve the SIGTERM handler, which Ray replaces when it starts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

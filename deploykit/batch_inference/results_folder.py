@@ -1,4 +1,4 @@
-"""The folder of results: who may write there, which parts are there already, and the index."""
+"""The results folder: its lock, the parts of earlier runs, and the index."""
 
 import contextlib
 import glob
@@ -23,29 +23,29 @@ from deploykit.transforms.untrusted.files import MAX_BYTES, read_json
 logger = logging.getLogger("deploykit")
 
 _FLAGS = {field_.name for field_ in fields(InferOptions)}
-_LONGEST = 40  # characters of a value that is shown
+_LONGEST = 40  # maximum characters of a value in a message
 
 
 @dataclass(frozen=True)
 class MadeOf:
-    """What decides the bytes of results."""
+    """The model, data and options that determine the bytes of the results."""
 
     model: Mapping[str, Any]
-    """Its `source`, in words, and its `sha256`."""
+    """The `source` of the model as text, and its `sha256`."""
     data: Mapping[str, Any]
-    """Their `path`, their `kind`, and a `fingerprint` that tells them from others."""
+    """The `path`, the `kind` and a `fingerprint` of the data."""
     options: Mapping[str, Any]
-    """By name; among them the `format`."""
+    """The options by name, including the `format`."""
     parts: int
     files: Hidden[Sequence[str]] = ()
-    """Of the data; none of them is ever replaced."""
+    """The files of the data, which results never replace."""
 
 
 class ResultsFolder:
-    """Results of one name in a folder that this process holds. `note` is for any thread."""
+    """Results of one name in a folder that this process has locked. `note` is thread-safe."""
 
     def __init__(self, folder: Path, name: str, made_of: MadeOf, force: bool) -> None:
-        """Find what a run before has left. FileError: of something else, and not to be replaced."""
+        """Find the results of an earlier run. FileError: they differ and may not be replaced."""
         self.path = index_path(folder, name)
         self._folder = folder
         self._name = name
@@ -56,28 +56,28 @@ class ResultsFolder:
         self._done = self._found(force)
         self._kept = dict(self._done)
         if self._kept:
-            logger.info("%s: %s parts are there already", folder, self._count())
+            logger.info("%s: %s parts already exist", folder, self._count())
         if self._index is None:
             self._journal.begin(self._made_of, self._done.values())
 
     def kept(self) -> dict[int, PartDone]:
-        """Return the parts that a run before finished, by their numbers; their files are whole."""
+        """Return the complete parts of earlier runs, by number."""
         return dict(self._kept)
 
     def file(self, number: int) -> str:
-        """Return what the file of a part is called."""
+        """Return the file name of a part."""
         end = str(self._made_of["options"]["format"])
         return shard_name(self._name, number, self._made_of["parts"], end)
 
     def note(self, done: PartDone) -> None:
-        """Take a part that was written. FileError: that cannot be noted."""
+        """Record a written part. FileError: the journal cannot be written."""
         self._journal.add(done)
         self._done[done.number] = done
 
     def finish(self) -> dict[str, Any]:
-        """Write the index, after which nothing is left of the work but results; return it.
+        """Write the index, remove the journal, and return the index.
 
-        FileError: a part is missing. GraphError: no row could be computed.
+        FileError: a part is missing. GraphError: there are no valid rows.
         """
         if self._index is not None:
             return self._index
@@ -94,11 +94,11 @@ class ResultsFolder:
         return index
 
     def end_early(self) -> None:
-        """Say what is kept of a run that ends; forget it where that is nothing."""
+        """Log the finished parts of an interrupted run; remove the journal if there are none."""
         if self._index is not None:
             return
         if self._done:
-            logger.info("%s: %s parts are finished; the same command goes on from there",
+            logger.info("%s: %s parts are finished; run the same command to resume",
                         self._folder, self._count())  # fmt: skip
         else:
             self._journal.remove()
@@ -113,7 +113,7 @@ class ResultsFolder:
         return False
 
     def _found(self, force: bool) -> dict[int, PartDone]:
-        """Return the whole parts of a run before; where it was of something else, they go."""
+        """Return the complete parts of an earlier run; remove those that differ."""
         _check_ours(self.path)
         try:
             before = self._read()
@@ -130,7 +130,7 @@ class ResultsFolder:
             if not force and (done or files):
                 raise _refused(path, said)
         elif files and not force:
-            raise _refused(files[0], ["of a run of which nothing is known"])
+            raise _refused(files[0], ["of an unknown run"])
         remove(self.path, *files, self._journal.path)
         return {}
 
@@ -164,11 +164,11 @@ class ResultsFolder:
 def results_folder(
     folder: Path, name: str, made_of: MadeOf, force: bool = False
 ) -> Iterator[ResultsFolder]:
-    """Hold a folder for results of one name, and find what a run before has left there.
+    """Lock a folder for results of one name, and find the results of an earlier run.
 
     Parts of the same model, data and options are kept; with `force`, others are replaced.
-    FileError: there are others, another process writes them, or the folder cannot be written to.
-    GraphError: the name is none.
+    FileError: there are others, another process writes them, or the folder is not writable.
+    GraphError: the name is invalid.
     """
     check_name(name, "results")
     check_output_folder(folder)
@@ -184,7 +184,7 @@ def results_folder(
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what results were made of that is not so now."""
+    """Return the differences between what earlier results were made of and the current run."""
     results = []
     if before["model"].get("sha256") != now["model"]["sha256"]:
         results.append(_another("model", before["model"].get("source"), now["model"]["source"]))
@@ -207,7 +207,7 @@ def _another(what: str, before: object, now: object) -> str:
 
 
 def _flat(options: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
-    """Return options by the names that lead to them, of which there are two in a document."""
+    """Return options by their key paths; some options of a document are nested."""
     return {
         (name, *below): value
         for name, item in options.items()
@@ -235,19 +235,19 @@ def _refused(path: Path, said: Sequence[str]) -> FileError:
 
 
 def _check_ours(index: Path) -> None:
-    """Raise FileError for the index of something else, which is never replaced."""
+    """Raise FileError for an index of another kind, which is never replaced."""
     if not index.exists():
         return
     try:
         document = read_json(index, "index of results", MAX_BYTES)
     except GraphError:
-        return  # it is damaged, which is said where it is read
+        return  # reading the damaged index later reports the error
     if isinstance(document, dict) and "shards" in document and document.get("kind") != KIND:
         raise FileError("records-not-results", source=index)
 
 
 def _check_files(folder: Path, name: str, files: Sequence[str]) -> None:
-    """Raise FileError where data would be replaced by results."""
+    """Raise FileError if results would replace files of the data."""
     ours = {shard_file.name for shard_file in shard_files(folder, name, FORMATS)}
     for file in files if ours else ():
         if os.path.basename(file) in ours and os.path.samefile(

@@ -27,7 +27,7 @@ _BAD_ROW = ("file", "row", "reason")
 
 @dataclass(frozen=True)
 class _MadeOf:
-    """What is read of what decides the bytes of results."""
+    """The part of the index that describes what determines the bytes of the results."""
 
     model: dict[str, Any]
     data: dict[str, Any]
@@ -36,18 +36,18 @@ class _MadeOf:
 
 
 class PartsJournal:
-    """A file that begins with what the parts are made of, and goes on with those that are there."""
+    """A file with a header that describes the run, followed by a line for each finished part."""
 
     def __init__(self, path: Path) -> None:
-        """Name a journal."""
+        """Store the path of the journal."""
         self.path = path
         self._size = 0
         self._adding = threading.Lock()
 
     def read(self) -> tuple[dict[str, Any], dict[int, PartDone]]:
-        """Return what the parts are made of, and the finished ones by their numbers.
+        """Return the header, and the finished parts by number.
 
-        FileError: it cannot be read. GraphError: it does not begin as a journal does.
+        FileError: the journal cannot be read. GraphError: its header is invalid.
         """
         whole = (_parsed(line) for line in lines(self.path, "journal") if line.endswith(b"\n"))
         first = next(whole, None)
@@ -70,13 +70,13 @@ class PartsJournal:
         return made_of, results
 
     def begin(self, made_of: Mapping[str, Any], done: Iterable[PartDone] = ()) -> None:
-        """Write the journal anew. FileError: it cannot be written."""
+        """Write a new journal. FileError: it cannot be written."""
         first = {**head(JOURNAL_KIND), "made_of": made_of}
         content = [_line(first), *map(_part_line, done)]
         self._size = write(self.path, content, force=True)
 
     def add(self, done: PartDone) -> None:
-        """Take a part, from any thread; it is on the disk then. FileError: it cannot be written."""
+        """Append a part and sync it to the disk; thread-safe. FileError: it cannot be written."""
         line = _part_line(done)
         with self._adding:
             try:
@@ -91,7 +91,7 @@ class PartsJournal:
             self._size += len(line)
 
     def remove(self) -> None:
-        """Remove it, as all is done."""
+        """Remove the journal of a finished run."""
         self.path.unlink(missing_ok=True)
 
 
@@ -121,9 +121,9 @@ KIND = "infer"
 def index_document(
     name: str, made_of: Mapping[str, Any], parts: Sequence[PartDone]
 ) -> dict[str, Any]:
-    """Return the index of all parts in their order: the same whoever computed them, and when.
+    """Return the index of all parts in order; it does not depend on workers or time.
 
-    For TFRecords it is an index of `deploykit records` at the same time.
+    For TFRecords, it is also a valid index of `deploykit records`.
     """
     rows, columns = sum(part.rows for part in parts), document(merged(parts))
     skipped = [bad for part in parts for bad in part.bad]
@@ -155,9 +155,9 @@ def index_document(
 
 
 def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[str, Any]]:
-    """Return what results are made of, their parts by number, and the index itself.
+    """Return the description of a run, its parts by number, and the whole index.
 
-    FileError: it cannot be read. GraphError: it is damaged, or the index of something else.
+    FileError: the index cannot be read. GraphError: it is damaged, or of another kind.
     """
     plain = read_json(path, "index of results", MAX_BYTES)
     if not isinstance(plain, dict) or plain.get("kind") != KIND:
@@ -172,12 +172,12 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
         if index_document(name, made_of, list(parts.values())) == plain:
             return made_of, parts, plain
     except (KeyError, TypeError, ValueError, AttributeError, GraphError):
-        pass  # a value is not what it should be
+        pass  # a value is missing or has a wrong type
     raise GraphError("index-damaged", source=path)
 
 
 def merged(parts: Iterable[PartDone]) -> dict[str, Feature]:
-    """Return the columns of all parts; a size that is not the same in all is None."""
+    """Return the columns of all parts; a size that differs between parts is None."""
     features: dict[str, Feature] = {}
     for part in parts:
         for name, item in part.columns.items() if part.rows else ():
@@ -193,7 +193,7 @@ def _common(first: Feature, second: Feature) -> Feature:
 
 
 def _in_all(parts: Sequence[PartDone]) -> dict[str, Feature]:
-    """Return what each record holds, whichever part it is in."""
+    """Return the features of the records in all parts."""
     full = [part.columns.keys() for part in parts if part.rows]
     columns = merged(parts)
     return record_features(
@@ -203,7 +203,7 @@ def _in_all(parts: Sequence[PartDone]) -> dict[str, Feature]:
 
 @dataclass(frozen=True)
 class _PartFile:
-    """The file of a part, as the indexes of records list shards."""
+    """The file of a part, in the format of shards in a records index."""
 
     file: str
     records: int
@@ -213,7 +213,7 @@ class _PartFile:
 
 @dataclass(frozen=True)
 class _PartRead:
-    """What of a part is in no shard."""
+    """The fields of a part that shards do not have."""
 
     data_sha256: str
     skipped: int
@@ -222,7 +222,7 @@ class _PartRead:
 
 @dataclass(frozen=True)
 class _Index:
-    """What is read of an index."""
+    """The fields of an index that are read."""
 
     model: dict[str, Any]
     data: dict[str, Any]

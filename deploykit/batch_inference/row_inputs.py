@@ -1,8 +1,7 @@
-"""Rows as they were read -> arrays for the inputs of a model, in a worker.
+"""Converts rows into arrays for the inputs of a model, in a worker.
 
-Rows that parse alike are parsed a whole batch at once by ops of TensorFlow. Where these refuse a
-batch, and for photos and texts of different lengths, rows are taken one by one, which tells what is
-wrong with which.
+TensorFlow ops parse a whole batch of rows at once. If they reject a batch, rows are parsed one by
+one to find the invalid ones. Images and texts of different lengths are always parsed one by one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,20 +24,20 @@ Inputs = dict[str, Array]
 
 
 class RowInputs:
-    """What makes inputs of rows, as a pipeline says."""
+    """Converts rows into inputs with the preprocessing of a pipeline."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        """Build no graph yet."""
+        """Store the pipeline; graphs are built when first used."""
         self._pipeline = pipeline
         self._names = tuple(pipeline.features)
         self._makers: dict[Steps, Callable[[bytes], Array]] = {}
         self._parse: Callable[[Sequence[bytes]], Inputs] | None = None
 
     def of(self, batch: RowBatch) -> tuple[Inputs, list[int], list[BadRow]]:
-        """Return the arrays of the rows that can be used, which rows these are, and the others.
+        """Return the arrays of the valid rows, their indices in the batch, and the invalid rows.
 
-        The arrays have these rows first, and are empty by name where there are none. LimitError:
-        there is not enough memory.
+        The first axis of the arrays is the rows. Without valid rows, the mapping is empty.
+        LimitError: out of memory.
         """
         pipeline = self._pipeline
         if pipeline.data.kind in ("records", "csv") and not pipeline.one_by_one:
@@ -74,7 +73,7 @@ class RowInputs:
         return joined, retained, bad
 
     def _values(self, batch: RowBatch) -> Iterator[Callable[[str], dict[str, Any]]]:
-        """Yield what returns the features of each row, or raises GraphError."""
+        """Yield a function for each row that returns its features or raises GraphError."""
         data, names = self._pipeline.data, self._names
         if data.kind == "arrays":
             arrays = {name: as_objects(batch.arrays[name]) for name in names}
@@ -90,7 +89,7 @@ class RowInputs:
                 yield lambda where, c=content: example(data, where, c, names)  # type: ignore[misc]
 
     def _made(self, steps: Steps, feature: Feature, value: Any) -> Array:
-        """Return the value of an input; a photo is decoded and resized by a graph of its own."""
+        """Return the value of an input; a separate graph decodes and resizes images."""
         if feature.content != "image" or keeps_files(steps, feature):
             return in_python(steps, feature, value)
         if refused := too_large(value):
@@ -100,7 +99,7 @@ class RowInputs:
         return self._makers[steps](value)
 
     def _at_once(self, contents: Sequence[bytes]) -> Inputs | None:
-        """Return the inputs of all rows; None: some cannot be used."""
+        """Return the inputs of all rows; None if some rows are invalid."""
         import tensorflow as tf
 
         if not contents:
@@ -110,12 +109,12 @@ class RowInputs:
         try:
             result = self._parse(contents)
         except (tf.errors.InvalidArgumentError, tf.errors.DataLossError, UnicodeDecodeError):
-            return None  # the last one is of a message that quotes the record
+            return None  # UnicodeDecodeError: the error message quotes the record
         return result if all(len(item) == len(contents) for item in result.values()) else None
 
 
 def photo_maker(steps: Steps, feature: Feature) -> Callable[[bytes], Array]:
-    """Return what makes the input of the bytes of a photo; it raises what the kernels refuse."""
+    """Return a function that converts an encoded image into an input; it raises kernel errors."""
     import tensorflow as tf
 
     with tf.Graph().as_default() as graph:
@@ -126,7 +125,7 @@ def photo_maker(steps: Steps, feature: Feature) -> Callable[[bytes], Array]:
 
 
 def batch_parser(pipeline: Pipeline) -> Callable[[Sequence[bytes]], Inputs]:
-    """Return what makes the inputs of serialized Examples, or of lines of a CSV file."""
+    """Return a function that converts serialized Examples or CSV lines into inputs."""
     import tensorflow as tf
 
     data, features = pipeline.data, pipeline.features
@@ -136,7 +135,7 @@ def batch_parser(pipeline: Pipeline) -> Callable[[Sequence[bytes]], Inputs]:
             parsed = parsed_lines(data, features, contents)
         else:
             parsed = tf.io.parse_example(contents, example_spec(features))
-        for steps in pipeline.steps.values():  # a cast to integers would cut off what is not whole
+        for steps in pipeline.steps.values():  # a cast to integers would silently truncate
             value = parsed[steps.feature]
             is_cut = value.dtype.is_floating and tf.as_dtype(steps.dtype).is_integer
             if is_cut and not is_computed(steps, features[steps.feature]):
@@ -149,7 +148,7 @@ def batch_parser(pipeline: Pipeline) -> Callable[[Sequence[bytes]], Inputs]:
 
 
 def _session(graph: Any) -> Any:
-    """Return a session of one thread that runs a graph as it stands."""
+    """Return a session with one thread that runs a graph without optimizing it."""
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult, result_of
 from deploykit.benchmarking.run_config import CONFIDENCE
-from deploykit.benchmarking.speed_verdict import SpeedVerdict, judge_apart
+from deploykit.benchmarking.speed_verdict import SpeedVerdict, compare_apart
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.benchmarking.system_load import Conditions
 from deploykit.storage.files import load_document, write
@@ -18,7 +18,7 @@ from deploykit.transforms.common.documents import FORMAT, AsHtml, Flat, Hidden, 
 from deploykit.transforms.common.errors import GraphError, VerificationError
 
 MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
-"""What of a machine makes another speed; its load and free memory are never the same."""
+"""Machine properties that change the measured speed; load and free memory always vary."""
 
 
 def _name_of(measurement: Measurement) -> str:
@@ -27,7 +27,7 @@ def _name_of(measurement: Measurement) -> str:
 
 @dataclass(frozen=True)
 class Speedup:
-    """A measurement of a, its partner in b, and what they tell."""
+    """A measurement of result a, its partner in result b, and the verdict on them."""
 
     a: Annotated[Measurement, Written(by=_name_of)]
     b: Annotated[Measurement, Written(by=_name_of)]
@@ -44,42 +44,42 @@ class Speedup:
 
     @property
     def ratio(self) -> Ratio:
-        """How often b runs while a runs once, by the wall clock."""
+        """Speed of b relative to a, by wall time."""
         return self.judgement.wall
 
     @property
     def name(self) -> str:
-        """What was compared: one name, or both where they differ."""
+        """The name of the pair, or both names where they differ."""
         return self.a.name if self.a.name == self.b.name else f"{self.a.name} -> {self.b.name}"
 
 
 @dataclass(frozen=True)
 class Speedups(AsHtml):
-    """What two results have in common, what has no partner, and what spoils the comparison."""
+    """The measurements that two results share, those without a partner, and warnings."""
 
     a: Hidden[str]
-    """What the first result is called; its speed is 1."""
+    """Name of the first result, whose speed counts as 1."""
     b: Hidden[str]
     confidence: float
-    """Of the intervals."""
+    """Confidence level of the intervals."""
     pairs: Annotated[tuple[Speedup, ...], Written("comparisons")]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     warnings: tuple[str, ...]
-    """One sentence each."""
+    """Warnings, one sentence each."""
     is_first: bool = False
-    """Whether the result began a baseline, so that there was nothing to compare it with."""
+    """Whether the result starts a new baseline, so that nothing was compared."""
 
     def slower_than(self, speed: float) -> list[Speedup]:
-        """Return what is slower than this for sure."""
+        """Return the pairs whose speed is significantly below this one."""
         return [pair for pair in self.pairs if pair.judgement.is_below(speed)]
 
     def check(self, fail_below: float) -> None:
-        """Raise VerificationError where something is slower for sure, or nothing was compared.
+        """Raise VerificationError if a pair is significantly slower, or if nothing was compared.
 
-        The first result of a new baseline passes.
-        That is where the whole interval of the CPU time lies below, or that of the wall clock by
-        more than the machine itself may have changed.
+        A pair is significantly slower if the whole interval of its CPU time is below `fail_below`.
+        For wall time, the interval must also be below by more than the drift of the machine. The
+        first result of a new baseline passes.
         """
         if self.is_first:
             return
@@ -105,8 +105,8 @@ def find_speedups(
 ) -> Speedups:
     """Return how much faster b is than a, for each measurement that has a partner.
 
-    Partners have the same name and settings, or are the only ones of their results, or the only
-    ones with their settings. They never have different engines. GraphError: there are none.
+    Partners have the same name and settings, or are the only measurement of their result, or the
+    only one with their settings. They never have different engines. GraphError: no pair was found.
 
     Example:
         >>> before = deploykit.load_result("before.json")
@@ -134,7 +134,7 @@ def find_speedups(
         slower = b.conditions.reference_ms / a.conditions.reference_ms
         busy = a.conditions.busy or b.conditions.busy
     pairs = tuple(
-        Speedup(x, y, judge_apart(x, y, slower=slower, confidence=confidence, busy=busy))
+        Speedup(x, y, compare_apart(x, y, slower=slower, confidence=confidence, busy=busy))
         for x, y in sorted(result, key=lambda pair: a.measurements.index(pair[0]))
     )
     left_a, left_b = (tuple(item.name for item in side) for side in (only_a, only_b))
@@ -142,16 +142,16 @@ def find_speedups(
 
 
 def _engines_apart(a: Sequence[Measurement], b: Sequence[Measurement]) -> str:
-    """Say how engines are compared, where each result has one of its own."""
+    """Return a hint on comparing engines if the results have no engine in common."""
     first, second = ({item.settings.engine for item in side} for side in (a, b))
     if not first or not second or first & second:
         return ""
-    return "; engines are compared where they take turns (deploykit benchmark --engine " \
+    return "; to compare engines, measure them in one run (deploykit benchmark --engine " \
            "tensorflow,openvino)"  # fmt: skip
 
 
 def different(a: BenchmarkResult, b: BenchmarkResult, names: Sequence[str]) -> list[str]:
-    """Return in which of these facts the machines of two results differ, in words."""
+    """Return the machine properties of this list that differ between two results, in words."""
     return [
         f"{name} {a.machine.get(name)} and {b.machine.get(name)}"
         for name in names
@@ -164,7 +164,7 @@ def _matched(
     only_b: list[Measurement],
     key: Callable[[Measurement], Hashable],
 ) -> list[tuple[Measurement, Measurement]]:
-    """Take from both lists what is the only one with its key in each, and return the pairs."""
+    """Remove the items whose key is unique in both lists, and return them as pairs."""
     sides = []
     for side in (only_a, only_b):
         by_key: dict[Hashable, list[Measurement]] = {}
@@ -179,7 +179,7 @@ def _matched(
 
 
 def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) -> list[str]:
-    """Return what besides the models may explain a ratio, one sentence each."""
+    """Return what else may explain a ratio, one sentence each."""
     results = [
         f"{measurement.name} was measured in scenario {measurement.scenario.name}, "
         "which is not compared"
@@ -192,7 +192,7 @@ def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) 
     for result, side in ((a, "a"), (b, "b")):
         match result.machine:
             case {"load": [float(load), *_], "cpus": int(cpus)} if load > cpus:
-                results.append(f"{side} was measured beside other work: load {load:g}, {cpus} CPUs")
+                results.append(f"{side} was measured under load: average {load:g}, {cpus} CPUs")
     for pair in pairs:
         for fact, word in (("tensorflow", "TensorFlow"), ("inputs", "inputs")):
             values = [item.facts.get(fact) for item in (pair.a, pair.b)]
@@ -207,19 +207,19 @@ def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) 
 
 
 KEPT = 10
-"""Results of each machine; older ones make place."""
+"""Number of results stored per machine; older ones are dropped."""
 
 
 @dataclass(frozen=True)
 class History:
-    """The file of a baseline: results, the oldest first."""
+    """A baseline file: its results, oldest first."""
 
     path: str
     documents: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "History":
-        """Read it; where there is no file, it is empty. FileError, GraphError: it is another."""
+        """Read a baseline file; a missing file is empty. FileError, GraphError: not a baseline."""
         name = os.fspath(path)
         if not os.path.lexists(name):
             return cls(name)
@@ -229,16 +229,13 @@ class History:
         return cls(name, tuple(value))
 
     def like(self, result: BenchmarkResult) -> BenchmarkResult | None:
-        """Return the results of the same machine as one, whose processes lie side by side.
-
-        None: there is none.
-        """
+        """Return the stored results of the same machine, joined into one, or None without any."""
         results = [result_of(document, self.path) for document in self.documents]
         same = [item for item in results if not different(item, result, MACHINE)]
         return _joined(same) if same else None
 
     def add(self, result: BenchmarkResult) -> None:
-        """Write the file with one more result. FileError: it cannot be written."""
+        """Add a result to the file and write it. FileError: the file cannot be written."""
         like = [document for document in self.documents
                 if not different(result_of(document, self.path), result, MACHINE)]  # fmt: skip
         others = [document for document in self.documents if document not in like]
@@ -248,7 +245,7 @@ class History:
 
 
 def _joined(results: Sequence[BenchmarkResult]) -> BenchmarkResult:
-    """Return results as one: the processes and sessions of each are others than of the rest."""
+    """Return results as one, with distinct process and session numbers for each."""
     by_key: dict[Any, Measurement] = {}
     for number, result in enumerate(results):
         for measurement in result.measurements:
@@ -265,7 +262,7 @@ def _joined(results: Sequence[BenchmarkResult]) -> BenchmarkResult:
 
 
 def _moved(measurement: Measurement, number: int) -> Measurement:
-    """Return a measurement of the result with this number, apart from those of all others."""
+    """Return a measurement with numbers (block, process, session) shifted by the result's index."""
     far = 1_000_000 * number
     turns = tuple(
         replace(turn, block=turn.block + far, process=turn.process + far,
@@ -286,6 +283,6 @@ def _longer(a: Measurement, b: Measurement) -> Measurement:
 
 
 def _usual(conditions: Sequence[Conditions]) -> Conditions:
-    """Return the conditions with the reference that was usual."""
+    """Return the last conditions with the median reference time of all."""
     reference = statistics.median(condition.reference_ms for condition in conditions)
     return replace(conditions[-1], reference_ms=reference)

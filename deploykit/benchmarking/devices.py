@@ -20,10 +20,10 @@ CPU = "/CPU:0"
 
 
 def check_devices(requested: Iterable[str]) -> Sequence[str]:
-    """See that the GPUs that are asked for are there, before anything is measured on the others.
+    """Check that the requested GPUs exist before any measurement starts.
 
-    All GPUs that TensorFlow sees are returned, none where none is asked for. GraphError: one that
-    is asked for is not there.
+    Return the names of all GPUs that TensorFlow sees, or an empty list if no GPU is requested.
+    GraphError: a requested GPU does not exist.
     """
     gpu_names = [item for item in requested if item != "cpu"]
     if not gpu_names:
@@ -37,10 +37,10 @@ def check_devices(requested: Iterable[str]) -> Sequence[str]:
 
 
 def once_each(settings: Sequence[RunConfig], seen: Sequence[str]) -> tuple[RunConfig, ...]:
-    """Return settings without those on all GPUs that are the same on the first, if it is alone."""
+    """Return settings without duplicates: with one GPU, `all` is the same as `gpu:0`."""
     if len(seen) != 1 or not any(setting.device == "all" for setting in settings):
         return tuple(settings)
-    logger.warning("TensorFlow sees one GPU, %s, so that all of them are it: it is measured once",
+    logger.warning("TensorFlow sees only one GPU, %s: device 'all' is the same and is skipped",
                    seen[0])  # fmt: skip
     first = [
         replace(setting, device="gpu:0") if setting.device == "all" else setting
@@ -50,9 +50,9 @@ def once_each(settings: Sequence[RunConfig], seen: Sequence[str]) -> tuple[RunCo
 
 
 def visible_gpus() -> list[str]:
-    """Return what the GPUs are that TensorFlow sees, such as `NVIDIA H200`; a child is asked.
+    """Return the names of the GPUs that TensorFlow sees in a child process, such as `NVIDIA H200`.
 
-    CUDA_VISIBLE_DEVICES counts where the user has set it.
+    CUDA_VISIBLE_DEVICES applies if the user has set it.
     """
     requested = RunConfig(device="all").environment
     with contextlib.closing(
@@ -63,7 +63,7 @@ def visible_gpus() -> list[str]:
 
 
 def gpus() -> list[str]:
-    """Return what the GPUs are that TensorFlow sees in this process, without starting them."""
+    """Return the names of the GPUs that TensorFlow sees in this process, without starting them."""
     import tensorflow as tf
 
     result = tf.config.list_physical_devices("GPU")
@@ -72,9 +72,9 @@ def gpus() -> list[str]:
 
 
 def gpu_bytes_peak() -> list[int]:
-    """Return what TensorFlow's allocator held at most on each GPU in this process, in bytes.
+    """Return the peak of TensorFlow's allocator on each GPU in this process, in bytes.
 
-    It is none where TensorFlow does not tell.
+    The list is empty if TensorFlow does not report it.
     """
     import tensorflow as tf
 
@@ -86,7 +86,7 @@ def gpu_bytes_peak() -> list[int]:
 
 
 def capabilities(config: Any) -> list[tuple[int, int] | None]:
-    """Return the compute capabilities of the GPUs that a session sees; None: it is not known."""
+    """Return the compute capability of each GPU that a session sees; None if it is unknown."""
     if config.device_count.get("GPU") == 0:
         return []
     import tensorflow as tf
@@ -99,10 +99,10 @@ def capabilities(config: Any) -> list[tuple[int, int] | None]:
 
 
 def devices_for(requested: str, seen: Sequence[str]) -> tuple[str, ...]:
-    """Return TensorFlow's names of the devices for `cpu`, `gpu`, `gpu:N` or `all`.
+    """Return TensorFlow's device names for `cpu`, `gpu`, `gpu:N` or `all`.
 
-    A process that is asked to run on one GPU is shown that GPU alone, which is its first.
-    GraphError: there is no such GPU, or what is asked for is no device.
+    A process for one GPU sees only that GPU, so its name there is /GPU:0. GraphError: the GPU does
+    not exist, or the text is not a device.
     """
     if requested == "cpu":
         return (CPU,)
@@ -117,10 +117,10 @@ def devices_for(requested: str, seen: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_on_gpu(device: str, on_cpu: Mapping[str, int], on_gpu: int) -> None:
-    """Raise GraphError where a model's layers run on the CPU, though a GPU was asked for.
+    """Raise GraphError if a model's layers run on the CPU although a GPU was requested.
 
-    `on_cpu` says how many of which op run there, `on_gpu` how many layers run on GPUs. One or the
-    other float layer may be kept back, but not all, and none in 8 bits.
+    `on_cpu` counts these layers by op, `on_gpu` is the number of layers on GPUs. Some float layers
+    may run on the CPU, but not all of them, and no int8 layer.
     """
     in_8_bits = any("Quantized" in op for op in on_cpu)
     if device == "cpu" or not on_cpu or (on_gpu and not in_8_bits):
@@ -133,7 +133,7 @@ def check_on_gpu(device: str, on_cpu: Mapping[str, int], on_gpu: int) -> None:
 
 
 def gpu_number(requested: str) -> int | None:
-    """Return N of `gpu:N`, 0 of `gpu`, None of `all` and `cpu`. GraphError: it is no device."""
+    """Return N of `gpu:N`, 0 of `gpu`, None of `all` and `cpu`. GraphError: not a device."""
     kind, colon, number = requested.partition(":")
     if requested in ("all", "cpu"):
         return None
@@ -148,9 +148,10 @@ _LOGICAL_CPU = re.compile(r"/CPU:(\d+)")
 
 
 def config(settings: RunConfig, devices: Sequence[str] = ()) -> Any:
-    """Return the ConfigProto of a session with these settings, and with emulated CPUs.
+    """Return the ConfigProto of a session with these settings, including emulated CPU devices.
 
-    What has no kernel on its device runs on the CPU (soft placement). GPU memory grows with need.
+    Ops without a kernel on their device run on the CPU (soft placement). GPU memory grows on
+    demand.
     """
     proto = start_tensorflow().config
     result = proto.ConfigProto(allow_soft_placement=True)
@@ -174,9 +175,9 @@ def config(settings: RunConfig, devices: Sequence[str] = ()) -> Any:
 
 
 def in_callers_thread(session: Any, fetches: Sequence[Any], fed: Sequence[Any]) -> Any:
-    """Return a function of the arrays to feed that runs all ops in the thread that calls it.
+    """Return a function of the arrays to feed that runs all ops in the calling thread.
 
-    What is fetched is tensors, or ops, of which nothing is returned.
+    `fetches` may contain tensors and ops; only tensors are returned.
     """
     parts = start_tensorflow()
     operation = parts.ops.Operation
@@ -190,7 +191,7 @@ def in_callers_thread(session: Any, fetches: Sequence[Any], fed: Sequence[Any]) 
 
 
 def gpu_options(config: Any) -> dict[str, Any]:
-    """Return what the session does with GPUs, which is nothing where it is shown none."""
+    """Return the session's GPU options; empty if the session sees no GPU."""
     if config.device_count.get("GPU") == 0:
         return {}
     autotune = os.environ.get("TF_CUDNN_USE_AUTOTUNE", "1")

@@ -1,6 +1,4 @@
-"""The inputs of a benchmark, batch by batch: the user's data, or random values of the known
-shapes.
-"""
+"""The inputs of a benchmark, batch by batch: the user's data, or random values."""
 
 import math
 import os
@@ -17,10 +15,10 @@ from deploykit.verification.samples import Data, DataLike, Dataset
 from deploykit.verification.synthetic.sample_inputs import (
     LARGEST_BATCH,
     MadeUp,
-    asked_for,
     can_be_made_up,
     demanded_batch,
     made_up_shapes,
+    requested_sizes,
     type_and_shape,
 )
 
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
     from deploykit.transforms.ir.graph import Graph
     from deploykit.transforms.ir.tensors import Array
 
-SYNTHETIC_BATCHES = 4  # different batches
-FROM_DATA = 16  # batches at most, where no more are asked for
-MAX_BYTES = 2 << 30  # of all made-up batches
+SYNTHETIC_BATCHES = 4
+FROM_DATA = 16  # maximum number of batches, by default
+MAX_BYTES = 2 << 30  # total of all synthetic batches
 
 
 def batches(
@@ -45,19 +43,19 @@ def batches(
     """Return the arrays to feed, in the order of the graph's inputs, batch by batch.
 
     Args:
-        graph: what is fed.
-        batch: samples at once. Default: as many as an input demands, or one.
-        shapes: sizes of inputs by name, where the graph leaves them open; the first one is the
-            batch, unless `batch` is given.
-        data: samples, or arrays by input name, first axis the samples. They give at most `most`
-            batches; a short one at the end is dropped, unless it is all there is. Default: 4
-            batches are made up.
-        input_range: the range of made-up floats; the rest is made up as for a comparison.
-        seed: of what is made up.
-        most: batches of data; None: all there are.
+        graph: graph to feed.
+        batch: samples per batch. Default: the batch that an input requires, or 1.
+        shapes: shapes of inputs by name, for unknown dimensions in the graph. The first dimension
+            is the batch, unless `batch` is given.
+        data: samples, or arrays by input name whose first axis is the samples. At most `most`
+            batches are used; an incomplete last batch is dropped unless it is the only one.
+            Default: 4 synthetic batches.
+        input_range: range of synthetic float values; other types are as in a comparison.
+        seed: seed of the synthetic values.
+        most: maximum number of batches from data; None: all.
 
-    GraphError: a shape is not known, contradicts the graph or names no input; an input cannot be
-    made up; the data do not fit.
+    GraphError: a shape is unknown, contradicts the graph or names no input; an input cannot be
+    synthesized; the data do not fit.
     """
     if batch is not None and batch < 1:
         raise GraphError("out-of-range", name="the batch", expected="1 or more", got=batch)
@@ -71,7 +69,7 @@ def batches(
 
 
 def samples_in(batch: Sequence[Array]) -> int:
-    """Return how many samples a batch holds: the first size of its first input."""
+    """Return the number of samples in a batch: the first dimension of its first input."""
     return len(batch[0]) if batch and batch[0].ndim else 1
 
 
@@ -82,7 +80,7 @@ def _made_up(
     input_range: tuple[float, float],
     seed: int,
 ) -> tuple[tuple[Array, ...], ...]:
-    given = asked_for(graph, shapes)
+    given = requested_sizes(graph, shapes)
     chosen = made_up_shapes(graph, shapes)  # as a comparison chooses them
     types, sizes_of = [], []
     for name in graph.inputs:
@@ -110,7 +108,7 @@ def _made_up(
         [values.of(*item) for item in zip(graph.inputs, types, sizes_of, strict=True)]
         for _ in range(SYNTHETIC_BATCHES)
     )
-    # One number alone is a switch or a rate rather than a sample: the same in every batch.
+    # A scalar is a switch or a rate rather than a sample: the same in every batch.
     retained = [
         [a if a.ndim else b for a, b in zip(arrays, first, strict=True)] for arrays in others
     ]
@@ -123,7 +121,7 @@ def _sizes(
     given: Sequence[int] | None,
     batch: int | None,
 ) -> tuple[int, ...]:
-    """Return the sizes of an input, of which the first may be open (-1)."""
+    """Return the shape of an input; -1 as its first dimension stands for an open batch."""
     if not chosen:
         return ()
     is_open = not declared or declared[0] < 0
@@ -134,7 +132,7 @@ def _sizes(
 
 
 def _check_batch(graph: Graph, batch: int | None) -> None:
-    """Refuse a batch where every input demands another."""
+    """Raise GraphError for a batch size that every input rules out."""
     shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
     first = [-1 if shape is None else shape[0] for shape in shapes if shape != ()]
     if batch is not None and first and batch not in first and min(first) > 0:
@@ -167,7 +165,7 @@ def _of_data(
 @takes_former_names
 @dataclass(frozen=True)
 class BenchmarkInputs:
-    """What a model is run on. Without data, values are made up, seed 0."""
+    """Inputs for a model. Without data, values are synthetic (seed 0)."""
 
     HEADING: ClassVar = "Data"
 
@@ -185,11 +183,11 @@ class BenchmarkInputs:
 
     @property
     def path(self) -> str | None:
-        """Where the data lie; None: they are in memory, or made up."""
+        """Path of the data, or None if the data are in memory or synthetic."""
         return os.fspath(self.data) if isinstance(self.data, str | os.PathLike) else None
 
     def read(self) -> "BenchmarkInputs":
-        """Return it with its data in memory. FileError, GraphError: they cannot be read."""
+        """Return a copy with the data in memory. FileError, GraphError: the data cannot be read."""
         from deploykit.storage.arrays import load_data
 
         return self if self.path is None else replace(self, data=load_data(self.path))
@@ -197,7 +195,7 @@ class BenchmarkInputs:
     def batches(
         self, graph: "Graph", batch: int | None = None, *, everything: bool = False
     ) -> "tuple[tuple[Array, ...], ...]":
-        """Return what is fed to a graph, batch by batch; `everything` means all data, not some.
+        """Return the arrays for a graph, batch by batch; `everything` uses all data.
 
         GraphError: an input has no known shape, or does not fit the data.
         """

@@ -1,5 +1,5 @@
-"""A measurement of one model with one RunConfig: the job of the child process, the precision,
-and the latencies.
+"""A measurement of one model with one RunConfig, the result of a scenario, and the job of the child
+process.
 """
 
 from collections.abc import Mapping
@@ -12,61 +12,61 @@ from msgspec import Meta
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.transforms.common.documents import ABOVE_ZERO, NOT_NEGATIVE, IfSet
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.transforms.ir.tensors import Array
 
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """The figure of a scenario, and what it is worth."""
+    """The metric of a load scenario, and whether it is valid."""
 
     name: Annotated[str, Meta(pattern=r"\A(single|offline|server)\Z")]
-    """single, offline or server."""
+    """Name of the scenario: single, offline or server."""
     figure: str
-    """What the value is: p90 latency, throughput or p99 latency."""
+    """Name of the metric: p90 latency, throughput or p99 latency."""
     value: float | None
-    """None: it is not known, as calls were left that nobody waited for."""
+    """Value of the metric; None if requests were left unanswered, so it is unknown."""
     unit: str
     at_most: float | None
-    """Of a latency, what it is at most (99 %, MLPerf's early-stopping estimate); None: it is not
-    known."""
+    """Upper bound of a latency (99 % confidence, MLPerf's early-stopping estimate), or None if
+    unknown."""
     valid: bool
     why: tuple[str, ...]
-    """Why it is not valid, a reason each."""
+    """Reasons why the result is invalid."""
     seconds: float
-    """For how long calls were made."""
+    """Duration of the load in seconds."""
     calls: int
-    """That were answered."""
+    """Number of answered calls."""
     left: int
-    """Calls that were due and not begun in time."""
+    """Number of scheduled calls that did not start in time."""
     rate_asked: float | None
-    """Calls that arrive in a second; None in the other scenarios."""
+    """Calls that arrive per second in scenario server; None in the other scenarios."""
     rate_reached: float
-    """Calls that were answered in a second."""
+    """Answered calls per second."""
     latency_limit: float | None
-    """In milliseconds."""
+    """Latency limit in milliseconds."""
 
     @property
     def verdict(self) -> str:
-        """Whether it is valid, in words."""
+        """Validity in words, with the reasons."""
         return "valid" if self.valid else f"invalid: {'; '.join(self.why)}"
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Who took a round, and what it cost besides time."""
+    """The session of a measurement round, and its CPU time and context switches."""
 
     block: int
-    """In each block, every session has one turn, in random order."""
+    """Number of the block; in each block, every session runs once, in random order."""
     process: int
     session: int
-    """The number of the session in its measurement."""
+    """Number of the session in its measurement."""
     cpu_ms: Annotated[float, NOT_NEGATIVE]
-    """Time of the process on all CPUs, of all its threads, user and system."""
+    """CPU time of the process in milliseconds: all threads, user and system."""
     voluntary: int
-    """How often a thread waited for something, and another took its CPU."""
+    """Voluntary context switches: a thread waited and gave up its CPU."""
     involuntary: int
-    """How often another took the CPU although the thread could have gone on."""
+    """Involuntary context switches: a runnable thread lost its CPU."""
 
 
 _Calls = Annotated[tuple[Annotated[float, ABOVE_ZERO], ...], Meta(min_length=1)]
@@ -74,35 +74,35 @@ _Calls = Annotated[tuple[Annotated[float, ABOVE_ZERO], ...], Meta(min_length=1)]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One model with one set of settings. Latencies are in milliseconds, one a call."""
+    """One model measured with one RunConfig. Latencies are in milliseconds, one per call."""
 
     name: str
-    """What tells it from the others of its result: the model, and settings where they differ."""
+    """Unique name in its result: the model, and the settings where they differ."""
     model: str
     sha256: str
-    """Of the model's file, or of the frozen graph where the model is another thing than a file."""
+    """SHA-256 of the model file, or of the frozen graph if the model is not a single file."""
     settings: RunConfig
-    samples: Annotated[int, Meta(ge=1, le=MOST_BATCH)]
-    """In each call."""
+    samples: Annotated[int, Meta(ge=1, le=MAX_BATCH)]
+    """Number of samples per call."""
     load_ms: float
     first_run_ms: float
     warm_up_ms: tuple[float, ...]
-    """The calls before the steady state."""
+    """Latencies of the calls before the steady state."""
     settled: bool
-    """Whether a steady state was seen within the time for it."""
+    """Whether latencies became steady within the warm-up time."""
     rounds_ms: Annotated[tuple[_Calls, ...], Meta(min_length=1)]
-    """The calls of each round, which is a turn of one session."""
+    """Latencies of each measurement round; a round runs one session."""
     rounds_seconds: tuple[Annotated[float, ABOVE_ZERO], ...]
-    """How long each round took; with several calls in flight this is less than their sum."""
+    """Duration of each round; with concurrent calls it is less than the sum of their latencies."""
     turns: tuple[Turn, ...] = ()
-    """One for each round; empty where it is not known, in results of old."""
+    """Metadata of each round; empty in older results."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Of the process: versions, threads, environment, memory."""
+    """Metadata of the process: versions, threads, environment, memory."""
     scenario: IfSet[ScenarioResult | None] = None
-    """What the scenario found; None: sessions took turns instead."""
+    """Result of the load scenario, or None for interleaved rounds."""
 
     def check(self) -> None:
-        """Raise GraphError where parts of a measurement that was read do not fit each other."""
+        """Raise GraphError if the fields of a loaded measurement contradict each other."""
         rounds = len(self.rounds_ms)
         if len(self.rounds_seconds) != rounds or len(self.turns) not in (0, rounds):
             raise GraphError("measurement-incomplete", source=self.name)
@@ -111,12 +111,12 @@ class Measurement:
 
     @property
     def latencies_ms(self) -> tuple[float, ...]:
-        """All calls in the steady state."""
+        """Latencies of all calls in the steady state."""
         return tuple(latency for item in self.rounds_ms for latency in item)
 
     @property
     def cpu_ms(self) -> float | None:
-        """CPU time of a call, of all threads, in milliseconds; None: it is not known."""
+        """CPU time of a call over all threads in milliseconds, or None if unknown."""
         if not self.turns:
             return None
         calls = [len(item) for item in self.rounds_ms]
@@ -124,13 +124,15 @@ class Measurement:
 
     @property
     def items_per_second(self) -> float:
-        """Samples a second, in the steady state."""
+        """Samples per second in the steady state."""
         return self.samples * len(self.latencies_ms) / sum(self.rounds_seconds)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is run: a GraphDef file, what is fed and fetched, and arrays to feed, batch by batch."""
+    """What a worker runs: a GraphDef file, the names of its inputs and outputs, and the arrays to
+    feed.
+    """
 
     model: str
     inputs: tuple[str, ...]
@@ -138,5 +140,5 @@ class Job:
     batches: tuple[tuple[Array, ...], ...]
     settings: RunConfig
     devices: tuple[str, ...] = ()
-    """TensorFlow's names of what it runs on, a tower each; default: what the settings ask for.
-    From /CPU:1 on they are emulated."""
+    """TensorFlow device names, one replica each. Default: the device of the settings. Devices from
+    /CPU:1 on are emulated."""

@@ -1,4 +1,4 @@
-"""Replicas of a graph in one session, one per device, and the split of their inputs."""
+"""Replicas of a graph in one session, one per device, and their inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.session import full_name
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
-_SCOPE = "deploykit_input"  # keeps the names of the graph free
+_SCOPE = "deploykit_input"  # avoids clashes with the graph's names
 Batches = Sequence[tuple[Array, ...]]
 
 
 @dataclass(frozen=True)
-class Tower:
-    """A copy of the graph on one device, with TensorFlow's tensors of its inputs and outputs."""
+class GraphReplica:
+    """A replica of the graph on one device, with its input and output tensors."""
 
     device: str
     inputs: list[Any]
@@ -26,25 +26,25 @@ class Tower:
 
 @dataclass(frozen=True)
 class Supply:
-    """Inputs that no call feeds: an element for each device, and what starts it with what."""
+    """Input pipelines: the input tensors of each device, and their initializers and feeds."""
 
     elements: list[tuple[Any, ...]]
     initializers: list[Any]
     feeds: Mapping[Any, Array]
 
 
-def towers(
+def import_replicas(
     graph_def: Any,
     inputs: Sequence[str],
     outputs: Sequence[str],
     devices: Sequence[str],
     supply: Supply | None = None,
-) -> list[Tower]:
-    """Import a GraphDef once for each device, into the current graph; its constants come along.
+) -> list[GraphReplica]:
+    """Import a GraphDef into the current graph once per device, including its constants.
 
-    A node with a device of its own keeps it. With a supply, the inputs are its elements. A graph
-    that is alone keeps its names, else each is in a scope `tower_N`. ValueError, OpError:
-    TensorFlow does not accept the graph.
+    A node with an explicit device keeps it. With a supply, its elements are the inputs. A single
+    replica keeps the node names; several are in scopes `tower_N`. ValueError, OpError: TensorFlow
+    does not accept the graph.
     """
     parts = start_tensorflow()
     names = [full_name(name) for name in (*inputs, *outputs)]
@@ -58,18 +58,18 @@ def towers(
                 return_elements=names,
                 name=f"tower_{number}" if len(devices) > 1 else "",
             )
-        results.append(Tower(device, tensors[: len(inputs)], tensors[len(inputs) :]))
+        results.append(GraphReplica(device, tensors[: len(inputs)], tensors[len(inputs) :]))
     return results
 
 
 def dataset_of(
     graph_def: Any, inputs: Sequence[str], batches: Batches, devices: Sequence[str]
 ) -> Supply:
-    """Return a dataset that gives the batches again and again, each to the next of the devices.
+    """Return a tf.data pipeline that repeats the batches and distributes them over the devices.
 
-    The arrays are fed once, to its initializers: as constants they would be part of the graph. An
-    element has the shape that the graph's placeholder declares, so that TensorFlow knows no more of
-    it than if it were fed.
+    The arrays are fed once, to the initializers; as constants they would be part of the graph.
+    Elements have the shapes that the graph's placeholders declare, so TensorFlow knows no more than
+    with feeds.
     """
     import tensorflow as tf
 
@@ -82,7 +82,7 @@ def dataset_of(
             stacks.append(tf.compat.v1.placeholder(type_, (None, *shape)))
             feeds[stacks[-1]] = stack
         dataset = tf.data.Dataset.from_tensor_slices(tuple(stacks)).repeat()
-        holds_text = any(stack.dtype == tf.string for stack in stacks)  # which no GPU does
+        holds_text = any(stack.dtype == tf.string for stack in stacks)  # GPUs have no strings
         for number, device in enumerate(devices):
             target = CPU if holds_text else device
             share = dataset.shard(len(devices), number)
@@ -100,9 +100,9 @@ def dataset_of(
 def resident(
     graph_def: Any, inputs: Sequence[str], batches: Batches, devices: Sequence[str]
 ) -> Supply:
-    """Return variables that hold a batch on each of the devices, which are fed once.
+    """Return variables that contain one batch per device; they are fed once.
 
-    They too have the shapes that the graph's placeholders declare. Text stays on the CPU.
+    They have the shapes that the graph's placeholders declare. Strings stay on the CPU.
     """
     import tensorflow as tf
 
@@ -125,7 +125,7 @@ def resident(
 
 
 def fed_together(batches: Batches, count: int) -> list[tuple[Array, ...]]:
-    """Return what is fed, call by call, where each of `count` towers takes the next batch."""
+    """Return the arrays of each call, where each of `count` replicas gets the next batch."""
     return [
         sum((tuple(batches[(call * count + n) % len(batches)]) for n in range(count)), ())
         for call in range(len(batches))
@@ -135,7 +135,7 @@ def fed_together(batches: Batches, count: int) -> list[tuple[Array, ...]]:
 def _declared(
     graph_def: Any, inputs: Sequence[str], batch: tuple[Array, ...]
 ) -> list[tuple[Any, Sequence[int | None]]]:
-    """Return type and shape that a graph declares for each input, or else those of what it gets."""
+    """Return the declared type and shape of each input, or else those of its array."""
     known = _placeholders(graph_def, inputs)
     results = []
     for tensor, array in zip(inputs, batch, strict=True):
@@ -147,7 +147,7 @@ def _declared(
 
 
 def _placeholders(graph_def: Any, inputs: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Return type and shape, None if of unknown rank, of those inputs that are placeholders."""
+    """Return type and shape of the inputs that are placeholders; shape None: unknown rank."""
     import tensorflow as tf
 
     expected = {full_name(tensor): tensor for tensor in inputs}

@@ -1,4 +1,4 @@
-"""The result of a benchmark, with its file format, and the scaling over threads and GPUs."""
+"""Benchmark results, their file format, and the scaling over threads and GPUs."""
 
 import logging
 import os
@@ -24,34 +24,34 @@ logger = logging.getLogger("deploykit")
 
 @dataclass(frozen=True)
 class BenchmarkResult(AsHtml):
-    """Measurements that were taken in turn on one machine."""
+    """Interleaved measurements on one machine."""
 
     HEAD: ClassVar = head("benchmark")
 
     measurements: Hidden[tuple[Measurement, ...]]
     machine: Mapping[str, Any]
     started: str
-    """Local time, ISO 8601."""
+    """Start in local time, ISO 8601."""
     interrupted: bool = False
     """Whether the user ended it early."""
     profiles: Hidden[Mapping[str, "Profile"]] = field(default_factory=dict)
-    """By the name of a measurement, where profiles were asked for; they are not read again."""
+    """Profiles by name of the measurement; not restored from a file."""
     models: Hidden[Mapping[str, "OpenedModel"]] = field(default_factory=dict)
-    """What was measured, by the model's name in a measurement; they are not read again."""
+    """The measured models by name; not restored from a file."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Preprocessing of the files for each input, in words."""
     conditions: Conditions | None = None
-    """What else the machine did meanwhile; None: it is not known, in results of old."""
+    """Load of the machine during the measurement, or None in older results."""
 
     @property
     def is_scenario(self) -> bool:
-        """Whether models had a scenario one after another, instead of turns."""
+        """Whether models ran a load scenario one after another, instead of interleaved rounds."""
         return any(measurement.scenario for measurement in self.measurements)
 
     @property
     @written()
     def left_out(self) -> str | None:
-        """Which turns are left out, in words; None: none are, in a scenario."""
+        """The rule for skipped rounds, in words; None in a scenario, which skips none."""
         from deploykit.benchmarking.speed_verdict import RULE
 
         return None if self.is_scenario else RULE
@@ -81,7 +81,7 @@ class BenchmarkResult(AsHtml):
         ]
 
     def judgements(self) -> "list[SpeedVerdict | None]":
-        """Return how fast each is beside the first with as many samples and calls in flight.
+        """Return the speed of each relative to the first with the same batch and concurrency.
 
         None: it is that first one, or was measured in a scenario.
         """
@@ -93,9 +93,9 @@ class BenchmarkResult(AsHtml):
 
 
 def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
-    """Read a result from its JSON file.
+    """Load a result from its JSON file.
 
-    FileError: it cannot be read. GraphError: it is no result, or of another format.
+    FileError: the file cannot be read. GraphError: not a benchmark result, or another format.
 
     Example:
         >>> result = deploykit.load_result("before.json")
@@ -107,7 +107,7 @@ def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
 
 @dataclass(frozen=True)
 class _StoredResult:
-    """What is read of a result that was written."""
+    """The fields of a result that are restored from a file."""
 
     measurements: tuple[Measurement, ...]
     machine: dict[str, Any]
@@ -117,7 +117,7 @@ class _StoredResult:
 
 
 def result_of(plain: Mapping[str, Any], path: str | os.PathLike[str]) -> BenchmarkResult:
-    """Read the document of a result, from a file. GraphError: it is something else."""
+    """Convert the document of a result from a file. GraphError: not a benchmark result."""
     try:
         result = converted({**plain, "measurements": _renamed(plain)}, _StoredResult)
         for measurement in result.measurements:
@@ -130,7 +130,7 @@ def result_of(plain: Mapping[str, Any], path: str | os.PathLike[str]) -> Benchma
 
 
 def _renamed(plain: Mapping[str, Any]) -> Any:
-    """Return measurements with what older files call otherwise in their settings."""
+    """Return measurements with the setting names of older files replaced by the current ones."""
     value = plain.get("measurements")
     if not isinstance(value, list):
         return value
@@ -142,15 +142,15 @@ def _renamed(plain: Mapping[str, Any]) -> Any:
 
 
 def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = None) -> RunConfig:
-    """Read the recommended settings from a file of `deploykit tune`.
+    """Load the recommended settings from a file of `deploykit tune`.
 
     Args:
         path: the file.
-        models: the SHA-256 of each model that the settings are for, by its path; default: the
-            model is not compared.
+        models: SHA-256 by path of each model that the settings are for; default: the model is not
+            compared.
 
-    FileError: it cannot be read. GraphError: it is no such file, or of another format, or a number
-    is out of bounds. MismatchError: it was measured on another model.
+    FileError: the file cannot be read. GraphError: not a file of tune, or another format, or a
+    number is out of bounds. MismatchError: the settings were measured on another model.
     """
     if models:
         check_tuned(path, models)
@@ -164,21 +164,21 @@ def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = 
 
 
 def check_tuned(path: str | os.PathLike[str], models: Mapping[str, str]) -> None:
-    """Raise MismatchError where a file of `tune` was measured on none of these models.
+    """Raise MismatchError if a file of `tune` was measured on none of these models.
 
-    `models` are SHA-256 by path. It warns of a file that holds no SHA-256.
+    `models` are SHA-256 by path. A file without a SHA-256 only causes a warning.
     """
     value = load_document(path, "tuned").get("model_sha256")
     names = ", ".join(dict.fromkeys(models))
     if not isinstance(value, str) or not value:
-        logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
+        logger.warning("%s contains no SHA-256 of a model, so it may not belong to %s; run "
                        "deploykit tune again", path, names)  # fmt: skip
     elif value not in models.values():
         raise MismatchError("measured-on-other-model", file=path, model=names)
 
 
 def scaling_efficiency(measurement: Measurement, result: BenchmarkResult) -> float | None:
-    """Return the rate of n towers over n times the rate of one tower, which is 1 at best.
+    """Return the rate of n replicas divided by n times the rate of one; 1 is ideal.
 
     None: the measurement is not on all GPUs, or the result lacks the same on `gpu:0`.
     """
@@ -187,41 +187,40 @@ def scaling_efficiency(measurement: Measurement, result: BenchmarkResult) -> flo
     alone = replace(measurement.settings, device="gpu:0")
     for item in result.measurements:
         if item.model == measurement.model and item.settings == alone:
-            towers = len(measurement.facts["towers"])
-            return measurement.items_per_second / (towers * item.items_per_second)
+            replicas = len(measurement.facts["towers"])
+            return measurement.items_per_second / (replicas * item.items_per_second)
     return None
 
 
 def thread_lines(result: BenchmarkResult) -> Iterator[str]:
-    """Say where more threads inside an op are no faster for sure; nothing where it is undecided."""
+    """Yield where more threads per op bring no significant speedup; nothing if inconclusive."""
     for one, more in _pairs(result):
         verdict = judge(one, more)
-        if verdict.wall.high <= 1 + NARROW:  # no more than what counts as no difference
+        if verdict.wall.high <= 1 + NARROW:  # includes what counts as no difference
             (few, _), (many, _) = (threads_of(item) for item in (one, more))
             ratio = verdict.wall
             way = ""
             if more.settings.concurrency == 1:
                 way = (
-                    "; whether calls at the same time use them better is for --threads "
-                    f"{few}x{many} --concurrency {many} to show"
+                    "; to test them with concurrent calls, run --threads "
+                    f"{few}x{many} --concurrency {many} too"
                 )
-            what = "are slower than" if ratio.high < 1 else "bring nothing over"
+            what = "are slower than" if ratio.high < 1 else "bring no speedup over"
             yield (
-                f"{more.name}: {many} threads inside an op {what} {few} here "
-                f"({ratio.value:.2f} times as fast, {ratio.low:.2f} to {ratio.high:.2f}){way}"
+                f"{more.name}: {many} threads per op {what} {few} here ({ratio.in_words()}){way}"
             )
 
 
 def threads_of(measurement: Measurement) -> tuple[int, int]:
-    """Return the threads inside an op, and the ops at once; TensorFlow has one of each a CPU."""
+    """Return threads per op and concurrent ops; TensorFlow's default is one per CPU for both."""
     every = len(measurement.facts.get("cpus", ())) or 1
     return measurement.settings.threads or (every, every)
 
 
 def _pairs(result: BenchmarkResult) -> Iterator[tuple[Measurement, Measurement]]:
-    """Yield each measurement with more threads, and the one with the fewest that is like it else.
+    """Yield each measurement with more threads, after its equal with the fewest.
 
-    So that nothing but threads can be the cause, there are no fewer ops at once with more.
+    The second never has fewer concurrent ops, so that only threads per op can be the cause.
     """
     firsts: dict[object, Measurement] = {}
     several = [measurement for measurement in result.measurements if measurement.scenario is None]

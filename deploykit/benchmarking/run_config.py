@@ -1,4 +1,4 @@
-"""RunConfig and BenchmarkOptions: engine, precision, environment of the process, and length of
+"""RunConfig and BenchmarkOptions: engine, precision, environment of the process, and duration of
 the benchmark.
 """
 
@@ -18,9 +18,9 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.engines.engines import (
     ENGINES,
-    MOST_BATCH,
-    MOST_REQUESTS,
-    MOST_THREADS,
+    MAX_BATCH,
+    MAX_REQUESTS,
+    MAX_THREADS,
     OPENVINO,
     TENSORFLOW,
     TITLES,
@@ -30,13 +30,13 @@ from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 TF32_SINCE = (8, 0)
-"""The compute capability. Source: NVIDIA, CUDA C++ Programming Guide, section 20."""
+"""First compute capability with TF32. Source: NVIDIA, CUDA C++ Programming Guide, section 20."""
 _TF32 = "NVIDIA_TF32_OVERRIDE"
 _TYPES = {"fp16": "float16", "bf16": "bfloat16"}
 
 
 def check_precision(precision: str | None, device: str) -> None:
-    """Raise GraphError where TensorFlow has no way to compute so on a device."""
+    """Raise GraphError if TensorFlow does not support a precision on a device."""
     if device == "cpu" and precision in ("tf32", "fp16"):
         raise GraphError("precision-gpu-only", precision=precision)
     if device != "cpu" and precision == "bf16":
@@ -44,14 +44,14 @@ def check_precision(precision: str | None, device: str) -> None:
 
 
 def variables(precision: str | None, device: str) -> dict[str, str | None]:
-    """Return the variables that NVIDIA's libraries read when they start; None removes one."""
+    """Return the variables that NVIDIA's libraries read when they start; None unsets one."""
     if device == "cpu" or precision not in ("fp32", "tf32"):
         return {}
     return {_TF32: "0" if precision == "fp32" else None}
 
 
 def set_up(precision: str | None, device: str, config: Any) -> None:
-    """Let TensorFlow, in this process and in sessions of a ConfigProto, compute in a precision."""
+    """Enable a precision in this process and in sessions of a ConfigProto."""
     rewriter = config.graph_options.rewrite_options
     on = start_tensorflow().rewriter.RewriterConfig.ON
     if device == "cpu" and precision == "bf16":
@@ -66,9 +66,9 @@ def set_up(precision: str | None, device: str, config: Any) -> None:
 
 
 def float32_of(capabilities: Iterable[tuple[int, int] | None]) -> str:
-    """Return what float32 is multiplied in, in this process, on GPUs of these capabilities.
+    """Return the precision of float32 matrices on GPUs with these compute capabilities.
 
-    There are none where the CPU computes. One that is not known is taken for one of before TF32.
+    Without GPUs it is fp32. A GPU of unknown capability counts as older than TF32.
     """
     each_has = [
         capability is not None and tuple(capability) >= TF32_SINCE for capability in capabilities
@@ -81,9 +81,9 @@ def float32_of(capabilities: Iterable[tuple[int, int] | None]) -> str:
 
 
 def check_computed(precision: str | None, layers: Mapping[str, int], float32: str) -> None:
-    """Raise GraphError where TensorFlow does not compute in the precision that is asked for.
+    """Raise GraphError if TensorFlow does not run in the requested precision.
 
-    `layers` says how many compute in which type, `float32` what float32 is multiplied in.
+    `layers` is the number of layers by compute type, `float32` the precision of float32 matrices.
     """
     if precision == "tf32" and float32 != "tf32":
         raise GraphError("precision-tf32-missing")
@@ -94,7 +94,7 @@ def check_computed(precision: str | None, layers: Mapping[str, int], float32: st
 
 
 def in_words(precision: str | None, float32: str, layers: Mapping[str, int]) -> str:
-    """Return in what it is computed, such as `fp16 (53 of 54 layers), the others tf32`."""
+    """Return the precision in words, such as `fp16 (53 of 54 layers), the others tf32`."""
     expected = _TYPES.get(precision or "")
     if expected is None:
         return float32
@@ -104,8 +104,8 @@ def in_words(precision: str | None, float32: str, layers: Mapping[str, int]) -> 
     )
 
 
-# Activations of large batches go back to the kernel after every run, unless the C library keeps
-# them: 1.5 times faster at batch 8 where TensorFlow runs without oneDNN.
+# The C library otherwise returns the memory of large activations to the kernel after every run.
+# Keeping it is 1.5x faster at batch 8 if TensorFlow runs without oneDNN.
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
@@ -114,19 +114,19 @@ KEEP_MEMORY = {
 FEED, RESIDENT = "feed", "resident"
 INPUTS = (FEED, "tfdata", RESIDENT)
 EXECUTORS = ("caller", "single")
-"""Who runs the ops of a call, besides TensorFlow's default, which hands them to other threads."""
+"""Executors other than TensorFlow's default, which passes ops to other threads."""
 CPU_DEVICES = 1
-"""As how many devices the CPU is shown to TensorFlow."""
+"""Number of CPU devices that TensorFlow sees."""
 SECONDS = 10
-"""How long a model is measured, or a style of input, in all rounds together."""
+"""Seconds to measure a model, or an input pipeline, over all rounds."""
 CONFIDENCE = 0.998
-"""Of intervals. Of 30 pairs that are alike, all should be found so: at 99 %, and by two clocks, one
-in two such series would say something else."""
+"""Confidence level of intervals. At 99 %, one in two series of 30 equal pairs, compared by two
+clocks, would report a false difference."""
 DEVICE = r"\A(cpu|all|gpu(:[0-9]+)?)\Z"
-MOST = {"batch": MOST_BATCH, "concurrency": MOST_REQUESTS, "omp_num_threads": MOST_THREADS}
-"""The largest value of each; options and files have the same bounds."""
+MOST = {"batch": MAX_BATCH, "concurrency": MAX_REQUESTS, "omp_num_threads": MAX_THREADS}
+"""The largest value of each setting, for options and files alike."""
 _BLOCKTIME, _TEXT = r"\A([0-9]{1,9}|infinite)\Z", r"\A[ -~]{0,1000}\Z"
-_Threads = Annotated[int, Meta(ge=1, le=MOST_THREADS)]
+_Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS)]
 _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
     "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
@@ -143,13 +143,13 @@ OPENMP = {
 
 
 def _one_of(names: Sequence[str]) -> str:
-    """Return a pattern of names."""
+    """Return a pattern that matches one of these names."""
     return rf"\A({'|'.join(names)})\Z"
 
 
 @dataclass(frozen=True)
 class RunConfig(AsHtml):
-    """What can be set about a run. None: left to the engine, or to what the user has set.
+    """Settings of a run. None means the default of the engine, or what the user has set.
 
     Example:
         >>> deploykit.RunConfig(batch=8, onednn=False).document()
@@ -158,14 +158,14 @@ class RunConfig(AsHtml):
 
     OMIT_DEFAULTS: ClassVar = True
 
-    batch: Annotated[int, Meta(ge=1, le=MOST_BATCH)] | None = None
-    """Samples at once; None: as many as the inputs demand, or one."""
+    batch: Annotated[int, Meta(ge=1, le=MAX_BATCH)] | None = None
+    """Samples per batch; None: the batch that the inputs require, or 1."""
     threads: tuple[_Threads, _Threads] | None = None
-    """Threads inside an op, and ops at once. OpenVINO runs the ops of a call one after another: it
-    has as many at once as there are calls in flight."""
+    """Threads per op, and concurrent ops. OpenVINO runs the ops of a call sequentially, so its
+    concurrent ops equal the concurrent calls."""
     onednn: bool | None = None
     caller_thread: bool | None = None
-    """Whether the thread that calls oneDNN takes a share of the work."""
+    """Whether the thread that calls oneDNN runs a share of the work."""
     keep_memory: bool | None = None
     """Whether the C library keeps freed memory."""
     kmp_blocktime: Annotated[str, Meta(pattern=_BLOCKTIME)] | None = None
@@ -173,32 +173,32 @@ class RunConfig(AsHtml):
     omp_num_threads: _Threads | None = None
     xla: bool = False
     precision: Annotated[str, Meta(pattern=_one_of(PRECISIONS))] | None = None
-    """`fp32`, `tf32`, `fp16` or `bf16`; None: what the engine takes for float32, which is TF32 on
-    newer GPUs of NVIDIA. `tf32` and `fp16` are theirs, `bf16` the CPU's."""
-    concurrency: Annotated[int, Meta(ge=1, le=MOST_REQUESTS)] = 1
-    """Calls in flight."""
+    """`fp32`, `tf32`, `fp16` or `bf16`; None: the engine's default for float32, which is TF32 on
+    newer NVIDIA GPUs. `tf32` and `fp16` need such a GPU, `bf16` the CPU."""
+    concurrency: Annotated[int, Meta(ge=1, le=MAX_REQUESTS)] = 1
+    """Number of concurrent calls."""
     input: Annotated[str, Meta(pattern=_one_of(INPUTS))] = "feed"
-    """feed or tfdata; or resident: the inputs lie on the device, and no output leaves it, so that
-    what is timed is computing alone."""
+    """`feed` or `tfdata`; or `resident`: inputs stay on the device and outputs are not copied back,
+    so only the computation is timed."""
     device: Annotated[str, Meta(pattern=DEVICE)] = "cpu"
     """cpu, gpu, gpu:N or all."""
     executor: Annotated[str, Meta(pattern=_one_of(EXECUTORS))] | None = None
-    """`caller`: the ops of a call run one by one in the thread that makes it. `single`: the same by
+    """`caller`: the ops of a call run sequentially in the calling thread. `single`: the same with
     TensorFlow's SINGLE_THREADED_EXECUTOR, which refuses loops and conditions of TensorFlow 1."""
     allocator: Annotated[str, Meta(pattern=_one_of(ALLOCATORS))] | None = None
-    """What gives memory instead of the C library: `tcmalloc`, loaded in front of it where that is
-    installed, or `huge-pages`: the C library itself, which asks the kernel for pages of 2 MiB."""
+    """Memory allocator other than the C library's default. `tcmalloc` is preloaded if it is
+    installed. `huge-pages` makes the C library request pages of 2 MiB from the kernel."""
     engine: Annotated[str, Meta(pattern=_one_of(ENGINES))] | None = None
-    """What computes the graph: `openvino`; None and `tensorflow`: TensorFlow."""
+    """Execution engine: `openvino`, or `tensorflow`, which is stored as None."""
 
     def __post_init__(self) -> None:
-        """Let the one engine that is the default have one name."""
+        """Store the default engine as None, so that equal settings compare equal."""
         if self.engine == TENSORFLOW:
             object.__setattr__(self, "engine", None)
 
     @property
     def environment(self) -> dict[str, str | None]:
-        """The variables that are set for TensorFlow's process; None removes one."""
+        """Environment variables of TensorFlow's process; None unsets one."""
         changes: dict[str, str | None] = {}
         for field, variable in _SWITCHES.items():
             if (value := getattr(self, field)) is not None:
@@ -211,9 +211,9 @@ class RunConfig(AsHtml):
         if self.allocator is not None:
             changes |= allocators.variables(self.allocator, os.environ)
         if self.engine == OPENVINO and allocators.PRELOAD in allocators.held(os.environ):
-            changes[allocators.PRELOAD] = None  # it dies of what is in the C library's place
+            changes[allocators.PRELOAD] = None  # it crashes with another allocator
         if self.xla:
-            # Of a flag that is given twice, the last one counts.
+            # The last value of a repeated flag applies.
             given = os.environ.get("TF_XLA_FLAGS", "").split()
             changes["TF_XLA_FLAGS"] = " ".join([*given, *(f for f in _XLA if f not in given)])
         changes |= variables(self.precision, self.device)
@@ -222,7 +222,7 @@ class RunConfig(AsHtml):
         return changes
 
     def check_here(self) -> None:
-        """Raise GraphError for an engine or an allocator that cannot be had on this machine."""
+        """Raise GraphError for an engine or an allocator that is not available on this machine."""
         check_engine(self.engine or TENSORFLOW)
         check_precision(self.precision, self.device)
         if self.engine is not None and self.device != "cpu":
@@ -234,12 +234,12 @@ class RunConfig(AsHtml):
 
     @property
     def without_openmp(self) -> "RunConfig":
-        """The same without the variables of an OpenMP runtime."""
+        """These settings without OpenMP variables."""
         return replace(self, kmp_blocktime=None, kmp_affinity=None, omp_num_threads=None)
 
     @property
     def in_engine(self) -> "RunConfig":
-        """The same without what TensorFlow alone has, where another engine computes."""
+        """These settings without those that only TensorFlow has, if another engine is set."""
         if self.engine is None:
             return self
         other: dict[str, Any] = {name: getattr(RunConfig, name) for name in _OF_TENSORFLOW}
@@ -253,7 +253,7 @@ class RunConfig(AsHtml):
 
     @property
     def left_out(self) -> str:
-        """Say what of it the engine does not have, and what is run instead; empty: it has all."""
+        """Settings that the engine lacks, and their replacement, in words; empty: none."""
         inside, name = self.in_engine, TITLES.get(self.engine or "", "")
         names = [field_.name for field_ in fields(self)
                  if getattr(self, field_.name) != getattr(inside, field_.name)]  # fmt: skip
@@ -261,17 +261,17 @@ class RunConfig(AsHtml):
         said = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
         if self.threads is not None and "threads" in names:
             inside_an_op, at_once = self.threads
-            said.append(f"{name} runs the ops of a call one after another, which is threads "
+            said.append(f"{name} runs the ops of a call sequentially, which is threads "
                         f"{inside_an_op}x1 and not {inside_an_op}x{at_once}")  # fmt: skip
         return " and ".join(said)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "RunConfig":
-        """Return settings that were written. GraphError: they hold what cannot be set."""
+        """Return settings from a document. GraphError: a name or value is not valid."""
         return converted(renamed(plain), cls)
 
     def __str__(self) -> str:
-        """Return what is set, in words, such as `batch 8, threads 2x1, oneDNN off`."""
+        """Return the settings in words, such as `batch 8, threads 2x1, oneDNN off`."""
         words = [] if self.engine is None else [TITLES[self.engine]]
         if self.batch is not None:
             words.append(f"batch {self.batch}")
@@ -296,7 +296,7 @@ class RunConfig(AsHtml):
 
 
 def renamed(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain settings with what older files call otherwise. GraphError: one is unknown."""
+    """Return plain settings with the names of older files replaced. GraphError: unknown name."""
     results = {name: value for name, value in plain.items() if name != "bf16"}
     if plain.get("bf16") is True:
         results["precision"] = "bf16"
@@ -319,7 +319,7 @@ SINGLE, OFFLINE, SERVER = ("single", "offline", "server")
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
-    """How long, how often, or in which scenario models are measured."""
+    """Duration, number of calls or load scenario of a benchmark."""
 
     HEADING: ClassVar = "Measuring"
 
@@ -328,7 +328,7 @@ class BenchmarkOptions:
     runs: int | None = None
     """Measure this many calls instead of `seconds`."""
     rounds: Annotated[int | None, Flag(is_python_only=True)] = None
-    """Turns into which `runs` are divided (20), or of each style of input (5)."""
+    """Rounds into which `runs` are divided (20), or rounds of each input pipeline (5)."""
     scenario: Literal["single", "offline", "server"] | None = None
     """Measure each model alone, as MLPerf does: one request after another (single), all samples
     (offline), or requests at random times (server)."""
@@ -338,12 +338,12 @@ class BenchmarkOptions:
     """In scenario server, the result is only valid if p99 is within this limit."""
 
     def check(self) -> None:
-        """Raise GraphError where options contradict each other."""
+        """Raise GraphError if options contradict each other."""
         if self.scenario == SERVER and self.rate is None:
             raise GraphError(
                 "option-needs",
                 option="scenario server",
-                needed="a rate (--rate): the calls that arrive in a second",
+                needed="a rate (--rate): requests per second",
             )
         for name, value in (("rate", self.rate), ("latency limit", self.latency_limit)):
             if value is not None and self.scenario != SERVER:
@@ -352,7 +352,7 @@ class BenchmarkOptions:
             raise GraphError("scenario-needs-duration")
 
     def settings(self, given: RunConfig, *, chosen: bool) -> RunConfig:
-        """Return settings with the calls in flight of the scenario, unless the user chose them."""
+        """Return settings with the scenario's concurrency, unless the user chose one."""
         if self.scenario == SINGLE and given.concurrency > 1:
             raise GraphError("scenario-single-concurrency", concurrency=given.concurrency)
         if self.scenario not in (OFFLINE, SERVER) or chosen or given.concurrency > 1:

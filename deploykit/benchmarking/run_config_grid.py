@@ -1,4 +1,4 @@
-"""RunConfigGrid: several values of some settings, and all their combinations."""
+"""RunConfigGrid: lists of values for several settings, and all their combinations."""
 
 import itertools
 import logging
@@ -11,7 +11,7 @@ from deploykit.benchmarking.run_config import FEED, OPENMP, RESIDENT, RunConfig
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
-from deploykit.transforms.engines.engines import MOST_BATCH, MOST_REQUESTS, MOST_THREADS, TENSORFLOW
+from deploykit.transforms.engines.engines import MAX_BATCH, MAX_REQUESTS, MAX_THREADS, TENSORFLOW
 
 logger = logging.getLogger("deploykit")
 
@@ -19,14 +19,14 @@ logger = logging.getLogger("deploykit")
 @takes_former_names
 @dataclass(frozen=True)
 class RunConfigGrid:
-    """Several values of some settings, of which every combination is measured.
+    """Values of several settings; every combination is measured.
 
-    One value may stand for itself: `batch=8`, `threads=(2, 1)`, `onednn=False`.
+    A single value needs no list: `batch=8`, `threads=(2, 1)`, `onednn=False`.
     """
 
     HEADING: ClassVar = "Settings to measure"
 
-    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
+    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MAX_BATCH)] = ()
     """Samples per batch; every listed number is measured [default: the model's fixed batch, or
     1]."""
     engine: Annotated[
@@ -46,7 +46,7 @@ class RunConfigGrid:
     """Whether the thread that calls oneDNN computes a share of the work."""
     keep_memory: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
     """Whether the C library keeps freed memory for later (MALLOC_* variables)."""
-    concurrency: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_REQUESTS)] = ()
+    concurrency: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MAX_REQUESTS)] = ()
     """Number of concurrent calls [default: 1]."""
     executor: Annotated[
         Sequence[Literal["default", "caller", "single"]] | Literal["default", "caller", "single"],
@@ -66,7 +66,7 @@ class RunConfigGrid:
     """Set KMP_BLOCKTIME, as old guides advise, and measure with and without it."""
     kmp_affinity: Annotated[str | None, Flag(metavar="TEXT")] = None
     """Set KMP_AFFINITY, and measure with and without it."""
-    omp_num_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
+    omp_num_threads: Annotated[int | None, Flag(at_most=MAX_THREADS)] = None
     """Set OMP_NUM_THREADS, and measure with and without it."""
     xla: bool = False
     """Compile with XLA (auto-clustering)."""
@@ -91,29 +91,29 @@ class RunConfigGrid:
 
     @classmethod
     def coerced(cls, value: object) -> "RunConfigGrid | None":
-        """Return a sweep, or settings as one, or None for what is neither."""
+        """Return a grid, or a RunConfig as a grid, or None for any other value."""
         if isinstance(value, RunConfig):
             return cls(tuned=value)
         return value if isinstance(value, cls) else None
 
     @property
     def names_engine(self) -> bool:
-        """Whether it says what computes, and does not leave that to the model."""
+        """Whether the engine is set here, rather than by the model."""
         return bool(self.engine) or self.tuned is not None
 
     def settings(self) -> list[RunConfig]:
-        """Return every combination, and what it is compared with.
+        """Return every combination, and the settings it is compared with.
 
-        That is the same without the OpenMP variables, and on one GPU instead of all. What an engine
-        does not have is left out of its combinations, with a warning. GraphError: no engine that is
-        asked for has it.
+        These are the same settings without OpenMP variables, and on one GPU instead of all.
+        Settings that an engine lacks are dropped with a warning. GraphError: no requested engine
+        has a setting.
         """
         result = self._combinations()
         is_chosen = self.tuned is None and all(item.engine for item in result)
         for said in dict.fromkeys(item.left_out for item in result if item.left_out):
             if is_chosen:
                 raise GraphError("settings-lacking", reason=said)
-            logger.warning("%s: it is measured without", said)
+            logger.warning("%s: measured without", said)
         return [*dict.fromkeys(item.in_engine for item in result)]
 
     def _combinations(self) -> list[RunConfig]:
@@ -132,7 +132,7 @@ class RunConfigGrid:
         }
         base = self.tuned or RunConfig()
         if not isinstance(base, RunConfig):
-            from deploykit.benchmarking.results import load_tuned  # NumPy, which help does without
+            from deploykit.benchmarking.results import load_tuned  # NumPy: not for --help
 
             base = load_tuned(base)
         configs = [
@@ -142,16 +142,16 @@ class RunConfigGrid:
         if any(name in single for name in OPENMP):
             without = [match.without_openmp for match in configs]
             configs = [item for pair in zip(without, configs, strict=True) for item in pair]
-        if any(match.device == "all" for match in configs):  # one GPU too, to see how they scale
+        if any(match.device == "all" for match in configs):  # one GPU too, to measure the scaling
             alone = [replace(config, device="gpu:0") for config in configs]
             configs = [item for pair in zip(alone, configs, strict=True) for item in pair]
         return configs
 
 
 def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
-    """Return settings, and after each on a GPU that is fed, the same with resident inputs.
+    """Return settings, each on a GPU with feeds followed by the same with resident inputs.
 
-    What is fed is copied to the GPU, and the outputs back; the other line is computing alone.
+    Feeding includes copies to the GPU and back; the other one is computation alone.
     """
     results = []
     for setting in settings:
@@ -162,7 +162,7 @@ def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
 
 
 def _listed(name: str, values: Any) -> Sequence[Any]:
-    """Return the values of a setting, of which one may stand for itself."""
+    """Return the values of a setting as a sequence; a single value becomes a list of one."""
     if name == "threads" and isinstance(values, int):
         values = (values, 1)
     is_pair = name == "threads" and values and isinstance(values[0], int)

@@ -1,6 +1,4 @@
-"""Which of two candidates is faster, and with what confidence: the only rule of every
-comparison.
-"""
+"""The rule for every speed comparison: which candidate is faster, with what confidence."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -20,37 +18,37 @@ if TYPE_CHECKING:
 
 DISTURBED = 1.25
 RULE = (
-    "a turn is left out where its wall clock ran more than 1.25 times as long for each second of "
-    "CPU time as in the least disturbed tenth of the turns that are compared"
+    "a round is skipped where its wall time per CPU second is more than 1.25 times that of the "
+    "least disturbed tenth of the compared rounds"
 )
-"""In words, for results. Measured beside four busy processes on two cores: it takes the error of
-the wall clock from 6 to 1.5 %, of calls of 70 ms."""
+"""The rule for skipped rounds, as results state it. Measured beside four processes on two cores,
+with calls of 70 ms: it reduces the error of wall time from 6 to 1.5 %."""
 NARROW = 0.05
-"""An interval that reaches further from 1 does not show that there is no difference."""
+"""If the interval reaches further from 1, a difference cannot be excluded."""
 DECIDED = 0.02
-"""No difference above this is enough of an answer to stop."""
+"""If the interval excludes a difference above this, the comparison is conclusive."""
 LOOKS = (0.1, 0.25, 0.5)
-"""After these shares of its time, a benchmark looks whether its comparisons are conclusive."""
+"""Shares of the time after which a benchmark checks whether its comparisons are conclusive."""
 LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / (5 * len(LOOKS))
-"""Of the interval at a look: all looks together are wrong a fifth as often as the last verdict."""
-FASTER, SLOWER, ALIKE, UNDECIDED = "faster", "slower", "no difference", "undecided"
+"""Confidence at a check: all checks together are wrong a fifth as often as the final verdict."""
+FASTER, SLOWER, ALIKE, UNDECIDED = "faster", "slower", "no difference", "inconclusive"
 
 Figure = Callable[["Measurement"], Sequence[float]]
-"""What is compared: one value for each round, of which less is better."""
+"""The compared metric: one value per round, lower is better."""
 
 
 @dataclass(frozen=True)
 class SpeedVerdict:
-    """What two measurements tell: how often the second runs while the first runs once."""
+    """Comparison of two measurements: the speed of the second relative to the first."""
 
     wall: Hidden[Ratio]
-    """By the wall clock: above 1, the second is faster."""
+    """Ratio by wall time; above 1, the second is faster."""
     cpu: Annotated[Ratio | None, Written("cpu_ratio")]
-    """By CPU time: above 1, the second is less work. None: it is not known, or says nothing."""
+    """Ratio by CPU time; above 1, the second needs less. None: unknown or not meaningful."""
     busy: Hidden[str] = ""
-    """The mark of a loaded machine, in words; empty on an idle one."""
+    """Note on a loaded machine, in words; empty on an idle one."""
     drift: Hidden[float] = 0.0
-    """By how much the wall clock of the machine itself may have changed in between."""
+    """Possible change of the machine's own speed between the two measurements, as a share."""
 
     @property
     @written("ratio")
@@ -67,7 +65,7 @@ class SpeedVerdict:
         return ALIKE if self.wall.reach <= NARROW else UNDECIDED
 
     def is_below(self, speed: float) -> bool:
-        """Say whether the second is slower than so many times the first, for sure."""
+        """Return whether the second is significantly slower than `speed` times the first."""
         if self.wall.high < speed / (1 + self.drift):
             return True
         return self.cpu is not None and self.cpu.high < speed
@@ -75,43 +73,42 @@ class SpeedVerdict:
     @property
     @written()
     def significant(self) -> bool:
-        """Whether one is faster."""
+        """Whether one is significantly faster."""
         return self.kind in (FASTER, SLOWER)
 
     @property
     def is_decided(self) -> bool:
-        """Whether more time would not tell more that matters."""
+        """Whether more time would not change the verdict in a way that matters."""
         return self.significant or self.wall.reach <= DECIDED
 
     @property
     @written()
     def verdict(self) -> str:
-        """What is found, in words; on a loaded machine, that is part of it."""
+        """The verdict in words, including the load of the machine."""
         if self.busy and self.kind != UNDECIDED:
             return f"{replace(self, busy='').verdict}, {self.busy}"
-        between = f"{self.wall.low:.3g} to {self.wall.high:.3g}"
-        times = f"{self.wall.value:.3g} times as fast ({between})"
+        times = self.wall.in_words()
         if self.kind == FASTER or self.wall.high < 1 / (1 + self.drift):
             return f"{self.kind}: {times}{self._work()}"
         if self.kind == SLOWER:
-            return f"{SLOWER}: {self._work()[2:]}; by the wall clock {times}"
+            return f"{SLOWER}: {self._work()[2:]}; wall time {times}"
         if self.kind == ALIKE:
             return f"{ALIKE} above {_percent(self.wall.reach)} %{self._work()}"
         if math.isinf(self.wall.high):
-            return f"{UNDECIDED}: there are too few sessions or rounds to tell; give it more time"
-        why = self.busy or "the calls scatter"
+            return f"{UNDECIDED}: too few sessions or rounds; measure longer"
+        why = self.busy or "high variance"
         if self.drift and not self.wall.low < 1 < self.wall.high:
             why = f"a machine itself changes by up to {_percent(self.drift)} % between two results"
         return f"{UNDECIDED}: {why}; {times}{self._work()}"
 
     def _work(self) -> str:
-        """Return what CPU time tells, where it tells something."""
+        """Return the difference in CPU time in words, if it is significant."""
         if self.cpu is None or not (self.cpu.high < 1 or self.cpu.low > 1):
             return ""
         shares = sorted(1 / item - 1 for item in (self.cpu.low, self.cpu.high))
         low, high = (_percent(abs(share)) for share in sorted(shares, key=abs))
         word = "more" if self.cpu.high < 1 else "less"
-        return f", {_percent(abs(1 / self.cpu.value - 1))} % {word} CPU time ({low} to {high})"
+        return f", {_percent(abs(1 / self.cpu.value - 1))} % {word} CPU time ({low}-{high} %)"
 
 
 def latency(measurement: "Measurement") -> list[float]:
@@ -120,19 +117,19 @@ def latency(measurement: "Measurement") -> list[float]:
 
 
 def seconds_an_item(measurement: "Measurement") -> list[float]:
-    """Return the seconds that an item takes, round by round."""
+    """Return the seconds per item of each round."""
     pairs = zip(measurement.rounds_seconds, measurement.rounds_ms, strict=True)
     return [seconds / (measurement.samples * len(calls)) for seconds, calls in pairs]
 
 
 def cpu_time(measurement: "Measurement") -> list[float]:
-    """Return the CPU milliseconds of an item, round by round."""
+    """Return the CPU milliseconds per item of each round."""
     pairs = zip(measurement.turns, measurement.rounds_ms, strict=True)
     return [turn.cpu_ms / (measurement.samples * len(calls)) for turn, calls in pairs]
 
 
 _OF_PROCESSES: dict[Figure, float] = {latency: 0.013, cpu_time: 0.0065}
-"""Standard deviation between processes of one model; measured on four, beside other work."""
+"""Standard deviation between processes of one model, from four processes on a loaded machine."""
 _KNOWN_DEGREES = 4
 
 
@@ -144,9 +141,9 @@ def judge(
     confidence: float = CONFIDENCE,
     busy: str = "",
 ) -> SpeedVerdict:
-    """Compare two measurements that were taken in turn.
+    """Compare two interleaved measurements.
 
-    `figure` is what the wall clock is asked; `busy` is the mark of a loaded machine.
+    `figure` is the metric for wall time; `busy` is the note on a loaded machine.
     """
     wall = _compare(a, b, figure, confidence)
     known = all(item.turns and item.settings.device == "cpu" for item in (a, b))
@@ -154,9 +151,9 @@ def judge(
 
 
 def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]":
-    """Return with whom each is compared: the first with as many samples and calls in flight.
+    """Return the measurement to compare each with: the first with the same batch and concurrency.
 
-    None: it is that first one, or was measured in a scenario, where each has the machine alone.
+    None: it is that first one, or was measured in a scenario, where it runs alone.
     """
     firsts: dict[tuple[int, int], Measurement] = {}
     results = []
@@ -167,10 +164,10 @@ def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]
     return results
 
 
-def undecided_beside_the_first(measurements: "Sequence[Measurement]") -> set[int]:
-    """Return the places of those that are not yet faster, slower or alike, and of their partners.
+def inconclusive_against_first(measurements: "Sequence[Measurement]") -> set[int]:
+    """Return the indices of measurements without a conclusive verdict, and of their partners.
 
-    What has no partner is measured as long as anything else is.
+    Measurements without a partner run as long as any other.
     """
     places = {id(item): place for place, item in enumerate(measurements)}
     pairs = [
@@ -189,10 +186,10 @@ def undecided_beside_the_first(measurements: "Sequence[Measurement]") -> set[int
 
 
 DRIFT = 0.10
-"""How much a shared machine changes from one minute to the next: the same calls took 8 % longer."""
+"""Drift of a shared machine from one minute to the next: the same calls took 8 % longer."""
 
 
-def judge_apart(
+def compare_apart(
     a: "Measurement",
     b: "Measurement",
     *,
@@ -200,10 +197,10 @@ def judge_apart(
     confidence: float = CONFIDENCE,
     busy: str = "",
 ) -> SpeedVerdict:
-    """Compare two measurements that were taken at different times.
+    """Compare two measurements from different times.
 
-    `slower` is how much longer a fixed piece of work took the machine when b was measured. How much
-    of that befell the model is not known, so intervals hold both: none of it, and all.
+    `slower` is the ratio of the machine's reference times, b over a. How much of it affected the
+    model is unknown, so the intervals include both extremes: none and all.
     """
     known = all(item.turns and item.settings.device == "cpu" for item in (a, b))
     ratios = []
@@ -220,14 +217,14 @@ def judge_apart(
 
 @dataclass(frozen=True)
 class Level:
-    """What a session tells: the median of its turns, as a logarithm."""
+    """Level of a session: the median of its rounds, as a logarithm."""
 
     process: int
     value: float
 
 
 def levels(measurement: "Measurement", figure: Figure = latency) -> list[Level]:
-    """Return the level of each session, over its turns that were not disturbed."""
+    """Return the level of each session, from its undisturbed rounds."""
     values, turns = np.log(figure(measurement)), who(measurement)
     retained = undisturbed(measurement)
     triples = zip(values, turns, retained, strict=True)
@@ -235,7 +232,7 @@ def levels(measurement: "Measurement", figure: Figure = latency) -> list[Level]:
 
 
 def _by_session(values: Iterable[tuple[float, Turn]]) -> list[Level]:
-    """Return the level of each session, of the values of its turns."""
+    """Return the level of each session from the values of its rounds."""
     result: dict[tuple[int, int], list[float]] = {}
     for value, turn in values:
         result.setdefault((turn.process, turn.session), []).append(value)
@@ -243,17 +240,17 @@ def _by_session(values: Iterable[tuple[float, Turn]]) -> list[Level]:
 
 
 def who(measurement: "Measurement") -> Sequence[Turn]:
-    """Return the turn of each round; where it is not known, each round counts as a session."""
+    """Return the metadata of each round; if unknown, each round counts as a session."""
     return measurement.turns or [
         Turn(number, 0, number, 0.0, 0, 0) for number in range(len(measurement.rounds_ms))
     ]
 
 
 def undisturbed(measurement: "Measurement", other: "Measurement | None" = None) -> "Array":
-    """Return which rounds count, by RULE; all do where a session would be left without any.
+    """Return a mask of the rounds that count by RULE; all count if a session would lose all.
 
-    Of two that run with the same threads, both are held against one bar: where few turns are not
-    disturbed, a bar of each one's own would favour the one that had the luckiest.
+    Two measurements with the same threads share one threshold. With few undisturbed rounds,
+    separate thresholds would favour the luckier one.
     """
     everyone = np.ones(len(measurement.rounds_ms), bool)
     stretched = _stretched(measurement)
@@ -269,7 +266,7 @@ def undisturbed(measurement: "Measurement", other: "Measurement | None" = None) 
 
 
 def _stretched(measurement: "Measurement") -> "Array | None":
-    """Return the wall clock that passed for each CPU second, round by round; None: not known."""
+    """Return the wall time per CPU second of each round; None: unknown."""
     if not measurement.turns or measurement.settings.device != "cpu":
         return None
     cpu = np.array([max(turn.cpu_ms, 1e-6) for turn in measurement.turns])
@@ -278,13 +275,13 @@ def _stretched(measurement: "Measurement") -> "Array | None":
 
 
 def _alike(a: "Measurement", b: "Measurement") -> bool:
-    """Say whether two keep as many cores busy, as far as their settings go."""
+    """Return whether two use the same number of cores, as far as settings determine it."""
     first, second = (replace(item.settings, batch=None) for item in (a, b))
     return first == second
 
 
 def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: float) -> Ratio:
-    """Return the ratio of two figures and its interval."""
+    """Return the ratio of a metric and its interval."""
     centred = _centred(a, b, figure)
     if {item.process for item in centred[0]} & {item.process for item in centred[1]}:
         difference, error, degrees = _within_processes(*centred)
@@ -296,12 +293,12 @@ def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: flo
 
 
 def _centred(a: "Measurement", b: "Measurement", figure: Figure) -> tuple[list[Level], list[Level]]:
-    """Return the levels of sessions, of which each block's own level is taken away."""
+    """Return the levels of sessions after subtracting the level of each block."""
     sides = []
-    kept_of = [undisturbed(a, b), undisturbed(b, a)]
-    if any(retained.all() for retained in kept_of):  # where one cannot leave any out, neither may
-        kept_of = [np.ones_like(retained) for retained in kept_of]
-    for item, remaining in zip((a, b), kept_of, strict=True):
+    masks = [undisturbed(a, b), undisturbed(b, a)]
+    if any(retained.all() for retained in masks):  # if one cannot skip any, neither may
+        masks = [np.ones_like(retained) for retained in masks]
+    for item, remaining in zip((a, b), masks, strict=True):
         values = np.log(figure(item))
         triples = zip(values, who(item), remaining, strict=True)
         sides.append([(float(value), turn) for value, turn, keep in triples if keep])
@@ -324,7 +321,7 @@ def _centred(a: "Measurement", b: "Measurement", figure: Figure) -> tuple[list[L
 def _within_processes(a: Sequence[Level], b: Sequence[Level]) -> tuple[float, float, int]:
     """Return the difference of levels, its error and degrees of freedom, over sessions.
 
-    What a process does to all its sessions falls out: both have sessions in it.
+    Effects of a process cancel, as both measurements have sessions in it.
     """
     processes = sorted({item.process for item in a} & {item.process for item in b})
     differences, squares, weights, degrees = [], 0.0, [], 0
@@ -339,7 +336,7 @@ def _within_processes(a: Sequence[Level], b: Sequence[Level]) -> tuple[float, fl
     difference = float(np.average(differences, weights=weights))
     if degrees:
         return difference, math.sqrt(squares / degrees / sum(weights)), degrees
-    degrees = len(processes) - 1  # a session of each in each: they are pairs
+    degrees = len(processes) - 1  # one session each per process: pairs
     scatter = float(np.std(differences, ddof=1)) if degrees else 0.0
     return difference, scatter / math.sqrt(len(processes)), degrees
 
@@ -349,8 +346,8 @@ def _between_processes(
 ) -> tuple[float, float, int]:
     """Return the difference of levels, its error and degrees of freedom, over processes.
 
-    There are few, so what they scatter by elsewhere counts as well, as so many degrees of freedom.
-    Source: G. Smyth, Linear models and empirical Bayes methods, 2004, section 3 (a moderated t).
+    Processes are few, so a known spread counts as additional degrees of freedom. Source: G. Smyth,
+    Linear models and empirical Bayes methods, 2004, section 3 (a moderated t).
     """
     means, rest = [], 0.0
     for side in (a, b):
@@ -358,7 +355,7 @@ def _between_processes(
         for entry in side:
             by_process.setdefault(entry.process, []).append(entry.value)
         means.append(np.array([np.mean(item) for item in by_process.values()]))
-        if len(by_process) == 1:  # then its sessions have to tell
+        if len(by_process) == 1:  # then the spread of its sessions counts
             if len(side) < 2:
                 return float(means[0].mean() - means[-1].mean()), math.inf, 0
             rest += float(np.var([item.value for item in side], ddof=1)) / len(side)
@@ -374,5 +371,5 @@ def _between_processes(
 
 
 def _percent(share: float) -> str:
-    """Return a share in percent, with two digits that count."""
+    """Return a share in percent, with two significant digits."""
     return f"{100 * share:.2g}" if share < 0.995 else f"{100 * share:.0f}"

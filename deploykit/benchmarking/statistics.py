@@ -1,4 +1,4 @@
-"""What latencies tell: percentiles, where the median lies, and where the warm-up ends."""
+"""Statistics of latencies: percentiles, interval of the median, and end of the warm-up."""
 
 import functools
 import math
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from deploykit.transforms.ir.tensors import Array
 
 ENOUGH_CALLS = 20
-LARGEST_DRIFT = 0.10  # of the level, between the first and the last third of the rounds
+LARGEST_DRIFT = 0.10  # relative, between the first and the last third of the rounds
 LARGEST_SPREAD = 1.5  # p90 / p50
 
-_ENDLESS = 20.0  # of a logarithm: e to this power is half a thousand million
-_WINDOW = 5  # calls; its median passes over two spikes
+_ENDLESS = 20.0  # logarithm of a ratio that counts as infinite
+_WINDOW = 5  # calls; its median ignores two spikes
 _STEADY_CALLS = 10
-_LEAST_TOLERANCE = 0.05
+_MIN_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of the calls in the steady state, in milliseconds where nothing else is said."""
+    """Statistics of the calls in the steady state, in milliseconds unless stated otherwise."""
 
     calls: int
     p50: float
     p50_interval: tuple[float, float] | None
-    """Where the median lies, at 95 %; None where there is one round only."""
+    """95 % confidence interval of the median; None with a single round."""
     p90: float
     p99: float
     p99_9: float
-    """With fewer than 1000 calls this is little else than the slowest one."""
+    """With fewer than 1000 calls, this is about the maximum."""
     mean: float
     min: float
     max: float
@@ -46,27 +46,28 @@ class Summary:
     warm_up_calls: int
     warm_up_ms: float
     bytes_peak: int | None
-    """The most memory that a process with one session holds."""
+    """Peak memory of a process with one session, in bytes."""
     cpu_ms: float | None
-    """CPU time of a call, of all threads; None: it is not known."""
+    """CPU time of a call over all threads, or None if unknown."""
     core_seconds_per_1000: float | None
-    """What a thousand samples cost: seconds of one CPU core."""
+    """CPU time per thousand samples, in seconds of one core."""
     verdict: str
-    """`stable`, or `unstable: ` and why; of a scenario `valid`, or `invalid: ` and why."""
+    """`stable`, or `unstable: ` and the reasons; of a scenario `valid`, or `invalid: ` and the
+    reasons."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How often one thing is done while another is done once; above 1, the one is faster."""
+    """Speed of one relative to another, with its interval; above 1, the one is faster."""
 
     value: float
     low: Hidden[float]
     high: float
-    """Infinite, and `low` 0, where there is too little to tell."""
+    """Infinite, with `low` 0, if there are too few values."""
 
     @classmethod
     def around(cls, centre: float, reach: float) -> "Ratio":
-        """Return the ratio of a logarithm that is known within a reach."""
+        """Return the ratio for a logarithm and the half-width of its interval."""
         if reach > _ENDLESS:
             reach = math.inf
         return cls(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
@@ -78,11 +79,11 @@ class Ratio:
 
     @property
     def reach(self) -> float:
-        """How far from 1 it may be, either way: 0.05 is 5 %."""
+        """Largest possible distance from 1 in either direction: 0.05 is 5 %."""
         return max(self.high, 1 / self.low if self.low else math.inf) - 1
 
     def in_words(self) -> str:
-        """Return it with its confidence interval, such as `1.49x (99.8 % CI 1.14-1.95)`."""
+        """Return the ratio with its interval, such as `1.49x (99.8 % CI 1.14-1.95)`."""
         level = f"{100 * CONFIDENCE:g} % CI"
         if not math.isfinite(self.high):
             return f"{self.value:.3g}x ({level} unknown: too few rounds)"
@@ -90,7 +91,7 @@ class Ratio:
 
 
 def summary(measurement: "Measurement") -> Summary:
-    """Return the figures of a measurement."""
+    """Return the statistics of a measurement."""
     calls = np.asarray(measurement.latencies_ms)
     p50, p90, p99, p99_9 = (float(p) for p in np.percentile(calls, [50, 90, 99, 99.9]))
     levels = np.log([np.median(item) for item in measurement.rounds_ms])
@@ -136,11 +137,11 @@ def _verdict(measurement: "Measurement", levels: "Array", spread: float) -> str:
 
 
 def steady_from(latencies: Sequence[float]) -> int | None:
-    """Return the first call of the steady state, or None while there is none yet.
+    """Return the index of the first call in the steady state, or None without one.
 
-    It is steady when the last quarter of the calls has the level of the quarter before, within what
-    the calls scatter or 5 %. The steady state then starts with the first call from which on things
-    are at that level; single spikes do not count.
+    Latency is steady when the last quarter of the calls has the level of the quarter before. The
+    tolerance is the scatter of the calls, at least 5 %. The steady state starts with the first call
+    from which on calls have that level; single spikes do not count.
     """
     calls = np.log(latencies)
     tail = calls[len(calls) // 2 :]
@@ -149,8 +150,8 @@ def steady_from(latencies: Sequence[float]) -> int | None:
     quarters = np.array_split(tail, 2)
     earlier, later = (np.median(quarter) for quarter in quarters)
     off = np.abs(np.concatenate([quarters[0] - earlier, quarters[1] - later]))
-    scatter = 1.4826 * np.median(off)  # a standard deviation, if it were normal
-    tolerance = max(_LEAST_TOLERANCE, 2 * scatter)
+    scatter = 1.4826 * np.median(off)  # a standard deviation, for a normal distribution
+    tolerance = max(_MIN_TOLERANCE, 2 * scatter)
     if abs(later - earlier) > tolerance:
         return None
     level = np.median(tail)
@@ -161,9 +162,9 @@ def steady_from(latencies: Sequence[float]) -> int | None:
 
 
 def _interval(p50: float, levels: "Array", turns: "Sequence[Turn]") -> tuple[float, float] | None:
-    """Return where the median lies, at 95 %, by the medians of sessions; of rounds without them.
+    """Return the 95 % interval of the median, from medians of sessions, or else of rounds.
 
-    None: there is one alone.
+    None: there is only one.
     """
     if turns:
         by_session: dict[int, list[float]] = {}
@@ -179,7 +180,7 @@ def _interval(p50: float, levels: "Array", turns: "Sequence[Turn]") -> tuple[flo
 
 @functools.cache
 def student(confidence: float, degrees: int) -> float:
-    """Return how far Student's t lies from 0 at most, with this confidence."""
+    """Return the two-sided quantile of Student's t for this confidence."""
     angles = np.linspace(0, math.pi / 2, 100_001)[:-1]  # t = sqrt(degrees) * tan(angle)
     mass = np.cumsum(np.cos(angles) ** (degrees - 1))
     angle = np.interp(confidence, mass / mass[-1], angles)

@@ -15,12 +15,12 @@ from deploykit.system.cpu_usage import Activity, Look
 from deploykit.system.gpu_counters import Device, Sample
 from deploykit.transforms.common.documents import NOT_NEGATIVE, Written, written
 
-SECONDS = 0.25  # between two looks; a driver updates its figures 1 to 6 times a second
+SECONDS = 0.25  # between samples; a driver updates its metrics 1 to 6 times a second
 _SHORTEST = 0.05  # the kernel counts a process's time in ticks of 10 ms
 
 
 class Sampler:
-    """A thread that looks at devices and at a process while `watching` says so."""
+    """A thread that samples devices and a process inside `watching`."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Sampler:
         live: Callable[[str], None] = lambda text: None,
         seconds: float = SECONDS,
     ) -> None:
-        """Look every so many seconds; `live` gets a line on the devices then, if there are any."""
+        """Sample every `seconds`; `live` gets a line about the devices each time, if any."""
         self._devices = devices
         self._live = live
         self._seconds = seconds
@@ -38,10 +38,9 @@ class Sampler:
 
     @contextlib.contextmanager
     def watching(self, name: str, pid: int) -> Iterator[None]:
-        """Look at the devices and a process inside this block; what is found is added to a name.
+        """Sample the devices and a process inside this block, and store the samples under a name.
 
-        Where drivers keep what they saw with its time, their utilisation is that of this block
-        alone, and not of what ran on a device before it.
+        If a driver keeps timestamped utilization, only samples of this block count.
         """
         gpus = self._gpus.setdefault(name, [[] for _ in self._devices])
         uses = self._processes.setdefault(name, [])
@@ -81,7 +80,7 @@ class Sampler:
     def _add_history(
         self, device: Device, looks: Sequence[Sample], samples: list[Sample], since: float
     ) -> None:
-        """Take the utilisation that a driver kept, in place of what it said at each look."""
+        """Replace the utilization of each sample by the driver's own history."""
         until = time.time()
         seen = device.history(since, until)
         for look in looks if seen else ():
@@ -93,10 +92,11 @@ class Sampler:
         )
 
     def facts(self, name: str) -> dict[str, Any]:
-        """Return what was found under a name: `devices`, GPU by GPU, and `cpu_use`.
+        """Return the samples under a name: `devices`, GPU by GPU, and `cpu_use`.
 
-        Each has the mean and the maximum of every figure, and the samples. `cpu_use` is of the
-        process, its `percent` of one core. `at_seconds` counts from this sampler's start.
+        Each has the mean and the maximum of every metric, and the samples. `cpu_use` is that of the
+        process; its `percent` is relative to one core. `at_seconds` counts from the sampler's
+        start.
         """
         gpus = self._gpus.get(name, [])
         return {
@@ -118,7 +118,7 @@ def _summary(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def live_line(samples: Sequence[Sample]) -> str:
-    """Return what GPUs do in words, such as `GPU 0 61 %, 7.9 GB, 310 W`."""
+    """Return the load of GPUs in words, such as `GPU 0 61 %, 7.9 GB, 310 W`."""
     lines = []
     for number, item in enumerate(samples):
         words = []
@@ -133,7 +133,7 @@ def live_line(samples: Sequence[Sample]) -> str:
 
 
 class _Process:
-    """How much of the CPU a process uses from one look to the next."""
+    """CPU use of a process between samples."""
 
     def __init__(self, pid: int) -> None:
         import psutil
@@ -142,11 +142,13 @@ class _Process:
         self._process = None
         with contextlib.suppress(psutil.Error):
             self._process = psutil.Process(pid)
-        self._last = (0.0, 0.0)  # the first look only starts the count
+        self._last = (0.0, 0.0)  # the first sample only starts the count
         self.use()
 
     def use(self) -> list[Sample]:
-        """Return the use since the last look: nothing if that is too short or the process gone."""
+        """Return the use since the last sample; empty if too little time passed or the process
+        ended.
+        """
         if self._process is None:
             return []
         try:
@@ -162,33 +164,33 @@ class _Process:
 
 
 BUSY = 0.15
-"""Cores that others take, from which on a machine counts as loaded."""
-_ELEMENTS, _TIMES = 1 << 14, 200  # 64 KiB an array, about a millisecond
+"""Cores used by others from which on a machine counts as loaded."""
+_ELEMENTS, _TIMES = 1 << 14, 200  # 64 KiB per array, about a millisecond
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The state of a machine during the turns of a benchmark."""
+    """Load of a machine during the rounds of a benchmark."""
 
     activity: Activity
     own_cores: Annotated[float, Written(digits=3), NOT_NEGATIVE]
-    """Cores in use by what was measured."""
+    """Cores used by the measured processes."""
     reference_ms: Annotated[float, NOT_NEGATIVE]
-    """CPU time of a fixed piece of arithmetic between the turns, the median: by it, results of
-    different hours are compared."""
+    """Median CPU time of a fixed computation between the rounds. It makes results from different
+    times comparable."""
     mhz: Annotated[float, NOT_NEGATIVE] | None = None
-    """Of the CPUs, the mean; None: the kernel does not tell."""
+    """Mean clock of the CPUs in MHz; None: the kernel does not report it."""
 
     @property
     @written(digits=3)
     def foreign_cores(self) -> float:
-        """Cores that other processes took, or the host."""
+        """Cores used by other processes, or by the host."""
         return self.activity.foreign(self.own_cores)
 
     @property
     @written()
     def busy(self) -> str:
-        """What loaded the machine, as the mark of a measurement; empty on an idle machine."""
+        """What loaded the machine, in words, for results; empty on an idle machine."""
         if self.foreign_cores < BUSY:
             return ""
         cores = self.activity.busy + self.activity.idle + self.activity.iowait + self.activity.steal
@@ -200,14 +202,14 @@ class Conditions:
 
 @dataclass
 class Watch:
-    """Looks at the machine from its making until `conditions` is asked for."""
+    """Records the load of the machine from construction to `conditions`."""
 
     began: Look = field(default_factory=Look.now)
     _references: list[float] = field(default_factory=list)
     _array: Any = field(default_factory=lambda: np.linspace(0.5, 1.5, _ELEMENTS, dtype=np.float32))
 
     def refer(self) -> None:
-        """Do the fixed piece of arithmetic, and note its CPU time."""
+        """Run the fixed computation, and store its CPU time."""
         result = np.empty_like(self._array)
         start = time.thread_time_ns()
         for _ in range(_TIMES):
@@ -215,7 +217,7 @@ class Watch:
         self._references.append((time.thread_time_ns() - start) / 1e6)
 
     def conditions(self, own_seconds: float) -> Conditions:
-        """Return what was seen; what is measured used the CPUs for so many seconds."""
+        """Return the recorded load; the measured processes used `own_seconds` of CPU time."""
         activity = Look.now().since(self.began)
         while not self._references:
             self.refer()

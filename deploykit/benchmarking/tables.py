@@ -1,4 +1,4 @@
-"""A benchmark as tables and sentences for people, and as lines of CSV for programs."""
+"""Formatters of a benchmark: tables, lines and CSV."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from deploykit.benchmarking.scenarios.scenario_runs import scenario_row, scenari
 from deploykit.benchmarking.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.rendering.tables import Cell, Table, table
-from deploykit.rendering.templates import filled, for_each, number
+from deploykit.rendering.templates import filled, number, rendered_rows
 from deploykit.transforms.engines.engines import ENGINES, TENSORFLOW, TITLES
 
 _RATIO = (
@@ -41,37 +41,37 @@ _START: Mapping[str, Cell] = {
 
 
 def lines(result: BenchmarkResult, top: int = 10) -> Iterator[str | Table]:
-    """Yield the metrics of every measurement, and profiles with their `top` costliest nodes."""
+    """Yield the metrics of every measurement, and profiles with their `top` slowest nodes."""
     yield from tables(result)
     for name, profile in result.profiles.items():
         yield from ("", f"{name}:", *profile_tables(profile, top))
 
 
 def tables(result: BenchmarkResult) -> list[str | Table]:
-    """Return the metrics of every measurement, and their conditions.
+    """Return the metrics of every measurement, and the measurement conditions.
 
     There are two tables, because one would be too wide for a terminal of 80 columns.
     """
     results = [summary(measurement) for measurement in result.measurements]
     compared = len(results) > 1 and not result.is_scenario
     rows = [*zip(result.measurements, results, result.judgements(), strict=True)]
-    lines = [*for_each(rows, "{0.name}: {2.verdict}"), _RATIO] if compared else []
+    lines = [*rendered_rows(rows, "{0.name}: {2.verdict}"), _RATIO] if compared else []
     lines += [_COST, machine_line(result), _warm_up_line(results)]
     unstable = (row for row in rows if row[1].verdict not in ("stable", "valid"))
-    lines += for_each(unstable, "{0.name}: {1.verdict}")
+    lines += rendered_rows(unstable, "{0.name}: {1.verdict}")
     lines += [*openmp_lines(result), *_precision_lines(result), *_copy_lines(result)]
     lines += [*_device_lines(result), *_scaling_lines(result)]
     lines += thread_lines(result)
     if result.conditions is not None and result.conditions.busy:
         lines.append(f"{result.conditions.busy}; latencies are only valid on a machine this loaded")
     if result.interrupted:
-        lines.append("interrupted: these are the measurements until then")
+        lines.append("interrupted: these are the measurements so far")
     ratio: dict[str, Cell] = {"ratio": lambda row: _ratio(row[2])} if compared else {}
     return [*scenario_tables(result), table(rows, {**_SPEED, **ratio}), table(rows, _START), *lines]
 
 
 def machine_line(result: BenchmarkResult) -> str:
-    """Return what was measured on: CPU, cores, TensorFlow, oneDNN, other engines."""
+    """Return the machine in words: CPU, cores, TensorFlow, oneDNN, other engines."""
     facts = [measurement.facts for measurement in result.measurements]
     versions = {
         engine: sorted({str(item.get(engine, "unknown")) for item in of_engine})
@@ -93,7 +93,7 @@ def machine_line(result: BenchmarkResult) -> str:
 
 
 def openmp_lines(result: BenchmarkResult) -> list[str]:
-    """Say what the OpenMP variables did, wherever it was measured with and without them."""
+    """Return the effect of OpenMP variables, where measured with and without them."""
     without: dict[tuple[str, RunConfig], Measurement] = {}
     pairs = []
     for measurement in result.measurements:
@@ -111,7 +111,7 @@ def openmp_lines(result: BenchmarkResult) -> list[str]:
 
 
 def csv_lines(result: BenchmarkResult) -> list[str]:
-    """Return a header and a line for each measurement, with the names that the JSON has too."""
+    """Return a CSV header and a row for each measurement; columns are named as in the JSON."""
     rows = [
         _row(item, beside)
         for item, beside in zip(result.measurements, result.judgements(), strict=True)
@@ -132,13 +132,13 @@ def _ratio(speed_verdict: SpeedVerdict | None) -> str:
 def _warm_up_line(summaries: Sequence[Summary]) -> str:
     times = sorted({f"{figures.warm_up_ms / 1e3:.2f}" for figures in summaries}, key=float)
     between = " to ".join(dict.fromkeys((times[0], times[-1])))
-    return f"warm-up: {between} s after the first run, which is not in the figures"
+    return f"warm-up: {between} s after the first run, not included in the metrics"
 
 
 def _device_lines(result: BenchmarkResult) -> list[str]:
-    """Say what each GPU did while each measurement had its rounds."""
+    """Return the mean load of each GPU during the rounds of each measurement."""
     words = {"utilisation_percent": "a kernel ran {:.0f} % of the time",
-             "sm_percent": "{:.0f} % of its multiprocessors worked",
+             "sm_percent": "{:.0f} % of its multiprocessors were active",
              "tensor_percent": "{:.0f} % of its tensor cores",
              "memory_bandwidth_percent": "{:.0f} % of its memory's bandwidth",
              "memory_bytes": "{:.2e} bytes", "process_memory_bytes": "{:.2e} of this process",
@@ -152,7 +152,7 @@ def _device_lines(result: BenchmarkResult) -> list[str]:
 
 
 def _precision_lines(result: BenchmarkResult) -> list[str]:
-    """Say in what layers were computed, where that is no matter of course."""
+    """Return the precision of layers, unless it is the default on the CPU."""
     lines = []
     for measurement in result.measurements:
         on_gpu = measurement.settings.device != "cpu"
@@ -161,12 +161,12 @@ def _precision_lines(result: BenchmarkResult) -> list[str]:
         ):
             elsewhere = sum(measurement.facts.get("layers_on_cpu", {}).values()) if on_gpu else 0
             said = f"; {elsewhere} of its layers run on the CPU" if elsewhere else ""
-            lines.append(f"{measurement.name}: computed in {measurement.facts['precision']}{said}")
+            lines.append(f"{measurement.name}: runs in {measurement.facts['precision']}{said}")
     return lines
 
 
 def _copy_lines(result: BenchmarkResult) -> list[str]:
-    """Say how much of a call on a GPU is copying: beside the same with resident inputs."""
+    """Return the share of copies in a call on a GPU, compared with resident inputs."""
     resident = {
         (measurement.model, replace(measurement.settings, input=FEED)): measurement
         for measurement in result.measurements
@@ -178,9 +178,9 @@ def _copy_lines(result: BenchmarkResult) -> list[str]:
         if other is not None and measurement.settings.device != "cpu":
             fed, alone = summary(measurement).p50, summary(other).p50
             lines.append(
-                f"{measurement.name}: {number(alone)} ms of {number(fed)} ms are computing; "
-                "the others "
-                "are copies of inputs to the GPU and of outputs back, and what feeding costs"
+                f"{measurement.name}: {number(alone)} ms of {number(fed)} ms are computation; "
+                "the rest "
+                "is feeding, including copies of inputs to the GPU and of outputs back"
             )
     return lines
 
@@ -191,8 +191,8 @@ def _scaling_lines(result: BenchmarkResult) -> list[str]:
         for measurement in result.measurements
     ]
     return [
-        f"{item.name}: {len(item.facts['towers'])} GPUs do {100 * share:.0f} % of what so many "
-        "times one would do"
+        f"{item.name}: {len(item.facts['towers'])} GPUs scale with {100 * share:.0f} % efficiency "
+        "relative to one"
         for item, share in results
         if share is not None
     ]

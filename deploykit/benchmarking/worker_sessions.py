@@ -1,4 +1,4 @@
-"""Sessions of the candidates, in worker processes that several candidates share."""
+"""Sessions of the candidates, in worker processes that several candidates may share."""
 
 import contextlib
 import random
@@ -26,12 +26,12 @@ from deploykit.transforms.runtime.child_process import Worker, limits
 from deploykit.transforms.runtime.memory import give_back
 
 Outcome = tuple[list[int], int, int, int, int]
-"""Of a turn: nanoseconds of each call and of them all, CPU nanoseconds of the process, and how
-often a thread was switched: because it waited, and although it could have gone on."""
+"""Result of a round: nanoseconds of each call, of all calls, and of CPU time. Then voluntary and
+involuntary context switches."""
 
 
 def started(settings_of: Job) -> Worker:
-    """Return a process without sessions, in the environment that a job's settings ask for."""
+    """Return a process without sessions, in the environment of a job's settings."""
     settings = settings_of.settings
     runs = TITLES[settings.engine or TENSORFLOW]
     return Worker(f"{__name__}:Sessions", forced=settings.environment, runs=runs)
@@ -41,22 +41,22 @@ class Sessions:
     """Sessions of one or several jobs, by their number. Errors are those of Runner."""
 
     def __init__(self) -> None:
-        """Hold none yet."""
+        """Start without sessions."""
         self._runners: list[Runner] = []
         self._bytes: list[int] = []
 
     def open(self, job: Job) -> int:
-        """Make a session, and return its number."""
+        """Open a session, and return its number."""
         before = _forget_peak() if self._runners else None
         like = next((runner for runner in self._runners if runner.is_graph_of(job)), None)
         runner = opened(job, like)
         self._runners.append(runner)
-        # What other sessions hold is not this one's.
+        # Memory of other sessions is not this one's.
         self._bytes.append(0 if before is None else before - self._runners[0].bytes_before)
         return len(self._runners) - 1
 
     def facts(self, number: int) -> dict[str, Any]:
-        """Return what is known of a session; the peak of memory is as if it were alone."""
+        """Return metadata of a session; its peak of memory excludes other sessions."""
         facts = self._runners[number].facts()
         peak = max(facts["bytes_peak"] - self._bytes[number], 0)
         first = self._runners[0].bytes_before
@@ -65,9 +65,9 @@ class Sessions:
     def turn(
         self, number: int, seconds: float, runs: int | None = None, resume: bool = False
     ) -> Outcome:
-        """Run a session for so long, or so often; before, `resume` makes a call that is not timed.
+        """Run a session for `seconds` or `runs` calls; `resume` makes an untimed call before.
 
-        Caches are cold after the turns of others.
+        That call warms the caches after rounds of other sessions.
         """
         runner = self._runners[number]
         if resume:
@@ -80,28 +80,28 @@ class Sessions:
         return latencies, used, cpu, waited, after.ru_nivcsw - before.ru_nivcsw
 
     def begin(self, number: int, timing: BenchmarkOptions) -> None:
-        """Begin the load of a scenario on a session; `so_far` tells how it goes."""
+        """Start the load of a scenario on a session; `so_far` reports its progress."""
         self._stage = Stage(self._runners[number], timing)
 
     def so_far(self) -> Played:
-        """Return what is known of the load."""
+        """Return the state of the load."""
         return self._stage.so_far()
 
     def stop(self) -> None:
-        """End the load early."""
+        """Stop the load early."""
         self._stage.stop()
 
     def gpu_bytes_peak(self) -> list[int]:
-        """Return what TensorFlow held at most on each GPU that this process sees, in bytes."""
+        """Return the peak of TensorFlow's memory on each GPU of this process, in bytes."""
         return gpu_bytes_peak()
 
     def profile(self, number: int, runs: int) -> Any:
-        """Find what the time of a session goes to."""
+        """Profile a session."""
         return self._runners[number].profile(runs)
 
 
 def _forget_peak() -> int:
-    """Give back what is free, start the peak of memory anew, and return what is in use in bytes.
+    """Free unused memory, reset the peak of memory, and return the bytes in use.
 
     Source: proc(5), /proc/PID/clear_refs.
     """
@@ -112,18 +112,18 @@ def _forget_peak() -> int:
 
 
 WARM_UP_BLOCK = 0.25
-MOST_SESSIONS = 24
+MAX_SESSIONS = 24
 SHORT, LONG = 5.0, 20.0
-"""Seconds of measuring a contestant: below the first, more processes would take longer than that;
-from the second on, many do not."""
-_LOADING = 0.4  # of the time to measure, at most, for loading more sessions
-_MEMORY = 0.5  # of what is free, at most
-_AGAIN = 0.05  # seconds that a further session runs before its first turn
+"""Seconds of measuring a candidate: below SHORT, starting more processes takes longer than the
+measurement; from LONG on, it does not."""
+_LOADING = 0.4  # maximum share of the measuring time for loading more sessions
+_MEMORY = 0.5  # maximum share of the free memory
+_AGAIN = 0.05  # seconds that a further session runs before its first round
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A model with one set of settings, as it is measured."""
+class BenchmarkCandidate:
+    """A candidate: a model with one set of settings."""
 
     name: str
     model: str
@@ -132,7 +132,7 @@ class Contestant:
 
     @property
     def process(self) -> tuple[RunConfig, tuple[str, ...]]:
-        """What those who share a process agree in."""
+        """Key that is equal for candidates that share a process."""
         alone = replace(self.job.settings, batch=None, concurrency=1, executor=None)
         if alone.engine == OPENVINO:  # each graph is compiled for its own threads
             alone = replace(alone, threads=None, precision=None)
@@ -141,18 +141,18 @@ class Contestant:
 
 @dataclass
 class Process:
-    """A process with sessions; `number` tells it from all others of the run."""
+    """A process with sessions; `number` is unique in the run."""
 
     number: int
     worker: Worker
 
 
 @dataclass
-class Course:
-    """A contestant, its sessions, and what they have done so far."""
+class CandidateRun:
+    """A candidate, its sessions, and their results so far."""
 
-    contestant: Contestant
-    seats: list["Seat"] = field(default_factory=list)
+    candidate: BenchmarkCandidate
+    seats: list["CandidateSession"] = field(default_factory=list)
     load_seconds: float = 0.0
     first_run_ms: float = 0.0
     call_seconds: float = 0.0
@@ -166,18 +166,18 @@ class Course:
 
     @property
     def samples(self) -> int:
-        """How many are in each call."""
-        return samples_in(self.contestant.job.batches[0]) * len(self.facts["towers"])
+        """Number of samples per call."""
+        return samples_in(self.candidate.job.batches[0]) * len(self.facts["towers"])
 
-    def open(self, process: Process) -> "Seat":
-        """Make a session in a process."""
-        seat = Seat(self, process, len(self.seats))
-        seat.number = seat.ask("open", self.contestant.job)
+    def open(self, process: Process) -> "CandidateSession":
+        """Open a session in a process."""
+        seat = CandidateSession(self, process, len(self.seats))
+        seat.number = seat.ask("open", self.candidate.job)
         self.seats.append(seat)
         return seat
 
     def warm_up(self, limit: float) -> None:
-        """Run the first session until it is steady, which the last of its first calls may be."""
+        """Run the first session until its latency is steady, or for `limit` seconds."""
         seat = self.seats[0]
         first, *_ = seat.ask("turn", seat.number, 0, 1)
         self.first_run_ms = max(first) / 1e6  # of the first call of each thread
@@ -196,7 +196,7 @@ class Course:
 
     @property
     def cpu_use(self) -> dict[str, Any]:
-        """What the process took of one core, in percent, in the mean and at most in a turn."""
+        """CPU use of the process in percent of one core: mean and maximum over the rounds."""
         shares = [
             turn.cpu_ms / seconds / 10
             for turn, seconds in zip(self.turns, self.rounds_seconds, strict=True)
@@ -206,13 +206,13 @@ class Course:
         return {"percent": {"mean": sum(shares) / len(shares), "max": max(shares)}, "samples": []}
 
     def measurement(self) -> Measurement:
-        """Return what was found."""
-        contestant = self.contestant
+        """Return the measurement so far."""
+        candidate = self.candidate
         return Measurement(
-            name=contestant.name,
-            model=contestant.model,
-            sha256=contestant.sha256,
-            settings=contestant.job.settings,
+            name=candidate.name,
+            model=candidate.model,
+            sha256=candidate.sha256,
+            settings=candidate.job.settings,
             samples=self.samples,
             load_ms=1e3 * self.load_seconds,
             first_run_ms=self.first_run_ms,
@@ -227,19 +227,19 @@ class Course:
 
 
 @dataclass
-class Seat:
-    """A session of a contestant."""
+class CandidateSession:
+    """A session of a candidate."""
 
-    course: Course
+    course: CandidateRun
     process: Process
     session: int
-    """Its number in the course."""
+    """Number of the session within its candidate."""
     number: int = 0
-    """Its number in the process."""
+    """Number of the session within its process."""
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Ask the process; LimitError: TensorFlow died or hung."""
-        name = self.course.contestant.name
+        """Call a method in the process. LimitError: TensorFlow died or hung."""
+        name = self.course.candidate.name
         try:
             return self.process.worker.ask(method, *arguments)
         except CrashError as error:
@@ -248,7 +248,7 @@ class Seat:
             raise error.within(name) from None
 
     def take_a_turn(self, block: int, seconds: float, runs: int | None, resume: bool) -> None:
-        """Run for so long, or so often, and note what was found."""
+        """Run a round of `seconds` or `runs` calls, and store its result."""
         outcome: Outcome = self.ask("turn", self.number, seconds, runs, resume)
         latencies, used, cpu, waited, pushed = outcome
         course = self.course
@@ -259,40 +259,42 @@ class Seat:
         )
 
 
-class Seating:
-    """All contestants, their sessions and processes, until the stack that holds them ends."""
+class SessionPool:
+    """All candidates with their sessions and processes, until the exit stack closes."""
 
-    def __init__(self, contestants: Sequence[Contestant], stack: contextlib.ExitStack) -> None:
-        """Start nothing yet."""
-        self.courses = [Course(contestant) for contestant in contestants]
+    def __init__(
+        self, candidates: Sequence[BenchmarkCandidate], stack: contextlib.ExitStack
+    ) -> None:
+        """Store the candidates; no process starts yet."""
+        self.courses = [CandidateRun(candidate) for candidate in candidates]
         self.processes: list[Process] = []
         self._stack = stack
-        self._groups: dict[Any, list[Course]] = {}
+        self._groups: dict[Any, list[CandidateRun]] = {}
         for course in self.courses:
-            self._groups.setdefault(course.contestant.process, []).append(course)
+            self._groups.setdefault(course.candidate.process, []).append(course)
 
     @property
     def _on_gpu(self) -> bool:
-        return any(course.contestant.job.settings.device != "cpu" for course in self.courses)
+        return any(course.candidate.job.settings.device != "cpu" for course in self.courses)
 
     def open_first(self, warm_up: float) -> Iterator[str]:
-        """Open a session of each contestant, and warm it up; yield the name of each before.
+        """Open and warm up a session of each candidate; yield its name before.
 
-        One after another: a start beside a measurement spoils it.
+        Sessions open one after another, as a start would disturb a measurement.
         """
         processes: dict[Any, Process] = {}
         for course in self.courses:
-            yield course.contestant.name
-            group = course.contestant.process
+            yield course.candidate.name
+            group = course.candidate.process
             if group not in processes:
                 processes[group] = self._start(course)
             course.open(processes[group])
             course.warm_up(warm_up)
 
     def open_more(self, seconds: float | None, most: int, tell: Callable[[], None]) -> None:
-        """Open further sessions, as many as fit the time to measure and the memory that is free.
+        """Open further sessions, as far as the measuring time and the free memory allow.
 
-        `seconds` is None where calls are counted, not time.
+        `seconds` is None if calls are counted instead of time.
         """
         expected = self._sessions(seconds, most)
         copies = min(self._copies(seconds), most)
@@ -310,10 +312,10 @@ class Seating:
                         seat.ask("turn", seat.number, _AGAIN)
 
     def _copies(self, seconds: float | None) -> int:
-        """Return how often each process is there: more often where that tells more than it costs.
+        """Return the number of processes per group: more if they improve the verdict enough.
 
-        Of equal chains that differ by 3 %, 3 of 8 were told apart in 25 seconds each by 3 processes
-        with 8 sessions of either, and 4 of 5 by 6 processes with 4.
+        Of graphs that differ by 3 %, 3 processes with 8 sessions each detected 3 of 8 within 25
+        seconds. 6 processes with 4 sessions each detected 4 of 5.
         """
         groups = len(self._groups)
         if seconds is None or seconds < SHORT:
@@ -326,23 +328,23 @@ class Seating:
         return min(result, 2 if self._on_gpu else result, max(1, int(room)))
 
     def own_seconds(self) -> float:
-        """Return the CPU time that all processes have used."""
+        """Return the CPU time of all processes in seconds."""
         return sum(cpu_seconds(process.worker.pid) for process in self.processes)
 
-    def _start(self, course: Course) -> Process:
-        worker = started(course.contestant.job)
+    def _start(self, course: CandidateRun) -> Process:
+        worker = started(course.candidate.job)
         self._stack.callback(worker.close)
         self.processes.append(Process(len(self.processes), worker))
         return self.processes[-1]
 
     def _sessions(self, seconds: float | None, most: int) -> int:
-        """Return how many sessions each contestant gets."""
+        """Return the number of sessions of each candidate."""
         free = _room()
         bytes_each = sum(
             course.facts["bytes_peak"] - course.facts["bytes_before"] for course in self.courses
         )
-        most = min(most, MOST_SESSIONS, 1 + int(free / max(bytes_each, 1)))
-        if self._on_gpu:  # how much of its memory a session takes is not known
+        most = min(most, MAX_SESSIONS, 1 + int(free / max(bytes_each, 1)))
+        if self._on_gpu:  # GPU memory per session is unknown
             most = min(most, 3)
         if seconds is None:
             return most
@@ -357,5 +359,5 @@ class Seating:
 
 
 def _room() -> float:
-    """Return the bytes of memory that sessions may take."""
+    """Return the bytes of memory that sessions may use."""
     return _MEMORY * (limits.memory or psutil.virtual_memory().available)

@@ -1,1 +1,1 @@
-"""The command line: what is typed, and what is shown."""
+"""The command-line interface: options, output and exit status."""

@@ -1,7 +1,7 @@
-"""Commands of click, built from commands.json.
+"""Click commands, built from commands.json.
 
-docs/generator/command_table.py writes that file: it is read off the public functions, which are
-the only declaration of a command.
+docs/generator/command_table.py generates that file from the public functions, which are the only
+declaration of a command.
 """
 
 import functools
@@ -28,7 +28,7 @@ _RESULT: Spec = {
     "owner": "command",
     "name": "output",
     "options": ["-o", "--output"],
-    "help": "Write the JSON document to a file too, or with - to standard output alone.",
+    "help": "Also write the JSON document to this file; with -, print only JSON to stdout.",
     "heading": "Output",
     "format": "report",
 }
@@ -49,14 +49,14 @@ _REST: Spec = {
 
 @functools.cache
 def table() -> Mapping[str, Spec]:
-    """Return what is known of each command, by its words."""
+    """Return the specification of each command, by its words."""
     specs: Mapping[str, Spec] = json.loads(TABLE.read_bytes())
     return specs
 
 
 @functools.cache
 def build(words: str) -> Helped:
-    """Return the command of these words, such as `records convert`."""
+    """Return the command with these words, such as `records convert`."""
     entry = table()[words]
     specs = [{**_REST, **spec} for spec in _complete(entry)]
     command = (Flags if words == "serve" else WithProjectFile)(
@@ -76,30 +76,30 @@ def build(words: str) -> Helped:
 
 
 class _Subcommands(click.Group):
-    """Commands of two words; `records SOURCE DIR` means `records convert SOURCE DIR`."""
+    """A group of subcommands; `records SOURCE DIR` means `records convert SOURCE DIR`."""
 
     def __init__(self, name: str, default: str, **attributes: Any) -> None:
-        """Take the name, and the command that is meant where none is named."""
+        """Create the group; `default` is the subcommand to run if none is named."""
         super().__init__(name, **attributes)
         self._default = default
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the second words."""
+        """Return the names of the subcommands."""
         return [
             words.split()[1] for words in table() if words.split()[0] == self.name and " " in words
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its second word."""
+        """Return a subcommand by its name."""
         return build(f"{self.name} {cmd_name}") if cmd_name in self.list_commands(ctx) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Return the second words that begin as typed, or files where the default takes them."""
+        """Return matching subcommands, or files if the default subcommand accepts them."""
         result = super().shell_complete(ctx, incomplete)
         return result or completion.files(incomplete) if self._default else result
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the default command first where none is named."""
+        """Insert the default subcommand if none is named."""
         is_named = not args or args[0] in (*self.list_commands(ctx), *ctx.help_option_names)
         if self._default and not is_named:
             args = [self._default, *args]
@@ -112,12 +112,12 @@ _GROUPS = {
     "records": ("convert", "Write data as TFRecord shards, and check them.\n\n`deploykit records "
                 "SOURCE... DIR` is short for `deploykit records convert SOURCE... DIR`."),
 }  # fmt: skip
-"""What the help of commands of two words says, and the second word that may be left out."""
+"""The default subcommand and the help text of each group."""
 
 
 @functools.cache
 def subcommands(name: str) -> click.Group | None:
-    """Return the commands that begin with a word, or None where it is a command itself."""
+    """Return the group of this name, or None if the name is a command."""
     if name not in _GROUPS:
         return None
     default, text = _GROUPS[name]
@@ -133,7 +133,7 @@ def summary(name: str) -> str:
 
 
 def _complete(entry: Spec) -> Iterator[Spec]:
-    """Yield the parameters of a command, with those that come with files to write."""
+    """Yield the parameters of a command, and -o and --force if it writes files."""
     yield from entry["parameters"]
     names = [spec["name"] for spec in entry["parameters"]]
     writes = any(spec.get("format") in WRITTEN for spec in entry["parameters"])
@@ -144,7 +144,7 @@ def _complete(entry: Spec) -> Iterator[Spec]:
 
 
 def _parameter(spec: Spec) -> click.Parameter:
-    """Return a parameter of click."""
+    """Return the click parameter of a specification."""
     written = FORMATS[spec["format"]]
     kind = written.type(spec)
     if not spec["options"]:
@@ -172,7 +172,7 @@ def _parameter(spec: Spec) -> click.Parameter:
 
 
 def _default(spec: Spec) -> dict[str, Any]:
-    """Return what click takes for the default of an option, and for a switch."""
+    """Return the arguments of click.Option for the default of an option, or for a flag."""
     written, value = FORMATS[spec["format"]], spec["default"]
     if spec["format"] == "flag":
         return {"is_flag": True, "flag_value": not value, "default": bool(value)}
@@ -192,4 +192,4 @@ def _help(spec: Spec) -> str:
     if not spec["beside"]:
         return str(spec["help"])
     stdout = ", - for standard output" if spec["format"] == "text output" else ""
-    return f"File to write{stdout} [default: beside the model, X{spec['beside']}]."
+    return f"File to write{stdout} [default: next to the model, X{spec['beside']}]."

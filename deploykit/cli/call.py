@@ -1,4 +1,4 @@
-"""One run of a command: the call of its public function, and what is printed of the result."""
+"""One run of a command: calls the public function and prints the result."""
 
 import contextlib
 import importlib
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class Invocation:
-    """A public function with the values of the command line."""
+    """A public function with its arguments from the command line."""
 
     def __init__(
         self, report: "Report", entry: Spec, specs: Sequence[Spec], values: dict[str, Any]
     ) -> None:
-        """Take what is printed in the end, what the table holds of the command, and its values."""
+        """Store the report to print, the command's entry in the table, and the values."""
         self.report, self.values = report, values
         self.as_json: bool = values["as_json"]
         self._entry, self._specs = entry, specs
 
     def of(self, owner: str) -> dict[str, Any]:
-        """Return the values of an owner: the function, its model, or the presenter."""
+        """Return the values of one owner: function, model or presenter."""
         return {
             spec["name"]: self.values[spec["name"]]
             for spec in self._specs
@@ -35,7 +35,7 @@ class Invocation:
         }
 
     def result(self, **more: Any) -> Any:
-        """Call the function, with more arguments if need be, and return what it returns."""
+        """Call the function, with the additional arguments, and return its result."""
         import deploykit
 
         part = {name: value for name, value in self.of("model").items() if value}
@@ -49,10 +49,10 @@ class Invocation:
         written: str | None = None,
         **options: Any,
     ) -> None:
-        """Print the report: as JSON, or as text, which is by default that of the result.
+        """Print the report as JSON or as text; the default text is that of the result.
 
-        `written` is a file to name below it; the options are those of the text. Without a result,
-        the report shows its own tables.
+        `written` is an output file to name below the text. `options` are passed to the formatter.
+        Without a result, the report prints its own tables.
         """
         from deploykit.cli.output import show
         from deploykit.rendering.formatters.shown import text_of
@@ -75,7 +75,7 @@ class Invocation:
 
 
 def run(words: str, entry: Spec, specs: Sequence[Spec], **values: Any) -> None:
-    """Run a command, after a look at whether it can write its files."""
+    """Run a command, after checking that its output files can be written."""
     module = importlib.import_module(f"deploykit.cli.presenters.{entry['presenter']}")
     from deploykit.cli.output import Report
 
@@ -90,7 +90,7 @@ def run(words: str, entry: Spec, specs: Sequence[Spec], **values: Any) -> None:
 def _child_of(
     entry: Spec, specs: Sequence[Spec], read: Sequence[str]
 ) -> contextlib.AbstractContextManager[None]:
-    """Start TensorFlow for a command that runs a graph and writes files, before it reads any."""
+    """Start TensorFlow early for a command that runs a graph and writes files."""
     writes = any(spec["format"] in WRITTEN for spec in specs)
     if not (writes and entry["runs_graph"] and all(map(_is_there, read))):
         return contextlib.nullcontext()
@@ -100,7 +100,7 @@ def _child_of(
 
 
 def _is_there(path: str) -> bool:
-    return os.path.exists(path) or os.path.exists(f"{path}.index")  # of a checkpoint
+    return os.path.exists(path) or os.path.exists(f"{path}.index")  # or a checkpoint
 
 
 def refuse_twice(paths: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Options that every command has, and checks of output files before anything is read."""
+"""Options of all commands, and checks of output files before any input is read."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -42,17 +42,17 @@ EVERYWHERE = (
            help="Print one JSON document instead of text."),
     Headed(["--debug"], heading="Output", is_flag=True, expose_value=False, is_eager=True,
            callback=_debug, help="Show TensorFlow's log, what transforms skipped and why, and "
-           "tracebacks."),
+           "Python tracebacks."),
 )  # fmt: skip
 
 
 LIMITS = (
     Headed(["--timeout"], heading="Limits", type=number(above=0), default=600, show_default=True,
            metavar="SECONDS", expose_value=False, callback=_timeout,
-           help="Stop a TensorFlow run, or the work between two, after this long. Runs "
-           "on synthetic inputs and constant folding stop after 30 s without this option."),
+           help="Stop a TensorFlow run, or the work between two runs, after this time. Without "
+           "this option, runs on synthetic inputs and constant folding stop after 30 s."),
     Headed(["--memory-limit"], heading="Limits", type=whole(1), metavar="MIB", expose_value=False,
-           callback=_memory, help="Stop if TensorFlow or deploykit takes more memory than "
+           callback=_memory, help="Stop if TensorFlow or deploykit uses more memory than "
            "this.  [default: 70 % of the available memory]"),
 )  # fmt: skip
 
@@ -61,10 +61,10 @@ _TAKEN = "deploykit.standard_output"
 
 
 def check_outputs(specs: Sequence[Spec], values: dict[str, Any]) -> list[str]:
-    """Check each file to write, put in defaults, and return the paths that the command reads.
+    """Check the output files, set their defaults, and return the paths that the command reads.
 
-    A text file may be `-`, standard output, which then holds nothing else. FileError: a file
-    cannot be written, or is one that is read. Error: two options take standard output.
+    A text file may be `-` for standard output, which then contains nothing else. FileError: a file
+    cannot be written, or is also an input. Error: two options write to standard output.
     """
     from deploykit.storage.files import check_output, default_output
 
@@ -83,14 +83,14 @@ def check_outputs(specs: Sequence[Spec], values: dict[str, Any]) -> list[str]:
 
 
 def _read(specs: Sequence[Spec], values: Mapping[str, Any]) -> Sequence[str]:
-    """Return the paths that a command was given to read."""
+    """Return the input paths among the arguments of a command."""
     given = [values[spec["name"]] for spec in specs if spec["format"] in READ]
     listed = [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
     return [path for path in listed if isinstance(path, str)]
 
 
 def _check_standard_output(written: Sequence[Spec], values: Mapping[str, Any]) -> None:
-    """Keep in mind whether an option takes standard output. Error: two want it."""
+    """Note whether an option writes to standard output. Error: two do."""
     taking = [spec for spec in written if values[spec["name"]] == "-"]
     expected = [spec["options"][0] for spec in taking]
     if values["as_json"] and any(spec["format"] != "report" for spec in taking):
@@ -100,7 +100,7 @@ def _check_standard_output(written: Sequence[Spec], values: Mapping[str, Any]) -
     click.get_current_context().meta[_TAKEN] = bool(taking)
 
 
-def standard_output_is_taken() -> bool:
-    """Say whether an option of the command that runs writes its text to standard output."""
+def standard_output_is_used() -> bool:
+    """Return whether an option of the running command writes to standard output."""
     context = click.get_current_context(silent=True)
     return context is not None and context.meta.get(_TAKEN, False)

@@ -1,4 +1,4 @@
-"""Shell completion: the script that a shell loads, and the values that it then offers."""
+"""Shell completion: the script for a shell, and the completed values."""
 
 import os
 from collections.abc import Iterable
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 VARIABLE = "_DEPLOYKIT_COMPLETE"
-"""The shell's script sets it to ask for completions."""
+"""The environment variable with which the shell's script requests completions."""
 SHELLS = ("bash", "zsh", "fish")
 SUMMARY = "Print the completion script of a shell"
 
 
 def is_requested() -> bool:
-    """Return whether a shell asks for completions."""
+    """Return whether a shell requests completions."""
     return VARIABLE in os.environ
 
 
 def words(known: Iterable[str], incomplete: str, is_list: bool = False) -> "list[CompletionItem]":
-    """Return the words that begin as typed; of a list such as `a,b`, its last word is completed."""
+    """Return the words that start with `incomplete`; in a list `a,b`, the last word counts."""
     from click.shell_completion import CompletionItem
 
     before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
@@ -36,14 +36,14 @@ def words(known: Iterable[str], incomplete: str, is_list: bool = False) -> "list
 
 
 def files(incomplete: str) -> "list[CompletionItem]":
-    """Tell the shell to complete the name of a file."""
+    """Return a completion item that makes the shell complete file names."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]
 
 
 def _show(shell: str) -> None:
-    """Print the script that makes a shell complete command lines of deploykit."""
+    """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
@@ -53,12 +53,12 @@ def _show(shell: str) -> None:
 
 
 def completion() -> Helped:
-    """Return the command."""
+    """Return the command `completion`."""
     return Helped(
         "completion",
         params=[click.Argument(["shell"], type=click.Choice(SHELLS))],
         callback=_show,
-        help=f"{SUMMARY}.\n\nIt completes commands, options, their values and files in new shells.",
+        help=f"{SUMMARY}.\n\nNew shells then complete commands, options, their values and files.",
         examples=(
             "deploykit completion bash >> ~/.bashrc",
             "deploykit completion zsh >> ~/.zshrc",

@@ -1,7 +1,7 @@
-"""Options that only have an effect together with others: elsewhere they are an error.
+"""Options that only have an effect together with other options, and errors for all other uses.
 
-Each condition stands for the options of one command. A flag of TensorFlow Serving gives a warning
-instead, so that its command lines still start a server.
+A TensorFlow Serving flag without effect logs a warning instead, so that existing command lines of
+TensorFlow Serving still start a server.
 """
 
 import logging
@@ -24,20 +24,20 @@ _COMMAND_LINE, _FILE = ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP
 
 @dataclass(frozen=True)
 class Condition:
-    """Where options have an effect."""
+    """The condition under which some options have an effect."""
 
     options: tuple[str, ...]
-    """Names of parameters."""
+    """The names of the parameters."""
     holds: Callable[[Values], Any]
-    """Returns something true where they have one."""
+    """Returns a true value if the options have an effect."""
     where: str
-    """That in words, behind "they have an effect": `with --profile`."""
+    """The condition as text that follows "has an effect", such as `with --profile`."""
     is_warning: bool = False
-    """Whether the command runs nevertheless."""
+    """Whether the command logs a warning and runs, instead of failing."""
 
 
 def _with(option: str, *names: str) -> Condition:
-    """Return the condition that an option is given with these."""
+    """Return a condition: the parameters `names` only have an effect with `option`."""
     name = option.lstrip("-").replace("-", "_")
     return Condition(names, lambda values: values[name] not in (None, (), False), f"with {option}")
 
@@ -56,7 +56,7 @@ _NO_DATA = _without("--data", "input_range", "shapes")
 
 
 def _serves_others(values: Values) -> bool:
-    """Return whether requests of other machines reach a server that takes new models."""
+    """Return whether other machines can reach the server, and it can load new models."""
     host = str(values["host"]).strip("[]")
     return values["workers"] == 1 and host not in ("localhost", "::1") and host[:4] != "127."
 
@@ -75,7 +75,7 @@ _SERVE = (
     Condition(("num_request_iterations_for_warmup",), lambda v: v["enable_model_warmup"],
               "with --enable_model_warmup", is_warning=True),
     Condition(("allow_reload",), _serves_others,
-              "with --workers=1 and a --host that other machines reach"),
+              "with --workers=1 and a --host that other machines can reach"),
 )  # fmt: skip
 CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
     "benchmark": (
@@ -112,7 +112,7 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
         *_ENCRYPTED,
         Condition(("data", "preprocess", "batch", "seconds", "processes", "signature", "version",
                    "version_label", "tls", "ca", "certificate", "key", "server_name", "timeout"),
-                  lambda v: v["model"] is not None, "where a server is measured: ADDRESS MODEL"),
+                  lambda v: v["model"] is not None, "with a server to measure: ADDRESS MODEL"),
         Condition(("zones",), lambda v: v["survive"] == "zone", "with --survive zone"),
     ),
     "predict": _ENCRYPTED,
@@ -134,11 +134,11 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
     "tune": (_NO_DATA,),
     "verify": (_NO_DATA, _without("--min-sqnr", "tolerance")),
 }  # fmt: skip
-"""By the words of the command behind `deploykit`, besides that of `--force`."""
+"""The conditions by the words of a command, except those of `--force`."""
 
 
 def conditions_of(words: str, command: click.Command) -> list[Condition]:
-    """Return the conditions of a command: where -o writes the result, --force needs some file."""
+    """Return the conditions of a command. If -o writes the result, --force needs an output file."""
     results = [*CONDITIONS.get(words, ())]
     files = [param for param in command.params if getattr(param, "is_output", False)]
     files.sort(key=lambda item: not getattr(item.type, "is_report", False))
@@ -151,10 +151,10 @@ def conditions_of(words: str, command: click.Command) -> list[Condition]:
 
 
 def check_conditions(context: click.Context) -> None:
-    """Raise Error for an option of the command line without effect in this combination.
+    """Raise Error for a command-line option that has no effect in this combination.
 
-    The command line wins: options of deploykit.toml that take the effect away are ignored, and so
-    are those without effect.
+    The command line overrides deploykit.toml: its options are ignored if they have no effect, or
+    if they would disable an option of the command line.
     """
     conditions = conditions_of(_words(context), context.command)
     for condition in conditions:
@@ -175,7 +175,7 @@ def check_conditions(context: click.Context) -> None:
 
 
 def _words(context: click.Context) -> str:
-    """Return the words of a command behind `deploykit`, such as `records verify`."""
+    """Return the words of a command after `deploykit`, such as `records verify`."""
     words: list[str] = []
     here: click.Context | None = context
     while here is not None and (here.parent is not None or not words):
@@ -187,7 +187,7 @@ def _words(context: click.Context) -> str:
 def _given(
     context: click.Context, condition: Condition, source: ParameterSource
 ) -> list[click.Parameter]:
-    """Return the options of a condition that a source gives; a switch that is off is not given."""
+    """Return the options of a condition that come from a source; flags that are off are omitted."""
     return [
         parameter
         for parameter in context.command.params
@@ -198,7 +198,7 @@ def _given(
 
 
 def _ignore_conflicting(context: click.Context, condition: Condition) -> None:
-    """Ignore as few options of deploykit.toml as needed for a condition to hold, if any do."""
+    """Ignore as few options of deploykit.toml as needed to make a condition true, if possible."""
     given = [
         parameter
         for parameter in context.command.params
@@ -218,7 +218,7 @@ def _ignore_conflicting(context: click.Context, condition: Condition) -> None:
 
 
 def _ignore(context: click.Context, parameter: click.Parameter) -> None:
-    """Put the default in the place of a value of deploykit.toml."""
+    """Replace a value from deploykit.toml by the default."""
     name = str(parameter.name)
     context.set_parameter_source(name, ParameterSource.DEFAULT)
     default = _default(context, parameter)
@@ -227,7 +227,7 @@ def _ignore(context: click.Context, parameter: click.Parameter) -> None:
 
 
 def _default(context: click.Context, parameter: click.Parameter) -> Any:
-    """Return the default as the command gets it; None: a parameter that is required has none."""
+    """Return the converted default of a parameter; None for a required parameter."""
     default = parameter.to_info_dict()["default"]
     value = parameter.type_cast_value(context, default)
     return parameter.callback(context, parameter, value) if parameter.callback else value

@@ -1,4 +1,4 @@
-"""What a command that fails says: a sentence on standard error, and with --json a document too."""
+"""Errors of a command: a sentence on standard error, and with --json a JSON document too."""
 
 import itertools
 import json
@@ -19,33 +19,33 @@ from deploykit.transforms.common.errors import (
 from deploykit.transforms.common.messages import escaped
 from deploykit.transforms.engines.packages import missing_package
 
-_printed = False  # the one JSON document of the command that runs
-_context: click.Context | None = None  # of the command that runs
+_printed = False  # whether the running command has printed its JSON document
+_context: click.Context | None = None  # of the running command
 
 
 def begin() -> None:
-    """Forget an earlier command of this process."""
+    """Reset the state of an earlier command in this process."""
     note_document(False)
     note_context(None)
 
 
 def note_context(context: click.Context | None) -> None:
-    """Note the context of the command that runs: whether an error is printed as JSON."""
+    """Set the context of the running command, which determines whether errors are JSON."""
     global _context
     _context = context
 
 
 def note_document(printed: bool = True) -> None:
-    """Note that the JSON document is on standard output, so that there is no second one."""
+    """Note that the JSON document was printed, so that an error does not print a second one."""
     global _printed
     _printed = printed
 
 
 def fail(error: Exception, arguments: Sequence[str], status: int = 0) -> int:
-    """Print what is wrong, and return the exit status. A bug is raised if its traceback is to show.
+    """Print an error and return the exit status; with --debug, a bug is raised instead.
 
     The error is also printed as JSON if the command prints JSON and has not done so. `arguments`
-    are those of the command line. An earlier error has set `status`, which stays.
+    are the command-line arguments. A nonzero `status` of an earlier error is returned unchanged.
     """
     result = _coded(error)
     is_bug = isinstance(result, BugError)
@@ -61,7 +61,7 @@ def fail(error: Exception, arguments: Sequence[str], status: int = 0) -> int:
 
 
 def _prints_json(arguments: Sequence[str]) -> bool:
-    """Return whether standard output is for JSON: of --json or -o -, as far as they are parsed."""
+    """Return whether standard output is JSON: --json or `-o -`, even if parsing has failed."""
     values = {} if _context is None else _context.params
     if _context is None or "as_json" not in values:
         defaults = None if _context is None else _context.default_map
@@ -79,7 +79,7 @@ def complain(message: str, keep: str = "") -> None:
 def option_error(
     parameter: click.Parameter | None, context: click.Context | None, got: object, expected: str
 ) -> Error:
-    """Return the error of an option, or argument, whose value is not what it must be."""
+    """Return the error for an option or argument with an invalid value."""
     option = "the value" if parameter is None else parameter.human_readable_name
     if isinstance(parameter, click.Option):
         hidden = getattr(parameter, "hidden_spellings", ())
@@ -88,12 +88,12 @@ def option_error(
 
 
 def see_help(context: click.Context | None) -> str:
-    """Return which help describes the options of a command; empty: it is not known."""
+    """Return a hint at the help of a command; empty if the command is unknown."""
     return f" (see {context.command_path} --help)" if context is not None else ""
 
 
 def _coded(error: Exception) -> CodedError:
-    """Return what is shown of an error: itself, where it is one of ours."""
+    """Return an error as a CodedError, converting errors of click and Python."""
     if isinstance(error, CodedError):
         return error
     if isinstance(error, click.ClickException):

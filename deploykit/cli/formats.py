@@ -1,4 +1,4 @@
-"""How the command line writes the value of a parameter, by the format that the table names."""
+"""Formats of parameter values on the command line, by the names used in commands.json."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from deploykit.cli.value_types import PathName, TextOutput, TrueOrFalse, Value
 from deploykit.transforms.common.errors import Error
 
 Spec = Mapping[str, Any]
-"""A parameter, as docs/generator/command_table.py describes it."""
+"""The specification of a parameter, as docs/generator/command_table.py generates it."""
 READ = ("path", "paths", "home path", "named values")
-"""Formats of files to read."""
+"""The formats of input files."""
 WRITTEN = ("output", "home output", "text output", "report")
-"""Formats of files to write."""
+"""The formats of output files."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a value is written."""
+    """The click type and the conversion of a value."""
 
     type: Callable[[Spec], Any]
-    """Returns the type of click."""
+    """Returns the click type for a specification."""
     repeats: bool = False
     convert: Callable[[click.Context, click.Parameter, Any], Any] | None = None
     show: Callable[[Any], str] | None = None
-    """Writes a default; None: as it is."""
+    """Formats a default value; None: the default is shown unchanged."""
 
 
 def _by_name(
@@ -53,7 +53,7 @@ def _text_output(spec: Spec) -> TextOutput:
 
 
 def _bounds(spec: Spec, **names: str) -> dict[str, Any]:
-    """Return the bounds that a parameter has, by the names of arguments."""
+    """Return the bounds of a parameter, by the given argument names."""
     return {name: spec[key] for name, key in names.items() if spec[key] is not None}
 
 

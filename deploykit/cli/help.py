@@ -1,4 +1,4 @@
-"""Help in sections: each option under a heading, and examples that can be copied at the end."""
+"""Help in sections: options under headings, and examples at the end."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ _LAST = ("Limits", "Output")
 
 
 class Headed(click.Option):
-    """An option that help lists under a heading, without its old spellings."""
+    """An option that help lists under a heading, without its deprecated spellings."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class Headed(click.Option):
         is_output: bool = False,
         **attributes: Any,
     ) -> None:
-        """Take what click takes, the heading, and the spellings that help does not show.
+        """Create an option with the arguments of click.Option, a heading and hidden spellings.
 
-        An option with `is_output` names a file to write.
+        `is_output` marks an option that names a file to write.
         """
         super().__init__(*arguments, **attributes)
         self.heading, self.is_output = heading, is_output
@@ -38,7 +38,7 @@ class Headed(click.Option):
         self.hidden = self.hidden or self.hidden_spellings >= {*self.opts}
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return what help shows."""
+        """Return the help record without hidden spellings."""
         every = self.opts
         self.opts = [item for item in every if item not in self.hidden_spellings]
         try:
@@ -57,13 +57,13 @@ class Helped(click.Command):
         requires: Sequence[str] = (),
         **attributes: Any,
     ) -> None:
-        """Take what click takes, command lines, and packages that have to be there."""
+        """Create a command with the arguments of click.Command, examples and required packages."""
         super().__init__(*arguments, **attributes)
         self.examples = tuple(examples)
         self.requires = tuple(requires)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Error: an option that names one output is given twice."""
+        """Parse the arguments. Error: an option for an output file is given twice."""
         note_context(ctx)
         given = [*args]
         rest = super().parse_args(ctx, args)
@@ -74,13 +74,13 @@ class Helped(click.Command):
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, unless an option that was given has no effect beside the others."""
+        """Run the command. Error: an option has no effect in combination with the others."""
         require(*self.requires)
         check_conditions(ctx)
         return super().invoke(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Return the options that begin as typed, without old spellings."""
+        """Return the matching options, without deprecated spellings."""
         old = {
             spelling
             for parameter in self.get_params(ctx)
@@ -103,7 +103,7 @@ class Helped(click.Command):
                 formatter.write_dl(sections[heading])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, each in one piece."""
+        """Write the examples without wrapping their lines."""
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
@@ -111,7 +111,7 @@ class Helped(click.Command):
 
 
 def _place(heading: str) -> int:
-    """Return where a section comes; those of one place keep the order of their options."""
+    """Return the sort key of a section; equal keys keep the order of the options."""
     middle = len(_FIRST)
     if heading in _LAST:
         return middle + 1 + _LAST.index(heading)

@@ -1,4 +1,4 @@
-"""The command line: loads a command's module when it runs, and turns errors into exit statuses."""
+"""The entry point: loads the module of a command when it runs, and sets the exit status."""
 
 import signal
 import sys
@@ -57,7 +57,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Return the commands that begin as typed; none is built for that."""
+        """Return the matching commands, without building any of them."""
         from click.shell_completion import CompletionItem
 
         from deploykit.cli.build import summary
@@ -78,16 +78,17 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli() -> None:
-    """Turn a trained TensorFlow model into a fast, verified, served one.
+    """Optimize, verify, benchmark and serve trained TensorFlow models.
 
     \b
     freeze -> transform -> quantize -> verify -> benchmark -> export -> serve
 
-    Start with `deploykit ship MODEL`, which does all of it. `deploykit COMMAND --help` explains a
-    command.
+    Start with `deploykit ship MODEL`, which runs all these steps. `deploykit COMMAND --help`
+    explains a command.
 
-    Exit status: 0 done; 1 a bug in deploykit; 2 wrong usage or a bad model; 3 refused by policy;
-    4 file or disk; 5 a verification or comparison failed; 6 time or memory cap.
+    Exit status: 0 success; 1 a bug in deploykit; 2 wrong usage or an invalid model; 3 a model
+    refused as unsafe; 4 a file or disk error; 5 a failed verification or comparison; 6 a time or
+    memory limit was reached.
     """  # noqa: D301  click reads the backslash
 
 
@@ -99,7 +100,7 @@ def main() -> NoReturn:
     watch_with(watcher())
     reads_nothing = _READING_NOTHING & {*arguments} or arguments[:1] == ["completion"]
     if arguments[:1] == ["serve"] or reads_nothing or completion.is_requested():
-        # a server has its own end
+        # A server handles signals itself, so no supervisor is needed.
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         sys.exit(run(arguments))
     from deploykit.cli.supervisor import supervise
@@ -108,7 +109,7 @@ def main() -> NoReturn:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line and return the exit status; errors are one sentence on stderr."""
+    """Run the command line and return the exit status; an error prints one sentence on stderr."""
     failures.begin()
     if completion.is_requested():
         return _status(arguments)  # click writes bytes to the shell
@@ -123,7 +124,7 @@ def run(arguments: list[str]) -> int:
 def _status(arguments: list[str]) -> int:
     """Run the command line, print its error, and return the exit status.
 
-    `cli.main` of click would take any BrokenPipeError for one of standard output.
+    click's `cli.main` would treat any BrokenPipeError as one of standard output.
     """
     try:
         if completion.is_requested():

@@ -1,4 +1,4 @@
-"""Standard output of a command: a table for people, or one JSON document for programs."""
+"""Standard output of a command: text with tables, or one JSON document."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from deploykit.cli.common_options import standard_output_is_taken
+from deploykit.cli.common_options import standard_output_is_used
 from deploykit.cli.failures import note_document
 from deploykit.rendering.tables import drawn
 from deploykit.transforms.common.documents import Flat, Hidden, document, written
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from deploykit.transforms.ir.graph import Graph
 
 
-SCHEMA = 1  # of what is printed; it grows where a key goes or means something else
+SCHEMA = 1  # version of the JSON document; incremented if a key is removed or changes its meaning
 
 
 @dataclass
 class Report:
-    """The facts of one run of a command; the clock starts when it is made."""
+    """The result of one run of a command; its clock starts when it is created."""
 
     HEAD: ClassVar = {"schema": SCHEMA}
 
@@ -42,18 +42,18 @@ class Report:
     nodes_in: int | None = None
     nodes_out: int | None = None
     made: Flat["Rewriting | None"] = None
-    """How the result was made of another graph."""
+    """The steps that made the result from another graph."""
     more: Hidden[dict[str, Any]] = field(default_factory=dict)
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """The preprocessing of files for each input, as text."""
     error: Hidden[Error | None] = None
-    """What the command fails with; `show` raises it once this is shown."""
+    """The error of the command, which `show` raises after printing the report."""
     started: Hidden[float] = field(default_factory=time.perf_counter)
 
     @property
     @written(digits=4)
     def seconds(self) -> float:
-        """How long the run took until now."""
+        """The seconds since the report was created."""
         return time.perf_counter() - self.started
 
     @property
@@ -72,18 +72,18 @@ class Report:
         return self.more
 
     def of(self, model: "OpenedModel | Graph | None") -> None:
-        """Take inputs, outputs, size and the number of nodes from what was read."""
+        """Set inputs, outputs, size and number of nodes from a model that was read."""
         graph: Any = getattr(model, "graph", model)
         self.inputs, self.outputs, self.nodes_in = graph.inputs, graph.outputs, len(graph)
         self.bytes_in = getattr(model, "bytes", None)
 
     def between(self, first: "OpenedModel", second: "OpenedModel") -> None:
-        """Take the facts of two models that were compared."""
+        """Set the properties of two models that were compared."""
         self.of(first)
         self.nodes_out, self.bytes_out = len(second.graph), second.bytes
 
     def check(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Keep the Error that a check raises."""
+        """Run a check and store the Error that it raises."""
         try:
             function(*arguments)
         except Error as error:
@@ -100,8 +100,8 @@ def show(
 ) -> None:
     """Print a report on stdout: as JSON, as the lines and tables of `text`, or as its own tables.
 
-    With `output`, the JSON document is written to that file first. Nothing is printed where an
-    option takes standard output. FileError: the file cannot be written. Error: the report's own.
+    With `output`, the JSON document is written to that file first. Nothing is printed if an option
+    writes to standard output. FileError: the file cannot be written. Error: that of the report.
     """
     text_of_document = json.dumps(document(report), indent=2, allow_nan=False)
     if output is not None:
@@ -109,7 +109,7 @@ def show(
 
         write(output, [f"{text_of_document}\n".encode()], force)
         note_document(output == "-")
-    if standard_output_is_taken():
+    if standard_output_is_used():
         pass
     elif as_json:
         print(text_of_document)
@@ -122,14 +122,14 @@ def show(
 
 
 def _width() -> int | None:
-    """Return how wide tables may be: COLUMNS, or the terminal; without both, any width will do."""
+    """Return the maximum width of tables: COLUMNS or the terminal width; None: unlimited."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         return shutil.get_terminal_size().columns
     return None
 
 
 def own_text(report: Report) -> "Iterator[str | Table]":
-    """Yield what is shown of a report whose command has no text of its own."""
+    """Yield the default text of a report, for a command without its own text."""
     from deploykit.rendering.formatters.models import steps_table, verification_lines
 
     yield files_table(report)
@@ -140,7 +140,7 @@ def own_text(report: Report) -> "Iterator[str | Table]":
 
 
 def files_table(report: Report) -> "Table":
-    """Return the table of what was read and written."""
+    """Return the table of the files that were read and written."""
     from deploykit.rendering.formatters.models import files_table as table_of
 
     facts = document(report)

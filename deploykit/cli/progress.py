@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, lines elsewhere."""
+"""Progress of long work: a progress bar on a terminal, else lines."""
 
 import sys
 import threading
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-QUIET_SECONDS = 2.0  # shorter work needs no lines
+QUIET_SECONDS = 2.0  # shorter work prints no lines
 EVERY_SECONDS = 60.0
 
 
 def watcher() -> Watcher:
-    """Return the watcher that suits stderr."""
+    """Return a progress bar if stderr is a terminal, else a line printer."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
 class Bar(Watcher):
-    """One bar for all steps, after the running part and the time."""
+    """A progress bar for all steps, after the name of the running part and the time."""
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
@@ -35,33 +35,33 @@ class Bar(Watcher):
         self._bar.start()
 
     def moved(self, work: Work) -> None:
-        """Fill the bar as far as the work is done."""
+        """Show the completed share."""
         if self._bar is not None:
             total = 1.0 if work.done or work.number else None
             self._bar.update(self._task, completed=work.done, total=total)
 
     def ended(self, work: Work) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
 def _progress(work: Work, console: "Console") -> "Progress":
-    """Return a display that follows the clock; where it is too narrow, the part is truncated."""
+    """Return a live display, which truncates the name of the part on a narrow terminal."""
     from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.table import Column
     from rich.text import Text
 
     class PartColumn(ProgressColumn):
-        """The running part; names are not read as markup."""
+        """The running part, as plain text without markup."""
 
         def render(self, task: Task) -> Text:
             task.completed = work.done
             return Text(work.said, no_wrap=True, overflow="ellipsis")
 
     class TimeColumn(ProgressColumn):
-        """The time taken and expected."""
+        """The elapsed and the expected time."""
 
         def render(self, task: Task) -> Text:
             return Text(work.times)
@@ -71,7 +71,7 @@ def _progress(work: Work, console: "Console") -> "Progress":
 
 
 class Lines(Watcher):
-    """A line on stderr for each step and for each minute, once the work has taken a while."""
+    """Prints a line on stderr for each step and each minute, after a few seconds of work."""
 
     def __init__(self, timer: Callable[..., threading.Timer] = threading.Timer) -> None:
         self._timer: threading.Timer | None = None
@@ -83,7 +83,7 @@ class Lines(Watcher):
         self._tick(work, QUIET_SECONDS)
 
     def stepped(self, work: Work) -> None:
-        """Print which step begins."""
+        """Print the name of the step that starts."""
         if work.elapsed >= QUIET_SECONDS:
             self._say(work)
 

@@ -1,4 +1,4 @@
-"""`deploykit.toml` in the current folder: options of a command that need not be typed again."""
+"""`deploykit.toml` in the current folder: default options of the commands."""
 
 import json
 import logging
@@ -17,18 +17,18 @@ NAME = "deploykit.toml"
 
 
 class WithProjectFile(Helped):
-    """A command whose options a table in `deploykit.toml` may hold."""
+    """A command whose options can be set in a table of `deploykit.toml`."""
 
     table = ""
     """The name of the table: the words of the command."""
     tables: Sequence[str] = ()
-    """The tables that the file may hold: one for each command."""
+    """The tables allowed in the file, one for each command."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:  # fmt: skip
-        """Take what the file says for what the command line does not."""
+        """Use the values of the file as defaults for the command line."""
         is_help = bool({"-h", "--help"} & {*args}) or bool(extra.get("resilient_parsing"))
         if not is_help and Path(NAME).exists():
             extra["default_map"] = _values(self, self.table, self.tables)
@@ -36,7 +36,7 @@ class WithProjectFile(Helped):
 
 
 def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[str, Any]:
-    """Return the values of a table by parameter. GraphError: it names what is not known."""
+    """Return the values of a table by parameter. GraphError: the named option is unknown."""
     known = {name: param for param in command.params for name in _names(param)}
     dashed = {_dashed(name): parameter for name, parameter in known.items()}
     results = {}
@@ -65,7 +65,7 @@ def _dashed(name: str) -> str:
 
 
 def _names(parameter: click.Parameter) -> Sequence[str]:
-    """Return what a parameter is called in the file: its option without dashes, or its name."""
+    """Return the names of a parameter in the file: options without dashes, or its name."""
     if isinstance(parameter, click.Argument):
         return [str(parameter.name)]
     return [opt.removeprefix("--") for opt in parameter.opts if opt.startswith("--")]
@@ -90,7 +90,7 @@ def _table(name: str, tables: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _as_typed(parameter: click.Parameter, name: str, value: Any) -> Any:
-    """Return a value as the command line would give it. GraphError: no option can be that."""
+    """Return a value as the command line would pass it. GraphError: its type is not allowed."""
     is_flag = isinstance(parameter.type, click.types.BoolParamType)
     listed = value if isinstance(value, list) else [value]
     fits = isinstance(value, bool) if is_flag else all(map(_is_text_or_number, listed))

@@ -1,4 +1,4 @@
-"""Flags as TensorFlow Serving takes them (--flag=value, --flag, --noflag), and the environment."""
+"""Flags in TensorFlow Serving's syntax (--flag=value, --flag, --noflag), and the environment."""
 
 import logging
 import os
@@ -22,43 +22,43 @@ ON, OFF, VALUE = "true", "false", ""
 
 WITHOUT_EFFECT = {
     "enable_grpc_healthcheck_service": (ON, "the health service always answers"),
-    "enable_per_model_batching_parameters": (OFF, "one file of parameters holds for all models"),
-    "enable_profiler": (OFF, "there is no profiler service; use deploykit benchmark --profile"),
+    "enable_per_model_batching_parameters": (OFF, "one parameters file applies to all models"),
+    "enable_profiler": (OFF, "the server has no profiler; use deploykit benchmark --profile"),
     "enable_signature_method_name_check": (OFF, "method names are not compared"),
-    "flush_filesystem_caches": (OFF, "the kernel gives its caches back by itself"),
+    "flush_filesystem_caches": (OFF, "the kernel frees its caches by itself"),
     "mixed_precision": (VALUE, "use deploykit quantize, or --bf16 of deploykit benchmark"),
-    "num_load_threads": (VALUE, "one thread loads, and no call waits for it"),
+    "num_load_threads": (VALUE, "one thread loads models, and no request waits for it"),
     "num_tflite_interpreters_per_pool": (VALUE, "TensorFlow Lite models are not served"),
     "num_tflite_pools": (VALUE, "TensorFlow Lite models are not served"),
-    "num_unload_threads": (VALUE, "one thread unloads, and no call waits for it"),
-    "per_process_gpu_memory_fraction": (VALUE, "TensorFlow takes what memory it needs"),
+    "num_unload_threads": (VALUE, "one thread unloads models, and no request waits for it"),
+    "per_process_gpu_memory_fraction": (VALUE, "TensorFlow allocates GPU memory as needed"),
     "platform_config_file": (VALUE, "SavedModels are the only platform"),
     "prefer_tflite_model": (OFF, "TensorFlow Lite models are not served"),
-    "remove_unused_fields_from_bundle_metagraph": (ON, "unused fields are never kept"),
-    "rest_api_num_threads": (VALUE, "threads start as requests come, up to --max_in_flight"),
+    "remove_unused_fields_from_bundle_metagraph": (ON, "unused fields are always removed"),
+    "rest_api_num_threads": (VALUE, "threads start as requests arrive, up to --max_in_flight"),
     "saved_model_tags": (VALUE, "the graph with the tag `serve` is served"),
     "skip_initialize_tpu": (ON, "TPUs are not used"),
-    "tensorflow_session_config_file": (VALUE, "there are flags for threads"),
-    "thread_pool_factory_config_file": (VALUE, "there are flags for threads"),
+    "tensorflow_session_config_file": (VALUE, "use the flags for threads instead"),
+    "thread_pool_factory_config_file": (VALUE, "use the flags for threads instead"),
     "use_saved_model": (ON, "SavedModels are the only format"),
     "xla_cpu_compilation_enabled": (OFF, "set TF_XLA_FLAGS in the environment instead"),
     "xla_gpu_compilation_enabled": (OFF, "set TF_XLA_FLAGS in the environment instead"),
 }
-"""Flags of TensorFlow Serving by name: what holds here (VALUE: they take any), and why."""
+"""Ignored TensorFlow Serving flags: the fixed value (VALUE: any is accepted) and the reason."""
 
 
 class Flags(WithProjectFile):
-    """A command whose flags may be written as for TensorFlow Serving."""
+    """A command that accepts flags in TensorFlow Serving's syntax."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments, said in click's way."""
-        if not ctx.resilient_parsing:  # a shell asks for completions
+        """Translate the arguments into click's syntax and parse them."""
+        if not ctx.resilient_parsing:  # which means that a shell requests completions
             args = list(_translated(ctx, args, _known(self, ctx)))
         return super().parse_args(ctx, args)
 
 
 def _known(command: click.Command, ctx: click.Context) -> dict[str, tuple[str, click.Option]]:
-    """Return the options by name, with underscores: how each is spelled, and what it is."""
+    """Return spelling and option by name; names have underscores."""
     return {
         spelling[2:].replace("-", "_"): (spelling, option)
         for option in command.get_params(ctx)
@@ -93,7 +93,7 @@ def _translated(
                 value = left.pop()
             _warn(name, value)
         elif equals and not value and name in known and isinstance(known[name][1].type, PathName):
-            continue  # TensorFlow Serving takes an empty path as no path
+            continue  # TensorFlow Serving treats an empty path as no path
         elif name in known:
             yield f"{known[name][0]}={value}" if equals else known[name][0]
         else:
@@ -103,14 +103,14 @@ def _translated(
 
 
 def _switch(known: dict[str, tuple[str, click.Option]], name: str) -> bool:
-    """Return whether a flag takes true or false."""
+    """Return whether a flag is boolean."""
     if name in WITHOUT_EFFECT:
         return WITHOUT_EFFECT[name][0] != VALUE
     return name in known and isinstance(known[name][1].type, TrueOrFalse)
 
 
 def _warn(name: str, value: str) -> None:
-    """Say that a flag does nothing, unless what it asks for is so anyway."""
+    """Log that a flag has no effect, unless its value equals the fixed behaviour."""
     held, reason = WITHOUT_EFFECT[name]
     if held == VALUE or value.lower() != held:
         logger.warning("--%s has no effect here: %s", name, reason)
@@ -120,10 +120,11 @@ _STARTED_ANEW = "DEPLOYKIT_STARTED_ANEW"
 
 
 def prepare_environment(tuned: "RunConfig", show_log: bool) -> None:
-    """Set the variables that TensorFlow and gRPC read when they start; what the user set wins.
+    """Set the variables that TensorFlow and gRPC read at startup; the user's values take
+    precedence.
 
-    Those of the C library it has read already: with them, the program is started once more. Once,
-    as the loader takes them from a program that may do more than its user.
+    The C library has already read its variables, so for these the program restarts itself. It does
+    so only once, because the loader removes them from a program with raised privileges.
     """
     from deploykit.benchmarking.run_config import KEEP_MEMORY
     from deploykit.benchmarking.tuning.recommendation import to_set

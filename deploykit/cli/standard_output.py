@@ -1,4 +1,4 @@
-"""Standard output of a command: only this module writes to it."""
+"""The standard output stream of a command, which handles write errors."""
 
 import contextlib
 import io
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 class StandardOutput:
-    """A text stream that keeps the first error of a write, and then discards what is printed.
+    """A text stream that stores the first write error and then discards all output.
 
-    So a command always runs to its end, and its own error decides the exit status.
+    So a command always runs to its end, and its own error determines the exit status.
     """
 
     buffer = None  # click and libraries would write bytes past this stream
 
     def __init__(self, stream: TextIO | None) -> None:
-        """Take the stream; None: standard output is closed."""
+        """Wrap a stream; None means that standard output is closed."""
         self._stream = io.StringIO() if stream is None else stream
         self._is_closed = stream is None
         self._is_stopped = False
         self.error: FileError | None = None
-        """Why the output could not be written. None: it was, or its reader has closed it."""
+        """Why the output could not be written; None after success or a closed pipe."""
 
     def write(self, text: str) -> int:
-        """Write a text; characters that the encoding lacks are replaced."""
+        """Write a text; characters outside the encoding are replaced."""
         if text and self._is_closed:
             self._stop(OSError("it is closed"))
         try:
@@ -44,7 +44,7 @@ class StandardOutput:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Flush the buffer."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -55,7 +55,7 @@ class StandardOutput:
         return getattr(self._stream, name)
 
     def _stop(self, error: OSError) -> None:
-        """Discard what is buffered, and all that follows."""
+        """Discard the buffer and all later output."""
         if not self._is_stopped and not isinstance(error, BrokenPipeError):
             self.error = cannot_be("written", "standard output", error)
         self._is_stopped = True
@@ -69,7 +69,7 @@ class StandardOutput:
 
 @contextlib.contextmanager
 def replaced() -> Iterator[StandardOutput]:
-    """Put a StandardOutput in the place of sys.stdout."""
+    """Replace sys.stdout by a StandardOutput in this context."""
     stream = sys.stdout
     output = StandardOutput(stream)
     sys.stdout = cast(TextIO, output)
@@ -81,7 +81,7 @@ def replaced() -> Iterator[StandardOutput]:
 
 
 def open_missing() -> None:
-    """Open /dev/null as each standard stream that is closed: no file gets its descriptor."""
+    """Open /dev/null for each closed standard stream, so that no file gets its descriptor."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -1,8 +1,8 @@
-"""A command in a process of its own, with limits, that ends when this process ends.
+"""Runs a command in a worker process with limits, which ends together with this process.
 
-A model or a data file may come from anywhere, and what reads it may take all memory, never end, or
-die. So the process that the user starts reads nothing: it waits for one that does, ends it with all
-that it has started, tidies up, and always ends with an exit status that has a meaning.
+A model or data file may be malicious: reading it may use all memory, hang or crash. So the process
+that the user starts reads nothing. It waits for a worker, kills it with all its child processes if
+needed, cleans up, and always exits with a documented status.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ import click
 
 from deploykit.transforms.untrusted.file_locks import locked
 
-_PREFIX = "deploykit-run-"  # no other temporary folder is called so
-_GRACE = 1.5  # seconds in which a command that is to end may tidy up by itself
-_YOUNG = 60.0  # seconds in which a folder may not yet be held by its process
+_PREFIX = "deploykit-run-"  # unique to these temporary folders
+_GRACE = 1.5  # seconds in which a command that must end may clean up by itself
+_YOUNG = 60.0  # seconds in which a new folder may not be locked by its process yet
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPING = (signal.SIGTSTP, signal.SIGCONT)
-_ENDED, _CAPPED = 0, 1  # places of what a worker tells
+_ENDED, _CAPPED = 0, 1  # indices of the flags that a worker shares
 _WATCHED = {signal.SIGCHLD, *_ENDING, *_STOPPING}
 
 
 def supervise(command: Callable[[], int]) -> NoReturn:
-    """Run a command in a process of its own, and end with its exit status.
+    """Run a command in a worker process, and exit with its status.
 
-    130 and 143: a Ctrl-C or a SIGTERM ended it. 6: it was killed for want of memory or time. 2: it
-    died of what it read.
+    130 and 143: Ctrl-C or SIGTERM ended it. 6: it was killed at a memory or time limit. 2: its
+    input crashed it.
     """
     with _own_folder() as folder:
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
@@ -42,7 +42,7 @@ def supervise(command: Callable[[], int]) -> NoReturn:
         worker = os.fork()
         if not worker:
             _work(command, this, folder, reported)
-        with contextlib.suppress(OSError):  # it has done so itself
+        with contextlib.suppress(OSError):  # the worker may have done so first
             os.setpgid(worker, worker)
         status = _status(*_watch(worker), bool(reported[_ENDED]), bool(reported[_CAPPED]))
         if folder is not None:
@@ -55,10 +55,10 @@ def supervise(command: Callable[[], int]) -> NoReturn:
 def _work(
     command: Callable[[], int], parent: int, folder: Path | None, reported: mmap.mmap
 ) -> NoReturn:
-    """Be the process that works: it ends with its parent, and keeps within its own bounds.
+    """Run the command in the worker, which ends with its parent and sets its own limits.
 
-    It tells whether it has a cap that was asked for, and that it came to its own end, as a library
-    may end it too.
+    It sets shared flags: whether a requested limit applies, and that the command itself has ended,
+    because a library may end the process too.
     """
     from deploykit.transforms.runtime import process_limits
     from deploykit.transforms.untrusted import file_locks
@@ -79,7 +79,7 @@ def _work(
 
 
 def _watch(worker: int) -> tuple[int, signal.Signals | None]:
-    """Wait for the end of a worker; return its status, and which signal was to end it."""
+    """Wait for the end of a worker; return its status, and the signal that ended it or None."""
     ending: signal.Signals | None = None
     kill_at = None
     while True:
@@ -92,7 +92,7 @@ def _watch(worker: int) -> tuple[int, signal.Signals | None]:
             ending, kill_at = signal.Signals(number), time.monotonic() + _GRACE
             _signal_group(worker, signal.SIGINT)
             _signal_group(worker, signal.SIGCONT)
-        elif number == signal.SIGTSTP:  # Ctrl-Z: the worker is in another group than the terminal's
+        elif number == signal.SIGTSTP:  # Ctrl-Z does not reach the worker's process group
             _signal_group(worker, signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGSTOP)
         elif number == signal.SIGCONT:
@@ -116,25 +116,25 @@ def _signal_group(worker: int, number: signal.Signals) -> None:
 
 
 def _status(status: int, ending: signal.Signals | None, ended: bool, capped: bool) -> int:
-    """Return the exit status that a worker's end means; say it where the worker could not."""
+    """Return the exit status for a worker's end, and print an error if the worker could not."""
     code = os.waitstatus_to_exitcode(status)
     if ending is not None:
-        if code < 0 and not ended:  # otherwise the command has said it, and hung in its libraries
+        if code < 0 and not ended:  # otherwise the command has printed it, and hung in a library
             _say("interrupted")
         return 128 + ending
     if ended and code >= 0:
         return code
     if code == -signal.SIGALRM:
-        _say("error: the command did not finish within the seconds of --timeout")
+        _say("error: the command did not finish within the time limit (--timeout)")
         return 6
     if code == -signal.SIGKILL:
-        _say("error: the command was killed, as a rule because the machine ran out of memory")
+        _say("error: the command was killed, usually because the machine ran out of memory")
         return 6
-    how = f"died of {signal.Signals(-code).name}" if code < 0 else f"was ended with status {code}"
+    how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
     if capped:
-        _say(f"error: the command {how}, as a rule because --memory-limit allows no more memory")
+        _say(f"error: the command {how}, usually because it reached --memory-limit")
         return 6
-    _say(f"error: the command {how} on what it was given to read")
+    _say(f"error: the command {how} while reading its input")
     return 2
 
 
@@ -144,9 +144,9 @@ def _say(sentence: str) -> None:
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[Path | None]:
-    """Yield a folder for temporary files, which is removed at the end; None: there can be none.
+    """Yield a temporary folder, which is removed at the end; None if it cannot be created.
 
-    It is locked: what nobody holds was left by a command that was killed with what watched it.
+    The folder is locked. An unlocked one was left by a command that was killed with its parent.
     """
     with contextlib.ExitStack() as undo:
         folder = None
@@ -156,13 +156,13 @@ def _own_folder() -> Iterator[Path | None]:
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
             undo.callback(shutil.rmtree, folder, ignore_errors=True)
             undo.enter_context(locked(folder))
-        except OSError:  # a full disk, or none that can be written to: what needs one will say so
+        except OSError:  # a full or read-only disk: code that needs a folder reports the error
             pass
         yield folder
 
 
 def _remove_left(place: Path) -> None:
-    """Remove the folders of commands that were killed together with what watched them."""
+    """Remove the folders of commands that were killed together with their parents."""
     for folder in place.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             status = folder.lstat()

@@ -1,4 +1,4 @@
-"""What the value of an option may be; what is wrong is said in one sentence."""
+"""Types of option values, with one-sentence errors for invalid values."""
 
 import math
 import os
@@ -10,7 +10,7 @@ import click
 from deploykit.cli import completion
 from deploykit.cli.failures import option_error
 from deploykit.transforms.common.flag import is_range
-from deploykit.transforms.engines.engines import MOST_THREADS
+from deploykit.transforms.engines.engines import MAX_THREADS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -24,16 +24,16 @@ _SWITCH = {"on": (True,), "off": (False,), "both": (False, True)}
 
 
 class ExpectedError(ValueError):
-    """What a text must be to be a value."""
+    """An error that states the expected form of a value."""
 
     def __init__(self, expected: str, got: str | None = None) -> None:
-        """Take that in words, and the part of the text that is wrong; None: all of it."""
+        """Store the expected form as text, and the invalid part of the value; None: all of it."""
         super().__init__(expected)
         self.expected, self.got = expected, got
 
 
 class Value(_ParamType):
-    """A value that help shows as its name says; click would show that in capitals."""
+    """A value type with its name as metavar; click would change the name to upper case."""
 
     def __init__(
         self,
@@ -42,15 +42,15 @@ class Value(_ParamType):
         words: Sequence[str] = (),
         is_list: bool = False,
     ) -> None:
-        """Take what reads a text or raises ExpectedError, and the words that a shell completes.
+        """Store the parser, which raises ExpectedError, and the words for shell completion.
 
-        With `is_list`, it may be several words with commas between them.
+        With `is_list`, a value may be several words separated by commas.
         """
         self.name, self._parse = name, parse
         self.words, self.is_list = words, is_list
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return what a text says; a tuple is a value already."""
+        """Return the parsed value; a tuple is returned unchanged."""
         if isinstance(value, tuple):
             return value
         try:
@@ -62,16 +62,16 @@ class Value(_ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
-        """Return the words that begin as typed."""
+        """Return the matching words."""
         return completion.words(self.words, incomplete, self.is_list)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """Return what help shows for it."""
+        """Return the metavar for help."""
         return self.name
 
 
 class _Path(_ParamType):
-    """A path; help shows `shown` for it, or the name of the argument."""
+    """A path; its metavar is `shown`, or the name of the argument."""
 
     name = "path"
 
@@ -94,14 +94,14 @@ class _Path(_ParamType):
 
 
 class PathName(_Path):
-    """A path to read, or of a folder, graph or picture to write; `-` is not one, but `./-` is."""
+    """A path of an input, or of an output that is not text; `-` is refused, `./-` is a file."""
 
     def __init__(
         self, shown: str | None = None, named: bool = False, in_home: bool = False
     ) -> None:
-        """With `named`, the path may follow a name: `x=data.npy`.
+        """With `named`, the path may follow a name, as in `x=data.npy`.
 
-        With `in_home`, `~` is the user's folder, also where no shell has replaced it.
+        With `in_home`, `~` is replaced by the user's home folder, even if the shell did not.
         """
         super().__init__(shown)
         self._ends = ("=-",) if named else ()
@@ -111,17 +111,17 @@ class PathName(_Path):
         """Return the path."""
         if value == "-" or value.endswith(self._ends):
             raise option_error(
-                param, ctx, value, "a path, for - is no stream here (./- is the file -)"
+                param, ctx, value, "a path; - is not standard input here (./- is the file -)"
             )
         path = super().convert(value, param, ctx)
         return os.path.expanduser(path) if self._in_home else path
 
 
 class TextOutput(_Path):
-    """A file of text to write; `-` is standard output."""
+    """A text file to write; `-` is standard output."""
 
     def __init__(self, shown: str, is_report: bool = False) -> None:
-        """With `is_report`, the text is the document that --json prints."""
+        """With `is_report`, the text is the JSON document that --json prints."""
         super().__init__(shown)
         self.is_report = is_report
 
@@ -130,12 +130,12 @@ class TrueOrFalse(click.types.BoolParamType):
     """`true` or `false`."""
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """Return what help shows for it."""
+        """Return the metavar for help."""
         return "BOOL"
 
 
 def whole(least: int, most: int = int(_MOST)) -> Value:
-    """Return the type of a whole number within bounds."""
+    """Return the type of an integer within bounds."""
 
     def parse(value: Any) -> int:
         try:
@@ -150,7 +150,7 @@ def whole(least: int, most: int = int(_MOST)) -> Value:
 
 
 def number(least: float = -_MOST, most: float = _MOST, above: float | None = None) -> Value:
-    """Return the type of a number within bounds, and not so large that a clock cannot count it."""
+    """Return the type of a number within bounds, by default up to 1e9, which timers accept."""
 
     def parse(value: Any) -> float:
         try:
@@ -167,7 +167,7 @@ def number(least: float = -_MOST, most: float = _MOST, above: float | None = Non
 
 
 def counts(most: int) -> Value:
-    """Return the type of whole numbers above zero, `1,8,32`, each once."""
+    """Return the type of a list of positive integers, such as `1,8,32`, without duplicates."""
 
     def parse(text: str) -> tuple[int, ...]:
         try:
@@ -182,7 +182,7 @@ def counts(most: int) -> Value:
 
 
 def span(least: int, most: int) -> Value:
-    """Return the type of a first and a last whole number, `1..1000`; a single one is both."""
+    """Return the type of an integer range, `1..1000`; a single number is both ends."""
 
     def parse(text: str) -> tuple[int, int]:
         first, dots, second = text.partition("..")
@@ -198,10 +198,10 @@ def span(least: int, most: int) -> Value:
 
 
 def setting(name: str, metavar: str, expected: str, words: Sequence[str]) -> Value:
-    """Return the type of a text that a setting of runs can be; its pattern is that of files."""
+    """Return the type of a text setting of `RunConfig`, with the same pattern as in JSON files."""
 
     def parse(text: str) -> str:
-        from deploykit.benchmarking.run_config import can_be_text  # help does without it
+        from deploykit.benchmarking.run_config import can_be_text  # not needed by --help
 
         if not can_be_text(name, text):
             raise ExpectedError(expected)
@@ -211,9 +211,9 @@ def setting(name: str, metavar: str, expected: str, words: Sequence[str]) -> Val
 
 
 def one_or_more(known: Sequence[str], every: str = "") -> Value:
-    """Return the type of some of these words, separated by commas, each once.
+    """Return the type of a list of known words, separated by commas, without duplicates.
 
-    The word `every` stands for all of them; then blanks and empty words do not count either.
+    The word `every` stands for all of them. If it is set, spaces and empty words are ignored.
     """
     words = (*known, every) if every else tuple(known)
 
@@ -233,7 +233,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def tags(text: str) -> tuple[str, ...]:
-    """Return tags of a graph separated by commas; an empty text names the graph without tags."""
+    """Return the tags of a graph, separated by commas; an empty text is the graph without tags."""
     return names(text) or ("",)
 
 
@@ -250,7 +250,7 @@ def float_range(text: str) -> tuple[float, float]:
 
 
 def threads(text: str) -> tuple[tuple[int, int], ...]:
-    """Return threads inside an op and ops at once of `2x1,1x2`, each once; `2` is `2x1`."""
+    """Return pairs of intra-op and inter-op threads from `2x1,1x2`; `2` is `2x1`."""
     results = []
     for pair in text.split(","):
         intra, cross, inter = pair.partition("x")
@@ -258,16 +258,16 @@ def threads(text: str) -> tuple[tuple[int, int], ...]:
         is_number = pair.isascii() and intra.isdecimal() and inter.isdecimal()
         if not (is_number and int(intra) and int(inter)):
             raise ExpectedError(
-                "threads above zero such as 2, or 2x1 with the ops at the same time", pair
+                "threads above zero such as 2, or 2x1 for 2 intra-op and 1 inter-op", pair
             )
-        if max(int(intra), int(inter)) > MOST_THREADS:
-            raise ExpectedError(f"at most {MOST_THREADS} threads", pair)
+        if max(int(intra), int(inter)) > MAX_THREADS:
+            raise ExpectedError(f"at most {MAX_THREADS} threads", pair)
         results.append((int(intra), int(inter)))
     return tuple(dict.fromkeys(results))
 
 
 def thread_pair(text: str) -> tuple[int, int]:
-    """Return threads inside an op and ops at once of `2x1`."""
+    """Return the intra-op and inter-op thread counts from `2x1`."""
     pairs = threads(text)
     if len(pairs) != 1:
         raise ExpectedError("one pair here, such as 2x1")
@@ -275,14 +275,14 @@ def thread_pair(text: str) -> tuple[int, int]:
 
 
 def switch(text: str) -> tuple[bool, ...]:
-    """Return the positions of a switch: of `on`, `off` or `both`."""
+    """Return the values of `on`, `off` or `both` as booleans."""
     if text not in _SWITCH:
         raise ExpectedError("one of on, off, both")
     return _SWITCH[text]
 
 
 def pin(text: str) -> tuple[str, str]:
-    """Return name and value of `NAME=VALUE`."""
+    """Return name and value from `NAME=VALUE`."""
     name, equals, pinned = text.partition("=")
     if not (name and equals):
         raise ExpectedError("NAME=VALUE")
@@ -290,7 +290,7 @@ def pin(text: str) -> tuple[str, str]:
 
 
 def alias(text: str) -> tuple[str, str]:
-    """Return alias and tensor of `ALIAS=TENSOR`."""
+    """Return alias and tensor name from `ALIAS=TENSOR`."""
     given, _, tensor = text.partition("=")
     if not (given and tensor):
         raise ExpectedError("ALIAS=TENSOR, such as images=x")
@@ -298,7 +298,7 @@ def alias(text: str) -> tuple[str, str]:
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return name and sizes of an input of `NAME=1,224,224,3`; `NAME=` is one number."""
+    """Return input name and shape from `NAME=1,224,224,3`; `NAME=` is a scalar."""
     name, equals, listed = text.partition("=")
     try:
         sizes = tuple(map(_int, listed.split(","))) if listed.strip() else ()
@@ -312,7 +312,7 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _ascii(text: Any) -> Any:
-    """Return what int() and float() parse. ValueError: digits that are not ASCII, or with _."""
+    """Return the text for int() and float(). ValueError: it is not ASCII, or contains _."""
     if isinstance(text, str) and ("_" in text or not text.isascii()):
         raise ValueError
     return text

@@ -1,4 +1,4 @@
-"""What can be said of a call besides whom it asks and what it sends; nothing heavy is imported."""
+"""Options of requests and load tests. This module imports nothing heavy."""
 
 import os
 from collections.abc import Sequence
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.common.flag import ALLOW_OP, MOST_INT64, PREPROCESS, Flag
-from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.transforms.common.flag import ALLOW_OP, MAX_INT64, PREPROCESS, Flag
+from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import PreprocessLike
 
 TOP = 5
-"""Classes that are shown."""
+"""Default number of classes to show."""
 
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """Which version of a model is asked, how, and what becomes of the answer."""
+    """Options of a request: model version, preprocessing and display of the response."""
 
     HEADING: ClassVar = "Server"
 
-    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64)] = None
+    version: Annotated[int | None, Flag(at_least=0, at_most=MAX_INT64)] = None
     """Version of the model [default: the newest]."""
     version_label: Annotated[str, Flag(metavar="LABEL")] = ""
     """Choose the version by its label, such as stable."""
@@ -38,18 +38,18 @@ class PredictOptions:
 @takes_former_names
 @dataclass(frozen=True)
 class LoadTestOptions:
-    """Which version of a model is asked, and with which load."""
+    """Options of a load test: model version and load."""
 
     HEADING: ClassVar = "Load"
 
-    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64, heading="Server")] = None
+    version: Annotated[int | None, Flag(at_least=0, at_most=MAX_INT64, heading="Server")] = None
     """Version of the model [default: the newest]."""
     version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = ""
     """Choose the version by its label, such as stable."""
     signature: Annotated[str | None, Flag(metavar="NAME", heading="Server")] = None
     """Signature of the model [default: serving_default, or the only one]."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
-    batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Data")] = 1
+    batch: Annotated[int, Flag(at_most=MAX_BATCH, heading="Data")] = 1
     """Samples per request."""
     concurrency: Annotated[Sequence[int], Flag(format="counts", at_most=65536)] = ()
     """Number of concurrent clients, each with one request at a time; several numbers are measured
@@ -72,9 +72,9 @@ class LoadTestOptions:
 @takes_former_names
 @dataclass(frozen=True)
 class LabelOptions:
-    """What becomes of an image before a model scores it, and how many classes are named.
+    """Preprocessing of an image for classification, and the number of classes to show.
 
-    Unless one of these says what becomes of it, what the model's own file says is done.
+    Without any of these options, the model metadata file defines the preprocessing.
     """
 
     HEADING: ClassVar = "Image and labels"
@@ -107,6 +107,8 @@ class LabelOptions:
 
     @property
     def by_hand(self) -> list[str]:
-        """Those of these that say what becomes of it one by one, as label_image takes them."""
+        """Names of the given options that set single preprocessing values, as label_image takes
+        them.
+        """
         names = ("input_mean", "input_std", "input_height", "input_width")
         return [name for name in names if getattr(self, name) is not None]

@@ -1,8 +1,7 @@
-"""What an image shows: decoded, resized and scaled, it is scored by a model.
+"""Image classification: decode, resize and scale an image, and score it with a model.
 
-What becomes of it is declared in a file, and done as for benchmarks and calibration; or it is what
-label_image does. Decoding and resizing are TensorFlow's own, in the child process that also runs
-the model.
+A file declares the preprocessing, as for benchmarks and calibration; otherwise it is that of
+label_image. TensorFlow decodes and resizes images in the child process that also runs the model.
 """
 
 import logging
@@ -18,7 +17,7 @@ from deploykit.data.apply_preprocessing import in_python
 from deploykit.data.data import Data
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Preprocessing, Steps
-from deploykit.data.preprocessing_plan import plan, wanted_of
+from deploykit.data.preprocessing_plan import expected_range_of, plan
 from deploykit.importers.image_range import UNIT
 from deploykit.records.examples import Feature
 from deploykit.storage.files import read_bytes
@@ -46,29 +45,29 @@ class ImageError(Error):
 
 @dataclass(frozen=True)
 class ImageInput:
-    """An input that takes an image, and the steps that make what it takes of a file."""
+    """An image input of a graph, and its preprocessing steps."""
 
     tensor: str
     type: str
     batch: int
     steps: Steps
     why: str = ""
-    """Who says which values the image has, in words."""
+    """Source of the expected value range, in words."""
     declared: bool = False
-    """Whether the steps are those of a file, and so are done exactly as pipelines do them."""
+    """Whether a file declares the steps, so that they run exactly as in pipelines."""
     channels_first: bool = False
 
     def preprocessing(self) -> Preprocessing:
-        """Return what a file has to declare for the same values."""
+        """Return the declaration that gives the same values."""
         return Preprocessing({self.tensor: replace(self.steps, feature="", dtype="")})
 
     def fed(self, image: str) -> dict[str, str]:
-        """Return what becomes of the image of a file, in words."""
+        """Return the preprocessing of an image file, in words."""
         steps = replace(self.steps, feature=_FEATURE)
         return Pipeline(_data(image), {self.tensor: steps}, why={self.tensor: self.why}).fed
 
     def feed(self, image: bytes) -> Array:
-        """Return a batch of the image of a file; this starts TensorFlow, which may refuse it."""
+        """Return a batch with the image of a file. TensorFlow may raise an OpError."""
         if self.declared:
             values = in_python(self.steps, _IMAGE, image)
         else:
@@ -89,13 +88,13 @@ class ImageInput:
 
 
 def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
-    """Return how the graph's one input takes an image; sizes are by default those it declares.
+    """Return the preprocessing of the graph's only input, as label_image does it.
 
-    Where it declares none, they are label_image's 299. A pixel x becomes (x - mean) / std, where
-    `mean` is by default 0, and `std` 255, or 1 for an input of whole numbers, which takes the
-    pixels as they are. Where neither is given and the graph itself says that it wants other values,
-    it is fed with these, and a warning says so.
-    GraphError: the graph has more inputs than one, or it takes no image.
+    Sizes default to those of the graph, else 299. A pixel x becomes (x - mean) / std. `mean`
+    defaults to 0. `std` defaults to 255, or to 1 for integer inputs, which take pixels unchanged.
+    If neither is given and the graph expects another range, that range is used, with a warning.
+
+    GraphError: the graph has several inputs, or its input is not an image.
     """
     tensor, type_, shape = _one_input(graph)
     where = f"input '{tensor}'"
@@ -110,7 +109,7 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
     batch, *rest = sizes
     channels = rest.pop(0 if first else 2)
     if (how.input_height is None and rest[0] < 0) or (how.input_width is None and rest[1] < 0):
-        logger.info("%s leaves its size open, %d is taken (--input_height, --input_width)",
+        logger.info("%s has no fixed size, using %d (--input_height, --input_width)",
                     where, SIZE)  # fmt: skip
     resize = [
         requested or (own if own > 0 else SIZE)
@@ -129,20 +128,20 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
 
 
 def _values(graph: Graph, tensor: str, how: LabelOptions) -> tuple[float, float, str]:
-    """Return what is subtracted from a pixel, what it is then divided by, and who says so."""
+    """Return the mean and the divisor of pixels, and their source in words."""
     type_ = type_and_shape(graph, tensor)[0]
     is_whole = numpy_type(type_).kind in "iu"
     mean, std = how.input_mean or 0.0, 1.0 if is_whole else STD
     if how.input_mean is not None or how.input_std is not None:
         std = std if how.input_std is None else how.input_std
-        return mean, std, "as --input_mean and --input_std say"
+        return mean, std, "from --input_mean and --input_std"
     if is_whole:
         return mean, std, f"{type_} input"
-    expected, defaults = wanted_of(graph, tensor), f"mean {mean:g}, std {std:g}"
+    expected, defaults = expected_range_of(graph, tensor), f"mean {mean:g}, std {std:g}"
     if expected is None or expected.range == UNIT:
         return mean, std, f"label_image's defaults: {defaults}"
     logger.warning(
-        "input '%s' is fed with %s (%s), where label_image would feed 0..1; for that, give "
+        "input '%s' gets values in %s (%s), unlike in label_image; for its 0..1, pass "
         "--input_mean 0 --input_std 255", split(tensor)[0], expected.range, expected.why,
     )  # fmt: skip
     std = STD / (expected.range.high - expected.range.low)
@@ -150,9 +149,9 @@ def _values(graph: Graph, tensor: str, how: LabelOptions) -> tuple[float, float,
 
 
 def declared_input(graph: Graph, image: str, declared: Preprocessing) -> ImageInput:
-    """Return how the graph's one input takes an image by steps that were declared for records.
+    """Return the graph's only input with the preprocessing that is declared for records.
 
-    GraphError: the graph has more inputs than one, or what the steps give does not fit it.
+    GraphError: the graph has several inputs, or the result of the steps does not fit its input.
     """
     tensor, type_, shape = _one_input(graph)
     steps = declared.of(names_of_inputs(graph)[tensor])
@@ -162,12 +161,12 @@ def declared_input(graph: Graph, image: str, declared: Preprocessing) -> ImageIn
 
 
 def _data(image: str, feature: str = _FEATURE) -> Data:
-    """Return the data that an image alone is."""
+    """Return a dataset of a single image."""
     return Data(image, "images", (image,), {feature: _IMAGE})
 
 
 def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
-    """Return the graph's only input, its type and its shape."""
+    """Return name, dtype and shape of the graph's only input."""
     if len(graph.inputs) != 1:
         count = len(graph.inputs)
         raise GraphError("image-input-ambiguous", inputs_count=count, known=graph.inputs)
@@ -180,17 +179,17 @@ def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
 
 @dataclass(frozen=True)
 class Image:
-    """An image as the bytes of a file, and how messages call it."""
+    """The bytes of an image file, and its name for messages."""
 
     name: str
     content: bytes
 
 
 def open_image(image: Any) -> Image:
-    """Return the image of a file, or of an array [height, width] or [height, width, channels].
+    """Return an image from a file, or from an array [height, width] or [height, width, channels].
 
-    FileError: no file. GraphError: no known image; or an array of anything but 1, 3 or 4 channels
-    of whole numbers from 0 to 255.
+    FileError: the file cannot be read. GraphError: unknown image format, or the array does not have
+    1, 3 or 4 channels of integers from 0 to 255.
     """
     if not isinstance(image, str | os.PathLike):
         return Image("the image", png(np.asarray(image)))
@@ -203,11 +202,11 @@ def open_image(image: Any) -> Image:
     return Image(os.fspath(image), content)
 
 
-def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
-    """Return the score of each class, float64 [classes], that a graph gives an image.
+def scores(graph: Graph, image: Image, image_input_: ImageInput) -> Array:
+    """Return the score of each class, float64 [classes], for an image.
 
-    GraphError: the image cannot be decoded, or the graph has more outputs than one, or that gives
-    anything but one finite score a class.
+    GraphError: the image cannot be decoded, the graph has several outputs, or its output is not one
+    finite score per class.
     """
     if len(graph.outputs) != 1:
         raise GraphError(
@@ -217,7 +216,11 @@ def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
     graph_def = b"".join(graph.serialized())
     try:
         value = call(
-            "deploykit.client.label_image:run_on_image", graph_def, image.content, taken_as, tensor
+            "deploykit.client.label_image:run_on_image",
+            graph_def,
+            image.content,
+            image_input_,
+            tensor,
         )
     except ImageError as error:
         raise error.within(image.name, GraphError) from None
@@ -232,8 +235,8 @@ def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
     return array
 
 
-def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: str) -> Array:
-    """Return what a graph computes for an image; this is done in a child process.
+def run_on_image(graph_def: bytes, image: bytes, image_input_: ImageInput, output: str) -> Array:
+    """Return a graph's output for an image; runs in a child process.
 
     ImageError: the image cannot be decoded. GraphError: the graph cannot be loaded or run.
     """
@@ -242,20 +245,20 @@ def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: s
     from deploykit.transforms.runtime.session import Session
 
     try:
-        feed = taken_as.feed(image)
+        feed = image_input_.feed(image)
     except tf.errors.ResourceExhaustedError as error:
         raise failed("image-not-decoded", error, reason=error.message[:200]) from None
     except tf.errors.OpError as error:
         cause = error.message.splitlines()[0].split("} ")[-1].split(" [Op:")[0]
         raise ImageError("image-not-decoded-file", reason=cause) from None
-    return Session(graph_def).run([output], {taken_as.tensor: feed})[0]
+    return Session(graph_def).run([output], {image_input_.tensor: feed})[0]
 
 
 def _decoded(image: bytes) -> Array:
-    """Return an image, or the first one of an animation, as float32 [height, width, 3]."""
+    """Return an image, or the first frame of an animation, as float32 [height, width, 3]."""
     import tensorflow as tf
 
-    # The channels of a BMP have to be asked for as they are.
+    # TensorFlow decodes a BMP only with its own number of channels.
     channels = 0 if image.startswith(b"BM") else 3
     decoded = tf.io.decode_image(image, channels, expand_animations=False)
     pixels: Array = decoded.numpy().astype(np.float32)
@@ -263,7 +266,7 @@ def _decoded(image: bytes) -> Array:
 
 
 def predictions(array: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
-    """Return the `top` best classes, best first, equal ones by number: class, label, score."""
+    """Return the `top` best classes, best first, ties by number: class, label, score."""
     if len(labels) != len(array):
         logger.warning(
             "the model scores %d classes, but there are %d labels", len(array), len(labels)

@@ -1,4 +1,4 @@
-"""The client for the protocol of a server, and the requests of a load, tried once before it."""
+"""Clients for the protocols of a server, and the requests of a load test."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from deploykit.transforms.ir.tensors import Array
 
 
 def model_client(address: str, connection: Connection) -> Client | InferenceClient:
-    """Return a connection to a server. Error: the address is not one of the protocol."""
+    """Return a client for a server. Error: the address is not valid for the protocol."""
     kind = InferenceClient if connection.protocol == "v2" else Client
     return kind(address, connection)
 
@@ -30,11 +30,13 @@ def chosen_of(
     given: Any,
     **version: Any,
 ) -> tuple[str, Signature]:
-    """Return what a request names as its signature, and what that takes and gives.
+    """Return the signature name for requests, and the signature itself.
 
-    In the Open Inference Protocol, a request names one only where the caller does. A server that
-    does not say what the model takes is sent what is `given`.
-    GraphError: there is no such signature. CallError: there is no such server, model or version.
+    In the Open Inference Protocol, the name is empty unless the caller gives one. If a server does
+    not describe the model's inputs, they are derived from `given`.
+
+    GraphError: the signature does not exist. CallError: the server, model or version does not
+    exist.
     """
     if not isinstance(client, InferenceClient):
         return chosen_signature(client.metadata(model, **version), signature)
@@ -52,7 +54,7 @@ def load_of(
     connection: Connection,
     **requested: Any,
 ) -> tuple[LoadTarget, Sequence[Any]]:
-    """Return where the requests of a load go, which are not repeated, and these."""
+    """Return the target of a load test and its requests; failed requests are not retried."""
     if isinstance(client, InferenceClient):
         return client.load(model, feeds, **requested)
     requests = [predict_request(model, feed, **requested).SerializeToString() for feed in feeds]
@@ -60,7 +62,7 @@ def load_of(
 
 
 class CallOptions(Protocol):
-    """Which version of a model is called, and with what."""
+    """Model version, preprocessing and batch of requests."""
 
     @property
     def version(self) -> int | None: ...  # noqa: D102
@@ -80,14 +82,14 @@ class CallOptions(Protocol):
 
 @dataclass(frozen=True)
 class PreparedCalls:
-    """What a load sends in turn, and to whom; no call is repeated."""
+    """The requests of a load test, and their target; failed requests are not retried."""
 
     signature: str
     takes: Signature
     requests: Sequence[Any]
     endpoint: LoadTarget
     fed: Mapping[str, str]
-    """What became of files on the way to each input, in words."""
+    """Preprocessing of the files for each input, in words."""
 
 
 def prepared_calls(
@@ -97,10 +99,10 @@ def prepared_calls(
     how: CallOptions,
     connection: Connection,
 ) -> PreparedCalls:
-    """Make the calls of a load, and make one of them.
+    """Build the requests of a load test, and send one of them.
 
-    CallError: there is no such server, model or version, or the model refuses the call. FileError,
-    GraphError: the data do not fit.
+    CallError: the server, model or version does not exist, or the model refuses the request.
+    FileError, GraphError: the data do not fit.
     """
     requested: Any = {"version": how.version, "label": how.version_label}
     with model_client(address, connection) as client:

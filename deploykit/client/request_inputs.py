@@ -1,4 +1,4 @@
-"""What a served model is given: values and files -> arrays, as its signature takes them."""
+"""Inputs of requests: converts values and files to arrays that fit a signature."""
 
 import itertools
 import json
@@ -27,15 +27,15 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, DType, numpy_type, type_of
 from deploykit.verification.samples import names_of_inputs
 
-MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
+MAX_REQUESTS, MAX_BYTES = 256, 64 << 20  # of the requests that a load test repeats
 
 
 def chosen_signature(
     signatures: Mapping[str, Signature], name: str | None
 ) -> tuple[str, Signature]:
-    """Return the signature of a name, or the default one, or the only one, with its name.
+    """Return the named signature, or the default one, or the only one, with its name.
 
-    GraphError: there is none.
+    GraphError: the signature does not exist.
     """
     only = next(iter(signatures)) if len(signatures) == 1 else DEFAULT
     expected = name or (DEFAULT if DEFAULT in signatures else only)
@@ -54,15 +54,15 @@ def arrays_from(
     signature: Signature,
     preprocess: Any = None,
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return the array of each input, and what became of files, in words.
+    """Return the array of each input, and the preprocessing of files in words.
 
     Args:
-        given: by name, arrays, values or paths; or texts such as `x=data.npy`, where `x=` may be
-            left out if there is one input.
-        signature: what the model takes.
-        preprocess: what becomes of images: a file, what it holds, or a range such as `0..1`.
+        given: by name, arrays, values or paths; or strings such as `x=data.npy`, where `x=` may be
+            omitted if there is one input.
+        signature: signature of the model.
+        preprocess: preprocessing of images: a file, its content, or a range such as `0..1`.
 
-    FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+    FileError, GraphError: an input is missing or unknown, or a value does not fit it.
     """
     declared = Preprocessing()
     if preprocess is not None:
@@ -84,7 +84,7 @@ def arrays_from(
                 text += " (the model decodes them)" if is_photo else ", as they are"
             fed |= {alias: text} if text else {}
             arrays[alias] = np.concatenate([arrays[alias], array]) if alias in arrays else array
-    # Metadata of the Open Inference Protocol do not say which inputs are optional.
+    # Metadata of the Open Inference Protocol does not mark optional inputs.
     missing = [
         alias
         for alias, tensor in signature.inputs.items()
@@ -101,11 +101,11 @@ def arrays_from(
 
 
 def described_by(given: Any) -> dict[str, Tensor]:
-    """Return inputs as what is given describes itself, of any shape.
+    """Return inputs with the dtypes of the given values, and of any shape.
 
-    It is for a server that does not say what its model takes. `given` is what `arrays_from` takes,
-    or a `.npz` file of arrays by input name; other data describe nothing. FileError, GraphError: a
-    file is missing, or cannot be read.
+    It serves for a server that does not describe the model's inputs. `given` is as in
+    `arrays_from`, or a `.npz` file of arrays by input name; other data give no inputs. FileError,
+    GraphError: a file is missing, or cannot be read.
     """
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
@@ -127,23 +127,23 @@ def _type_of(value: Any) -> str:
 def feeds_from_data(
     data: Any, signature: Signature, preprocess: Any, batch: int
 ) -> tuple[list[dict[str, Array]], Mapping[str, str]]:
-    """Return what is sent in turn: samples, as `open_samples` takes them; and what became of files.
+    """Return the inputs of each request, and the preprocessing of files in words.
 
-    FileError, GraphError: they do not fit the inputs.
+    `data` are samples as `open_samples` takes them. FileError, GraphError: they do not fit.
     """
     samples, fed = open_feeds(data, placeholders(signature), preprocess, batch)
     feeds: list[dict[str, Array]] = []
     size = 0
-    for feed in itertools.islice(samples, MOST_REQUESTS):
+    for feed in itertools.islice(samples, MAX_REQUESTS):
         size += sum(array.nbytes for array in feed.values())
-        if feeds and size > MOST_BYTES:
+        if feeds and size > MAX_BYTES:
             break
         feeds.append({name.removesuffix(":0"): array for name, array in feed.items()})
     return feeds, fed
 
 
 def placeholders(signature: Signature) -> Graph:
-    """Return a graph with the inputs of a signature, for which data are prepared."""
+    """Return a graph with a placeholder for each input of a signature, to prepare data for."""
     nodes = []
     for alias, tensor in signature.inputs.items():
         node = Node(alias, "Placeholder").with_attrs(dtype=DType(tensor.dtype))
@@ -155,7 +155,7 @@ def placeholders(signature: Signature) -> Graph:
 
 
 def listed(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return names, types and shapes: `x float32[?, 224, 224, 3]`."""
+    """Return names, dtypes and shapes: `x float32[?, 224, 224, 3]`."""
     return [f"{alias} {_described(item)}" for alias, item in tensors.items()]
 
 
@@ -166,9 +166,9 @@ def _described(tensor: Tensor) -> str:
 def _named(
     given: Mapping[str, Any] | Sequence[str], signature: Signature
 ) -> Iterator[tuple[str, Any, str]]:
-    """Yield the input that each is for, its value, and how a message calls it.
+    """Yield the input of each value, the value, and its name for messages.
 
-    GraphError: there is no such input.
+    GraphError: the input does not exist.
     """
     if isinstance(given, Mapping):
         for alias, value in given.items():
@@ -182,7 +182,7 @@ def _named(
 
 
 def _parted(text: str, signature: Signature) -> tuple[str, Any]:
-    """Return the input that a text of the command line is for, and its file or value."""
+    """Return the input that an argument names, and its file or value."""
     alias, sign, value = text.partition("=")
     if sign and alias in signature.inputs:
         return alias, _file_or_value(value)
@@ -204,9 +204,9 @@ def _file_or_value(text: str) -> Any:
 def _array(
     alias: str, value: Any, signature: Signature, declared: Preprocessing
 ) -> tuple[Array, str]:
-    """Return what a value stands for: itself, or the array, the image or the bytes of a file.
+    """Return the array of a value, or of a file: its array, its image or its bytes.
 
-    And what became of a file, in words.
+    The second result is the preprocessing of a file, in words.
     """
     is_text = signature.inputs[alias].dtype == "string"
     if takes_files(signature.inputs[alias]) and isinstance(value, os.PathLike):
@@ -232,7 +232,7 @@ def _is_image(value: Any, tensor: Tensor) -> bool:
 
 
 def _of_photo(alias: str, path: str, declared: Preprocessing) -> tuple[Array, str]:
-    """Return the bytes of a photo, for a model that makes of them what it takes."""
+    """Return the bytes of an image file, for a model that decodes images itself."""
     if declared != Preprocessing():
         raise GraphError("preprocess-decided", name=alias)
     image = open_image(path)
@@ -240,7 +240,7 @@ def _of_photo(alias: str, path: str, declared: Preprocessing) -> tuple[Array, st
 
 
 def _of_value(value: Any) -> Array:
-    """Return an array; bytes keep the zeros at their end."""
+    """Return a value as an array; bytes keep their trailing zeros."""
     try:
         return np.asarray(value, object if isinstance(value, bytes) else None)
     except ValueError as error:
@@ -272,13 +272,13 @@ def _of_image(
 
 
 def _fitted(array: Array, alias: str, signature: Signature) -> Array:
-    """Return an array of the input's type and rank. GraphError: it cannot be one."""
+    """Return an array with the input's dtype and rank. GraphError: it does not fit."""
     tensor = signature.inputs[alias]
     requested = numpy_type(tensor.dtype)
     if requested.kind == "O":
         if array.dtype.kind not in "OSU":
             raise GraphError(
-                "does-not-fit", what="the value", got=array.dtype, expected=f"texts for '{alias}'"
+                "does-not-fit", what="the value", got=array.dtype, expected=f"strings for '{alias}'"
             )
     elif array.dtype.kind in "OSU" or not np.can_cast(array.dtype, requested, "same_kind"):
         raise GraphError(

@@ -1,4 +1,4 @@
-"""What a served model answered as plain data: its arrays, or the classes with the best scores."""
+"""Converts responses to plain data: output arrays, or the classes with the highest scores."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from deploykit.transforms.ir.tensors import Array, type_of
 
 
 def values(answer: Mapping[str, Array]) -> dict[str, Any]:
-    """Return the outputs as plain data; a number that is not finite is null, bytes are base64."""
+    """Return the outputs as plain data; a non-finite number is null, bytes are base64."""
     return {
         alias: {
             "dtype": str(type_of(array)),
@@ -29,8 +29,8 @@ def classes(
 ) -> list[list[dict[str, Any]]]:
     """Return the `top` best classes of each sample as plain data.
 
-    A model that names the best itself is believed, unless there are labels of one's own.
-    GraphError: not one output alone gives a finite score for each class.
+    Class names in the response have priority, unless `labels` are given. GraphError: not exactly
+    one output contains a finite score per class.
     """
     named = names_themselves(answer)
     scores = {
@@ -53,7 +53,7 @@ def classes(
 
 
 def names_themselves(answer: Mapping[str, Array]) -> bool:
-    """Say whether a model answers with names of its best classes and their scores."""
+    """Return whether a response contains the names of the best classes and their scores."""
     names, scores = answer.get(CLASSES), answer.get(SCORES)
     if names is None or scores is None:
         return False
@@ -64,7 +64,7 @@ def names_themselves(answer: Mapping[str, Array]) -> bool:
 def _best_named(
     answer: Mapping[str, Array], row: int, full: Array | None, top: int
 ) -> list[dict[str, Any]]:
-    """Return the best classes of a sample, with their numbers where all scores are there."""
+    """Return the best classes of a sample, with class numbers if all scores are available."""
     names, scores = answer[CLASSES][row].tolist(), answer[SCORES][row].tolist()
     numbers: list[int | None] = [None] * len(names)
     if full is not None and full.shape[1] >= len(names):
@@ -78,7 +78,7 @@ def _best_named(
 
 
 def _plain(array: Array) -> Any:
-    """Return nested lists of what JSON can hold."""
+    """Return nested lists of values that JSON supports."""
     if array.dtype.kind == "O":
         flat = np.array([_text(item) for item in array.reshape(-1).tolist()], object)
     elif array.dtype.kind == "c":

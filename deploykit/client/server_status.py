@@ -1,4 +1,4 @@
-"""How a server and its models are: its health, versions in their states, what they take."""
+"""Status of a server and its models: health, version states and signatures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from deploykit.transforms.common.documents import AsHtml, Hidden, OrNull, Writte
 
 @dataclass(frozen=True)
 class ServerHealth(AsHtml):
-    """What a server says of itself; empty where it has no health service."""
+    """Health that a server reports; empty if it has no health service."""
 
     address: str
     health: OrNull[str]
     live: Hidden[bool | None] = None
-    """Whether it can answer at all; None: the protocol does not say it."""
+    """Whether the server is live; None: the protocol does not report it."""
     server: Hidden[str] = ""
-    """What it calls itself, with its version."""
+    """Name and version that the server reports."""
 
     @property
     @written(flat=True)
@@ -27,9 +27,9 @@ class ServerHealth(AsHtml):
 
     @property
     def problem(self) -> str:
-        """Why it is of no use now, in a sentence."""
+        """Why the server is not ready, in a sentence; empty if it is."""
         down = self.health == "NOT_SERVING"
-        return f"{self.address}: the server says that it does not serve now" if down else ""
+        return f"{self.address}: the server reports NOT_SERVING" if down else ""
 
 
 def _listed(models: Mapping[str, Sequence[VersionStatus]]) -> list[dict[str, Any]]:
@@ -38,20 +38,20 @@ def _listed(models: Mapping[str, Sequence[VersionStatus]]) -> list[dict[str, Any
 
 @dataclass(frozen=True)
 class ServedModels(AsHtml):
-    """All models that a server lists, each with the versions that it knows of."""
+    """All models that a server lists, with their versions."""
 
     address: str
     models: Annotated[Mapping[str, Sequence[VersionStatus]], Written(by=_listed)]
 
     @property
     def problem(self) -> str:
-        """Which models are of no use now, in a sentence."""
+        """Models without an available version, in a sentence; empty if there are none."""
         down = [name for name, result in self.models.items() if not answers(result)]
-        return f"{self.address}: no version answers now of: {', '.join(down)}" if down else ""
+        return f"{self.address}: no version is available of: {', '.join(down)}" if down else ""
 
 
 def _described(signatures: Mapping[str, Signature]) -> dict[str, Any]:
-    """Return signatures as plain data, with what inputs of photos take."""
+    """Return signatures as plain data, including how image inputs take images."""
     results: dict[str, Any] = document(signatures)
     for name, item in signatures.items():
         for alias, tensor in item.inputs.items():
@@ -62,7 +62,7 @@ def _described(signatures: Mapping[str, Signature]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ModelVersions(AsHtml):
-    """The versions of a model that a server knows of, and how the one that answers is called."""
+    """The versions of a model on a server, and the signatures of the available one."""
 
     address: str
     model: str
@@ -71,12 +71,12 @@ class ModelVersions(AsHtml):
 
     @property
     def problem(self) -> str:
-        """Why it is of no use now, in a sentence."""
+        """Why the model is not available, in a sentence; empty if it is."""
         if answers(self.versions):
             return ""
-        return f"{self.address}: no version of {self.model} answers now"
+        return f"{self.address}: no version of {self.model} is available"
 
 
 def answers(versions: Sequence[NamedVersion]) -> bool:
-    """Say whether a version of a model answers now."""
+    """Return whether any version of a model is available."""
     return any(version.state == AVAILABLE for version in versions)

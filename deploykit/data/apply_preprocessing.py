@@ -1,8 +1,7 @@
-"""The steps of an input applied: to tensors of a graph, or to values in Python.
+"""Applies the preprocessing steps of an input to tensors of a graph or to values in Python.
 
-Both compute the same in float32 and in the same order; a division by the deviation is a product
-with its reciprocal, in Python and where Grappler has a say. What the graph has is what `writing.py`
-writes as Python, op by op.
+Both compute in float32 and in the same order. Python and Grappler replace a division by the
+deviation by a product with its reciprocal. `pipeline_code.py` writes the same ops as Python code.
 """
 
 from collections.abc import Callable
@@ -19,10 +18,10 @@ from deploykit.verification.fitting import in_type
 
 
 def in_graph(steps: Steps, feature: Feature, value: Any, optimized: bool = False) -> Any:
-    """Return the tensor that an input takes, of one record, or of a batch of equal ones.
+    """Return the tensor for an input, from one record or from a batch of equal shapes.
 
-    An image is decoded one by one; what else a batch is made of has its first axis in front.
-    `optimized` builds what Grappler would make of it, for a graph that may run without.
+    Images are decoded one by one; other values may have a batch axis in front. `optimized` builds
+    the ops that Grappler would produce, for a graph that may run without Grappler.
     """
     import tensorflow as tf
 
@@ -52,13 +51,13 @@ def in_graph(steps: Steps, feature: Feature, value: Any, optimized: bool = False
         value = value * (1 / deviation) if optimized else value / deviation
     value = tf.cast(value, steps.dtype) if value.dtype != steps.dtype else value
     shape = result_of(steps, feature).shape
-    ahead = value.shape.rank - len(shape)  # 1 in a batch
+    ahead = value.shape.rank - len(shape)  # 1 with a batch axis, else 0
     value.set_shape((*value.shape[:ahead], *shape))
     return value
 
 
 def raw_in_graph(feature: Feature, value: Any) -> Any:
-    """Return the arrays that bytes hold, as tensors."""
+    """Return the arrays that are stored as raw bytes, as tensors."""
     import tensorflow as tf
 
     shape = [-1 if size is None else size for size in feature.shape]
@@ -67,10 +66,10 @@ def raw_in_graph(feature: Feature, value: Any) -> Any:
 
 
 def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
-    """Return the array that an input takes, of one record.
+    """Return the array for an input, from one record.
 
-    Images are decoded and resized by TensorFlow's own kernels, called one by one; so this is done
-    in a child process, and not while a graph is built. Whatever they refuse is raised.
+    TensorFlow's eager kernels decode and resize images, so call this in a child process and not
+    while building a graph. It raises the errors of these kernels.
     """
     if keeps_files(steps, feature):
         return np.asarray(value, object)
@@ -105,7 +104,7 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
 
 
 def together(arrays: list[Array]) -> Array:
-    """Return the arrays of several records as a batch; shorter ones are padded with "" or 0."""
+    """Return the arrays of several records as a batch, padding shorter ones with "" or 0."""
     longest = tuple(map(max, zip(*(array.shape for array in arrays), strict=True)))
     if all(array.shape == longest for array in arrays):
         return np.stack(arrays)
@@ -117,7 +116,7 @@ def together(arrays: list[Array]) -> Array:
 
 
 def _numbers(steps: Steps) -> tuple[Array | None, Array | None, Array | None]:
-    """Return factor, mean and deviation as float32: one number, or one for each channel."""
+    """Return scale, mean and deviation in float32: scalars, or one value for each channel."""
     factor = None if steps.scale is None else np.asarray(steps.scale, np.float32)
     mean, deviation = (
         np.asarray(item if len(item) > 1 else item[0], np.float32) if item else None

@@ -1,4 +1,4 @@
-"""What a data path means: TFRecord shards, CSV files, images or arrays, and what a record holds."""
+"""Detects the data at a path: TFRecord shards, CSV files, images or arrays, and their features."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -23,38 +23,38 @@ IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 LABELS = "labels.csv"
 
 Columns = Mapping[str, int | tuple[int, int]]
-"""A column by number, or the columns from the first number up to the second."""
+"""For each feature, a column number or a range of columns (start, end), without the end."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """Records on disk: the files that hold them, in order, and the features of each record."""
+    """A dataset on disk: its files, in order, and the features of each record."""
 
     path: str
     kind: str
-    """records, csv, images or arrays."""
+    """One of `records`, `csv`, `images`, `arrays`."""
     files: tuple[str, ...]
     features: Mapping[str, Feature]
     counts: tuple[int, ...] = ()
-    """Records of each file, where they are known without reading it."""
+    """The number of records in each file, if known without reading it."""
     compression: str = ""
     header: bool = False
     """Whether the first line of a CSV file names its columns."""
     columns: Columns = field(default_factory=dict)
-    """Which columns of a CSV file make which feature."""
+    """The columns of a CSV file for each feature."""
     labels: tuple[int, ...] = ()
     """The class of each image."""
     classes: tuple[str, ...] = ()
     name: str = ""
-    """Of records, as their index says."""
+    """The name of TFRecords in their index."""
 
     @property
     def records(self) -> int | None:
-        """How many records an epoch has, if that is known without reading it."""
+        """The number of records in an epoch; None if unknown without reading it."""
         return sum(self.counts) if self.counts else None
 
     def only_of_type(self, type_: str) -> list[str]:
-        """Return the only feature that is no label, or else the only text or number among them."""
+        """Return the only feature that is not a label, or else the only one of text or numbers."""
         return only_of_type({n: self.features[n].dtype == "string" for n in self.unlabelled}, type_)
 
     @property
@@ -69,7 +69,7 @@ class Data:
 
     @property
     def width(self) -> int:
-        """How many numbers a line of a CSV file holds."""
+        """The number of columns in a CSV line."""
         return max(_ends(column)[1] for column in self.columns.values())
 
     def without(self, files: Sequence[str]) -> "Data":
@@ -85,16 +85,17 @@ class Data:
 
 
 def open_data(path: str, columns: Columns | None = None, graph: Graph | None = None) -> Data:
-    """Return what lies at a path; of the contents, no more is read than tells what they are.
+    """Return the data at a path, reading only as much as needed to detect its kind.
 
-    A folder with an index of `deploykit records` is TFRecords, of which `DIR/NAME` is one set where
-    it holds several; else CSV files; else images, whose
-    labels are their folders or the lines `FILE,LABEL` of a `labels.csv`. `columns` says which
-    columns of a CSV file make which feature; default: the last is `label`, the others are `x`.
-    The columns of a table by name (`storage.tables`) are arrays; of those that an input of `graph`
-    takes as rows of one value, each value is such a row.
+    A folder with an index of `deploykit records` contains TFRecords; `DIR/NAME` selects one of
+    several sets. Otherwise it contains CSV files or images. Image labels are the folder names, or
+    the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV files. By
+    default, the last column is `label` and the others are `x`. The named columns of a table
+    (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value of its
+    column becomes such a row.
 
-    FileError: there is nothing, or a file is cut short. GraphError: it is no such data.
+    FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
+    unknown or the data is invalid.
     """
     place = Path(path)
     if (records := one_set(place)) is not None:
@@ -116,7 +117,7 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
 
 
 def _is_table(path: str, graph: Graph | None) -> bool:
-    """Say whether the columns of a file are arrays by name, as a graph takes them."""
+    """Return whether a file is a table whose named columns are arrays for the graph."""
     if graph is None:
         return is_table(path)
     names = {name for names in names_of_inputs(graph).values() for name in names}
@@ -125,7 +126,7 @@ def _is_table(path: str, graph: Graph | None) -> bool:
 
 
 def _with_rows(data: Data, graph: Graph | None) -> Data:
-    """Return columns as rows of one value where an input takes these."""
+    """Return columns as rows of one value, if that is the input's shape."""
     features = dict(data.features)
     inputs = {} if graph is None else names_of_inputs(graph)
     for tensor, names in inputs.items():
@@ -136,7 +137,7 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
         if not known:
             continue
         feature = features[known[0]]
-        if type_ == "string" and data.path.endswith(".csv"):  # cells as they are written
+        if type_ == "string" and data.path.endswith(".csv"):  # keep the text of the cells
             feature = replace(feature, dtype="string")
         if shape is not None and len(shape) == 2 and shape[1] in (-1, 1):
             feature = replace(feature, shape=feature.shape or (1,))
@@ -145,7 +146,7 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
 
 
 def is_arrays(path: str, graph: Graph | None = None) -> bool:
-    """Say whether a path is a file of arrays, and not of records, images or lines of numbers."""
+    """Return whether a path is a file of arrays, and not records, images or numeric CSV files."""
     if _is_table(path, graph):
         return True
     return not (Path(path).is_dir() or path.endswith(".csv") or one_set(path) is not None)
@@ -173,7 +174,7 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
         return _csv(str(folder), tables, columns)
     if any(file.suffix == ".tfrecord" for file in files):
         raise FileError("records-without-index", source=folder)
-    state = "holds nothing of the kind" if files else "is empty"
+    state = "contains no such files" if files else "is empty"
     raise FileError("data-folder-kind", source=folder, got=state)
 
 
@@ -209,7 +210,7 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
             )
         features[name] = Feature("float32", () if isinstance(item, int) else (end - start,))
     if max(_ends(column)[1] for column in columns.values()) < width:
-        # A name that nobody reads stands for the rest, so that the length of each line is known.
+        # An unused name stands for the other columns, so that the number of columns is known.
         columns = {**columns, "": width - 1}
     return Data(path, "csv", tuple(map(str, files)), features, header=header, columns=columns)
 
@@ -241,7 +242,7 @@ def _images(folder: Path, images: Sequence[Path]) -> Data:
 
 
 def _listed_labels(listed: Path) -> dict[str, str]:
-    """Return the label of each file by its path in the folder."""
+    """Return the label of each file, by its path in the folder."""
     results = {}
     for number, line in enumerate(text_lines(listed, "CSV file"), 1):
         name, comma, label = line.strip().rpartition(",")

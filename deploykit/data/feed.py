@@ -1,6 +1,6 @@
-"""The feed style: Python reads and parses records one by one, and feeds batches with each call.
+"""The feed style: Python reads and parses records one by one, and feeds a batch in each step.
 
-It also is what tells in which file and line data are wrong: `check_records`.
+`check_records` uses it to find the file and line of invalid data.
 """
 
 import itertools
@@ -21,8 +21,8 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.session import sentence
 
 Maker = Callable[[Steps, Feature, Any], Array]
-_NODE = re.compile(r"^node [^:]*: ")  # of the graph that prepares a record, which is not the user's
-_TRIED = 16  # records, to see what decoding costs
+_NODE = re.compile(r"^node [^:]*: ")  # a node of deploykit's preprocessing, not of the user's graph
+_TRIED = 16  # records used to measure the cost of decoding
 
 
 def placeholders(pipeline: Pipeline) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def placeholders(pipeline: Pipeline) -> dict[str, Any]:
 def batches(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
     """Yield batches by input, read in this process; images start TensorFlow.
 
-    FileError, GraphError: a file or a record is damaged; the message names it.
+    FileError, GraphError: the named file or record is damaged.
     """
     waiting = values(pipeline)
     while group := list(itertools.islice(waiting, pipeline.batch)):
@@ -49,7 +49,7 @@ def batches(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
 
 
 def values(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
-    """Yield what each record gives the inputs."""
+    """Yield the input values of each record."""
     epochs = itertools.count() if pipeline.epochs is None else range(pipeline.epochs)
     for epoch in epochs:
         shuffled = None
@@ -60,15 +60,15 @@ def values(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
 
 
 def check_records(pipeline: Pipeline) -> None:
-    """Go through one epoch; raises FileError or GraphError that names the first damaged record."""
+    """Read one epoch. FileError, GraphError: the named record is damaged."""
     for where, record in records(pipeline.data, tuple(pipeline.features)):
         prepared(pipeline, where, record)
 
 
 def decoding_share(pipeline: Pipeline) -> float | None:
-    """Return which share of the CPU time of a record goes into its images, of some records.
+    """Return the share of a record's CPU time spent decoding images; None if there are no images.
 
-    Reading and decoding take turns in this thread, whose own time is taken. None: no images.
+    Measured on a few records, in the CPU time of this thread.
     """
     if not any(feature.content == "image" for feature in pipeline.features.values()):
         return None
@@ -90,9 +90,9 @@ def decoding_share(pipeline: Pipeline) -> float | None:
 def prepared(
     pipeline: Pipeline, where: str, record: dict[str, Any], make: Maker = in_python
 ) -> dict[str, Array]:
-    """Return what a record gives the inputs, each made by `make`.
+    """Return the input values of a record, each computed by `make`.
 
-    GraphError: it cannot be used; `where` is named.
+    GraphError: the record is invalid; the message names `where`.
     """
     try:
         return {
@@ -103,7 +103,7 @@ def prepared(
         raise error.within(where) from None
     except Error:
         raise
-    except Exception as error:  # of TensorFlow's kernels, or of NumPy
+    except Exception as error:  # from TensorFlow's kernels or NumPy
         said = _NODE.sub("", sentence(error))
         cause = said.split("} ")[-1].split(" [Op:")[0]
         raise failed("record-not-usable", error, source=where, reason=cause[:200]) from None

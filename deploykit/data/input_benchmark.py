@@ -1,7 +1,7 @@
-"""Measure a model behind each style of input, in rounds in turn, so that a drift hits all alike.
+"""Measures a model with each input style, in interleaved rounds, so that drift affects all equally.
 
-In each round a style computes on a batch that lies ready, makes batches that nobody computes with,
-and does both. Batches that lay ready before its turn do not count.
+In each round, a style runs the model on a batch in memory, reads batches without the model, and
+then does both. Batches that were prefetched before a round do not count.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from deploykit.data.user_pipeline import OWN, OwnPipeline, own_pipeline
 from deploykit.importers.open_model import OpenedModel
 from deploykit.system.gpu_counters import open_devices
 from deploykit.system.machine import machine, usable_cores
-from deploykit.system.process_usage import forget, not_in_memory, wait_for_quiet
+from deploykit.system.process_usage import forget, not_in_memory, wait_for_idle
 from deploykit.transforms.common.errors import CrashError, FileError, GraphError, LimitError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import producer_name
@@ -44,12 +44,12 @@ logger = logging.getLogger("deploykit")
 ROUNDS = 5
 BATCH = 32
 ON_ERROR = ("stop", "skip")
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 _WARM_UP_STEPS = 3
-_SHARES = {"compute": 0.25, "input": 0.25, "both": 0.5}  # of the time of a round
-_SETTLING = 0.2  # of a phase: what reads ahead may not have filled its buffers yet
-_DRAINING = 2  # phases at most, in which batches that lay ready are taken
-_LEAST = 4  # steps of computing alone
+_SHARES = {"compute": 0.25, "input": 0.25, "both": 0.5}  # shares of the time of a round
+_SETTLING = 0.2  # share of a phase in which prefetching may still fill its buffers
+_DRAINING = 2  # maximum multiple of a phase for consuming prefetched batches
+_LEAST = 4  # minimum steps of the model alone
 
 Advance = Callable[[str, int], None]
 
@@ -64,15 +64,15 @@ def pipeline_for(
     threads: int | None = None,
     piping: InputPipelineOptions = PLAIN,
 ) -> Pipeline:
-    """Return the pipeline from data to the inputs of a graph, or to all features without one.
+    """Return the pipeline from data to the inputs of a graph; without a graph, to all features.
 
-    GraphError: what it would feed does not fit the inputs, or has no lengths to divide by.
+    GraphError: the data does not match the inputs, or `buckets` are set for data without lengths.
     """
     demanded = None if graph is None else demanded_batch(graph)
     if demanded and batch and batch != demanded:
         raise GraphError("batch-fixed", what="the model", fixed=demanded, batch=batch)
     if threads is None:
-        threads = max(2, min(_MOST_THREADS, usable_cores()))
+        threads = max(2, min(_MAX_THREADS, usable_cores()))
     planned = plan(data, graph, preprocessing or piping.declared(graph))
     pipeline = Pipeline(
         data,
@@ -103,21 +103,21 @@ def measure_input(
     rounds: int = ROUNDS,
     advance: Advance = lambda name, count: None,
 ) -> InputResult:
-    """Measure how fast a model runs behind each style of input, and what limits it.
+    """Measure the speed of a model with each input style, and find the bottleneck.
 
     Args:
-        model: frozen, or with variables that `piping.init` sets.
-        data: the path of files, as `open_data` takes it; None: one's own pipeline needs none.
-        piping: how they are read, and what of the model is run.
-        settings: of the session: batch, threads, device, oneDNN.
-        styles: feed, queue, tfdata, pipeline, which have their turns.
-        seconds: how long each style is measured, in all rounds together.
-        rounds: how often each has its turn.
-        advance: called with what comes next, and how many steps there are.
+        model: a frozen model, or one with variables that the ops in `piping.init` set.
+        data: the path of the data, as for `open_data`; None for a user pipeline without data.
+        piping: the input options, and the ops to run.
+        settings: the session's batch size, threads, device and oneDNN setting.
+        styles: the input styles to measure: feed, queue, tfdata, pipeline.
+        seconds: the measuring time of each style, over all rounds.
+        rounds: the number of rounds.
+        advance: called with the name of the next part and the number of parts.
 
-    FileError, GraphError: data are damaged or do not fit. VerificationError: the service gives a
-    record twice, or not at all. LimitError: TensorFlow died or hung.
-    KeyboardInterrupt: nothing was measured yet.
+    FileError, GraphError: the data is damaged or does not match. VerificationError: a tf.data
+    service repeats or omits a record. LimitError: TensorFlow crashed or hung.
+    KeyboardInterrupt: interrupted before the first measurement.
     """
     graph = model.graph
     check_cache(os.fspath(piping.cache or ""))
@@ -160,9 +160,9 @@ def _planned(
     batch: int | None,
     styles: tuple[str, ...],
 ) -> tuple[Pipeline, OwnPipeline | None, tuple[str, ...]]:
-    """Return deploykit's pipeline, one's own, and which styles can be measured.
+    """Return deploykit's pipeline, the user's pipeline, and the styles that can be measured.
 
-    Where one's own reads data that deploykit cannot, it is measured alone.
+    If only the user's pipeline can read the data, it is measured alone.
     """
     own = None
     if piping.pipeline is not None:
@@ -185,19 +185,19 @@ def _planned(
 def _sound(
     pipeline: Pipeline, on_error: str, folder: Path, advance: Advance
 ) -> tuple[Pipeline, tuple[str, ...]]:
-    """Return the pipeline over records that can be used, and where the others lie."""
+    """Return the pipeline over the valid records, and the locations of the others."""
     if on_error not in ON_ERROR:
         raise GraphError("not-one-of", what="on_error", known=ON_ERROR, got=on_error)
     if on_error == "stop" or pipeline.data.kind == OWN:
         return pipeline, ()
-    advance("look for damage", 0)
+    advance("check records", 0)
     return without_damaged(pipeline, folder)
 
 
 def _served(pipeline: Pipeline, service: str, advance: Advance) -> tuple[Pipeline, int | None]:
-    """Return the pipeline behind a tf.data service, if there is one, and how many records it gave.
+    """Return the pipeline with a tf.data service, and the records in an epoch; None: no service.
 
-    One epoch of ids is gone through.
+    Reads the record ids of one epoch from the service.
     """
     if not service:
         return pipeline, None
@@ -208,29 +208,29 @@ def _served(pipeline: Pipeline, service: str, advance: Advance) -> tuple[Pipelin
 
 @dataclass
 class _Turns:
-    """Styles that have their turns, round by round."""
+    """Interleaved measurement rounds of input styles."""
 
     seconds: float
-    """Of a turn."""
+    """The seconds of one round of one style."""
     rounds: int
     sampler: Sampler
     advance: Advance
     cold: Sequence[str]
-    """Files that did not lie in memory at the start, and do not at the start of any turn."""
-    found: dict[str, list[Round]] = field(default_factory=dict)
+    """Files that were not in the page cache, and are evicted from it before each round."""
+    measured: dict[str, list[Round]] = field(default_factory=dict)
     decoding: dict[str, float | None] = field(default_factory=dict)
 
     def run(self, jobs: Sequence[InputJob]) -> bool:
         """Run all rounds; return whether Ctrl-C ended them early.
 
-        KeyboardInterrupt: there is none yet.
+        KeyboardInterrupt: no round has finished yet.
         """
-        self.found = {job.style: [] for job in jobs}
+        self.measured = {job.style: [] for job in jobs}
         steps = len(jobs) * (1 + self.rounds)
         with contextlib.ExitStack() as stack:
             workers: list[tuple[str, Worker]] = []
             try:
-                for job in jobs:  # one after another: a start beside another takes its cores
+                for job in jobs:  # one after another: parallel starts would compete for cores
                     self.advance(f"load {job.style}", steps)
                     worker = started(job)
                     stack.callback(worker.close)
@@ -241,17 +241,17 @@ class _Turns:
                 for number in range(self.rounds):
                     for style, worker in workers if number % 2 == 0 else reversed(workers):
                         self.advance(style, steps)
-                        # What another style still reads ahead would take the disk from this one.
-                        wait_for_quiet([item.pid for _, item in workers], self.seconds)
-                        self.found[style].append(self._turn(style, worker))
+                        # Prefetching of another style would compete for the disk.
+                        wait_for_idle([item.pid for _, item in workers], self.seconds)
+                        self.measured[style].append(self._turn(style, worker))
             except KeyboardInterrupt:
-                if not any(self.found.values()):
+                if not any(self.measured.values()):
                     raise
                 return True
         return False
 
     def _turn(self, style: str, worker: Worker) -> Round:
-        """Return what a style does in its turn."""
+        """Measure one round of a style."""
         stretches: dict[str, Stretch] = {}
         forget(self.cold)
         for phase, share in _SHARES.items():
@@ -267,20 +267,20 @@ class _Turns:
         return Round(**stretches)
 
     def results(self, kind: str, computes: str) -> tuple[StyleResult, ...]:
-        """Return what was found of each style that had a turn, over data of a kind."""
+        """Return the result of each measured style, for data of a kind."""
         cores = float(usable_cores())
         return tuple(
             StyleResult(
                 style, kind, tuple(turns), cores, self.sampler.facts(style)["devices"], computes,
                 self.decoding.get(style),
             )
-            for style, turns in self.found.items()
+            for style, turns in self.measured.items()
             if turns
         )  # fmt: skip
 
 
 def _ask(style: str, worker: Worker, *arguments: object) -> Stretch:
-    """Run a phase in a style's process; LimitError: TensorFlow died or hung."""
+    """Run a phase in the process of a style. LimitError: TensorFlow crashed or hung."""
     answer: Stretch = _asked(style, worker, "run", *arguments)
     return answer
 
@@ -293,9 +293,9 @@ def _asked(style: str, worker: Worker, method: str, *arguments: object) -> Any:
 
 
 def refuse_own_queues(graph: Graph, fetches: Sequence[str]) -> None:
-    """Raise GraphError where what is fetched takes from a queue of the graph's own.
+    """Raise GraphError if a fetched tensor depends on a queue in the graph.
 
-    A GraphDef has no queue runners, so nothing would ever fill it.
+    A GraphDef has no queue runners, so nothing would fill the queue.
     """
 
     def needed(name: str) -> Iterable[str]:

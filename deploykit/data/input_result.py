@@ -1,4 +1,4 @@
-"""What a measurement of input styles found, as a value with a JSON form."""
+"""The result of measuring input styles, with a JSON form."""
 
 import statistics
 from collections import Counter
@@ -13,18 +13,18 @@ from deploykit.data.user_pipeline import OWN
 from deploykit.importers.open_model import OpenedModel
 from deploykit.transforms.common.documents import AsHtml, Hidden, Written, head, written
 
-_AGREEING = 0.4  # of the rounds beside other work; fewer do not decide
-_SLOWEST = 1e-9  # items a second, where a phase gave none
+_AGREEING = 0.4  # minimum share of rounds that agree on a limit on a loaded machine
+_SLOWEST = 1e-9  # items per second of a phase without items
 
 
 def _idle_share(stretch: Stretch) -> float | None:
-    """Return for which part of the time no thread ran or could have run, at least."""
+    """Return a lower bound of the share of the time in which no thread ran or could have run."""
     return None if stretch.wanted is None else max(0.0, 1 - stretch.wanted)
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one turn of a style gave in each phase."""
+    """The measurements of each phase in one round of a style."""
 
     input: Stretch
     compute: Stretch
@@ -33,20 +33,20 @@ class Round:
 
 @dataclass(frozen=True)
 class StyleResult:
-    """All rounds of a style, and what follows from them."""
+    """The rounds of an input style, with its rates and verdict."""
 
     style: str
     kind: Hidden[str]
-    """Of the data."""
+    """The kind of the data: `records`, `csv`, `images`, `arrays` or `own`."""
     rounds: tuple[Round, ...]
     cores: float
     devices: Sequence[Mapping[str, Any]] = ()
-    """GPUs while it ran: mean and maximum of each figure."""
+    """The mean and maximum of each GPU metric during the run."""
     computes: Hidden[str] = "cpu"
-    """Where the model does: cpu, gpu or simulated."""
+    """The device of the model: cpu, gpu or simulated."""
 
     decoding: Hidden[float | None] = None
-    """Share of the CPU time of reading an image that goes into decoding it; None: there is none."""
+    """The share of the CPU time of reading an image spent decoding it; None without images."""
 
     @property
     @written(flat=True)
@@ -73,13 +73,13 @@ class StyleResult:
 
     @property
     def rates(self) -> Rates:
-        """The medians of the rounds."""
+        """The medians over the rounds."""
         return self._of(self.rounds)
 
     @property
     @written(flat=True)
     def verdict(self) -> Verdict:
-        """What limits it."""
+        """The bottleneck of this style."""
         result = self._judged(self.rates)
         limits = Counter(self._judged(self._of([round_])).limit for round_ in self.rounds)
         if self.rates.crowded and limits[result.limit] < _AGREEING * len(self.rounds):
@@ -119,7 +119,7 @@ class StyleResult:
             decoding=self.decoding,
         )
         return Rates(
-            # What a disk gives comes in bursts, of which a median would miss some.
+            # Disks deliver data in bursts, some of which a median would miss.
             both=pooled("both") if reading.waiting else rate("both"),
             compute=rate("compute"),
             input=pooled("input") if reading.waiting else rate("input"),
@@ -152,26 +152,26 @@ def _about(pipeline: Pipeline) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class InputResult(AsHtml):
-    """Styles that were measured in turn, over the same data before the same model."""
+    """The results of interleaved input styles, with the same data and model."""
 
     HEAD: ClassVar = head("input")
 
     styles: tuple[StyleResult, ...]
     model: Hidden[OpenedModel]
     pipeline: Annotated[Pipeline, Written(flat=True, by=_about)]
-    """What all of them built, over sound records alone."""
+    """The pipeline that all styles built, over the valid records only."""
     wait_ms: Annotated[float | None, Written("simulated_accelerator_ms")]
     skipped: tuple[str, ...]
-    """Damaged files that were left out."""
+    """The damaged files that were skipped."""
     machine: Mapping[str, Any]
     started: str
     interrupted: bool = False
     distinct: Annotated[int | None, Written("service_epoch")] = None
-    """Records of the epoch that a tf.data service gave, each once; None: there was no service."""
+    """The number of records in an epoch of the tf.data service; None without a service."""
     cold_files: int = 0
-    """Files that did not lie in memory, and were read from the disk anew in each turn."""
+    """The number of files outside the page cache, which each round read from the disk again."""
 
     @property
     def fed(self) -> Mapping[str, str]:
-        """What becomes of the data on the way to each input, in words."""
+        """The preprocessing of the data for each input, as text."""
         return {} if self.pipeline.data.kind == OWN else self.pipeline.fed

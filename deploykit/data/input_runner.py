@@ -1,7 +1,7 @@
-"""A model behind one style of input, run in a loop; it lives in a child process.
+"""Runs a model with one input style in a loop, in a child process.
 
-It can run three things: `input`, batches that nobody computes with; `compute`, the model on one
-batch that lies ready; `both`, the model on the batches as they come.
+It has three phases: `input` reads batches without the model, `compute` runs the model on one batch
+in memory, and `both` runs the model on the batches that are read.
 """
 
 import time
@@ -25,85 +25,86 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.transforms.runtime.session import full_name, runtime_failed
 
-_LONGEST = 4  # times what a phase should take
+_LONGEST = 4  # maximum multiple of the requested time of a phase
 PHASES = ("input", "compute", "both")
-_SCOPE = "deploykit_input"  # keeps the names of the graph free
+_SCOPE = "deploykit_input"  # avoids name conflicts with the graph
 BUFFERED = {
     "feed": 1, "queue": BATCHES + 2, "tfdata": PREFETCHED + 8, "pipeline": PREFETCHED + 8,
 }  # fmt: skip
-"""Batches that may lie ready when nobody takes any: what is prefetched, and what threads hold."""
+"""The maximum number of batches that each style prefetches, including those in its threads."""
 
 
 @dataclass(frozen=True)
 class InputJob:
-    """What is run behind which style of input."""
+    """A model and the input style with which it runs."""
 
     style: str
-    """feed, queue, tfdata or pipeline."""
+    """One of feed, queue, tfdata, pipeline."""
     pipeline: Pipeline
     model: str | None = None
-    """A GraphDef file; None: nothing computes, and steps only wait."""
+    """A GraphDef file; None: no model runs, and steps only wait."""
     fetches: tuple[str, ...] = ()
-    """Tensors, or ops such as a training step."""
+    """The tensors or ops to run, such as a training step."""
     init: tuple[str, ...] = ()
-    """Ops that are run once, before."""
+    """The ops to run once at the start."""
     wait_ms: float | None = None
-    """How long a step waits instead of computing, without a CPU."""
+    """The milliseconds that a step sleeps instead of running the model."""
     settings: RunConfig = field(default_factory=RunConfig)
     helpers: tuple[int, ...] = ()
-    """Processes that read for it, whose CPU time and bytes count as its own."""
+    """Process ids of data service workers, whose CPU time and bytes are included."""
     own: OwnPipeline | None = None
-    """The user's function, where the style is `pipeline`."""
+    """The user's function, for the style `pipeline`."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of steps: how many records, how long, and what they and the machine did."""
+    """The measurements over a number of consecutive steps."""
 
     items: int
     steps: int
     seconds: float
     cpu_seconds: float
-    """Of one's own processes."""
+    """The CPU time of the processes of this run."""
     waited_seconds: float | None = None
-    """In which one's own threads could run, but had no core, all threads together."""
+    """The seconds that threads of this run waited for a core, summed over threads."""
     read_bytes: int | None = None
-    """From storage, not from memory."""
+    """The bytes read from storage, not from the page cache."""
     asked_bytes: int | None = None
-    """Of files, wherever they lay."""
+    """The bytes read from files, in memory or in storage."""
     busy: float | None = None
-    """Cores at work for any process of the machine; None: the kernel does not tell."""
+    """The cores in use on the machine, by any process; None if unknown."""
     idle: float | None = None
     iowait: float | None = None
-    """Cores without work while a process waited for a disk."""
+    """Idle cores while a process waited for a disk."""
     foreign: float | None = None
-    """Cores that other processes took, or the host of a virtual machine."""
+    """The cores used by other processes or by the host of a virtual machine."""
 
     @property
     def cores(self) -> float:
-        """Cores in use by one's own processes."""
+        """The cores used by the processes of this run."""
         return self.cpu_seconds / self.seconds
 
     @property
     def wanted(self) -> float | None:
-        """Own threads that ran, or could have run had a core been free; None: nobody knows."""
+        """Threads of this run that ran or were waiting for a core, in the mean; None if unknown."""
         if self.waited_seconds is None:
             return None
         return (self.cpu_seconds + self.waited_seconds) / self.seconds
 
 
 def started(job: InputJob) -> Worker:
-    """Return a process of its own with an InputRunner."""
+    """Start a child process with an InputRunner."""
     return Worker(f"{__name__}:InputRunner", job, forced=job.settings.environment)
 
 
 class InputRunner:
-    """Sessions with a model: behind its input, and, to compute alone, fed with what lies ready."""
+    """Two sessions with a model: one with the input pipeline, and one that is fed a batch."""
 
     def __init__(self, job: InputJob) -> None:
         """Load TensorFlow, the model and the pipeline, and take the first batch.
 
-        FileError, GraphError: the data are damaged or do not fit, or TensorFlow refuses the graph.
+        FileError, GraphError: the data is damaged or does not match, or TensorFlow rejects the
+        graph.
         """
         import tensorflow as tf
 
@@ -129,9 +130,9 @@ class InputRunner:
             raise GraphError("no-whole-batch", source=data.path, batch=batch) from None
 
     def _behind_input(self) -> "Queue | TfData":
-        """Open a session in which the model reads what the style gives.
+        """Open a session in which the model reads from the input style.
 
-        What a placeholder declares stays all that TensorFlow knows of a shape.
+        TensorFlow still only knows the shapes that the placeholders declare.
         """
         import tensorflow as tf
 
@@ -170,9 +171,9 @@ class InputRunner:
         return style
 
     def _fed_session(self) -> Callable[..., Any]:
-        """Return what runs the model on a batch that is fed, in a session of its own.
+        """Return a function that runs the model on a fed batch, in a separate session.
 
-        Were the batch fed over what the input gives, Grappler might still let that be computed.
+        If the pipeline were in the same graph, Grappler might still run it.
         """
         import tensorflow as tf
 
@@ -192,13 +193,13 @@ class InputRunner:
         return function
 
     def _graph_def(self) -> Any:
-        """Return the model, or None where a wait stands in its place."""
+        """Return the model, or None if steps only wait."""
         if self.job.model is None or self.job.wait_ms is not None:
             return None
         return GraphDef.FromString(Path(self.job.model).read_bytes())
 
     def _imported(self, graph_def: Any, used: dict[str, Any]) -> tuple[Any, Any]:
-        """Import the model; return what is fetched, and what is run once before."""
+        """Import the model; return the fetches and the initial ops."""
         import tensorflow as tf
 
         with tf.device(self._device):
@@ -215,7 +216,7 @@ class InputRunner:
         return session
 
     def _first(self) -> list[Array]:
-        """Return the first batch; the epoch goes on behind it."""
+        """Return the first batch; later reads continue the epoch."""
         if self._batches is not None:
             batch: Mapping[str, Array] = next(self._batches)
         elif isinstance(self._style, Queue):
@@ -229,11 +230,11 @@ class InputRunner:
         return [batch[name] for name in self._names]
 
     def run(self, phase: str, seconds: float, steps: int | None = None, least: int = 0) -> Stretch:
-        """Run a phase for so long, or so many steps; less if the epochs are over.
+        """Run a phase for the given seconds or steps, or until the epochs end.
 
-        Where fewer than `least` steps were made in this time, it goes on for up to four times it.
+        If it has run fewer than `least` steps by then, it continues for up to four times as long.
 
-        FileError, GraphError: what is read is damaged, or the model cannot be run.
+        FileError, GraphError: the data is damaged, or the model cannot run.
         """
         step = self._step(phase)
         items = done = 0
@@ -247,7 +248,7 @@ class InputRunner:
         except StopIteration:
             pass
         except self._over:
-            self.stop()  # a queue also ends where one of its runners has failed
+            self.stop()  # raises the error of a failed queue runner
         except self._failures as error:
             self._explain(error)
         used = time.perf_counter() - start
@@ -262,12 +263,12 @@ class InputRunner:
         )
 
     def decoding(self) -> float | None:
-        """Return the share of reading's CPU time that goes into decoding images, if there are."""
+        """Return the share of the CPU time of reading that decoding images takes, or None."""
         known = self.job.pipeline.data.kind != OWN
         return decoding_share(self.job.pipeline) if known else None
 
     def stop(self) -> None:
-        """End what reads ahead; raises what it failed with."""
+        """Stop the threads of the input style, and raise their error if they failed."""
         if self._style is None:
             return
         try:
@@ -276,7 +277,7 @@ class InputRunner:
             self._explain(error)
 
     def _step(self, phase: str) -> Callable[[], int]:
-        """Return what makes one step of a phase and says how many records it had."""
+        """Return a function that runs one step of a phase and returns the number of records."""
         wait = 0.0 if self.job.wait_ms is None else self.job.wait_ms / 1000
 
         def computed(batch: list[Array]) -> int:
@@ -304,19 +305,19 @@ class InputRunner:
         return lambda: len(next(waiting)[0])
 
     def _explain(self, error: Any) -> NoReturn:
-        """Raise what is wrong with the data, by file and record, or else what TensorFlow says.
+        """Raise an error that names the file and record with invalid data, else TensorFlow's error.
 
-        Ops of a graph tell neither file nor line, so the records are gone through in Python.
+        TensorFlow's ops do not report file and line, so Python reads the records again.
         """
         if self.job.own is not None:
             raise runtime_failed(error, "run this", source=f"pipeline {self.job.own.name}")
-        if self.job.style != "feed":  # where Python has read them already
+        if self.job.style != "feed":  # in which Python has read them already
             check_records(self.job.pipeline)
         raise runtime_failed(error, "run this", source=self.job.style)
 
 
 def _element(name: str) -> Any:
-    """Return a tensor of the current graph, or the op where it has none."""
+    """Return a tensor of the current graph, or the op if it has no output."""
     import tensorflow as tf
 
     result = tf.compat.v1.get_default_graph().as_graph_element(name)

@@ -1,7 +1,6 @@
-"""Records that cannot be used, found before anything is measured, and left out by name.
+"""Finds damaged records before a measurement and removes them, so that all styles read the same.
 
-So every style reads the same records, and none meets a damaged one: damaged image files are passed
-over, and of a shard with damaged records a copy without them is read.
+Damaged image files are skipped. A shard with damaged records is replaced by a copy without them.
 """
 
 import functools
@@ -24,7 +23,7 @@ from deploykit.transforms.runtime.child_process import call
 
 @dataclass(frozen=True)
 class Damaged:
-    """A record that cannot be used: the number of its file, its own there, and both in words."""
+    """A damaged record: its file number, its number in that file, and its location as text."""
 
     file: int
     record: int
@@ -32,11 +31,11 @@ class Damaged:
 
 
 def without_damaged(pipeline: Pipeline, folder: Path) -> tuple[Pipeline, tuple[str, ...]]:
-    """Return the pipeline over sound records, and where those lie that are left out.
+    """Return the pipeline over the valid records, and the locations of the damaged ones.
 
-    Copies of shards are written to the folder.
-    GraphError: the data are of another kind, or nothing is sound. FileError: a shard is damaged
-    itself, so that the records behind the damage cannot be read.
+    Writes copies of shards to the folder. GraphError: the data is neither images nor records, or
+    all records are damaged. FileError: the shard itself is damaged, so that the records after the
+    damage cannot be read.
     """
     data = pipeline.data
     if data.kind not in ("images", "records"):
@@ -44,7 +43,7 @@ def without_damaged(pipeline: Pipeline, folder: Path) -> tuple[Pipeline, tuple[s
             "only-for",
             source=data.path,
             option="--on-error skip",
-            what="images, as files or in TFRecords; a damaged line should be written again",
+            what="images, as files or in TFRecords; correct damaged lines of other data",
         )
     results: Sequence[Damaged] = call(f"{__name__}:damaged", pipeline)
     if not results:
@@ -61,7 +60,7 @@ def without_damaged(pipeline: Pipeline, folder: Path) -> tuple[Pipeline, tuple[s
 
 
 def damaged(pipeline: Pipeline) -> list[Damaged]:
-    """Return the records that cannot be used, in order; this is done in a child process."""
+    """Return the damaged records, in order; call this in a child process."""
     find = functools.partial(_of_image if pipeline.data.kind == "images" else _of_shard, pipeline)
     with ThreadPoolExecutor(usable_cores()) as pool:
         result = pool.map(find, range(len(pipeline.data.files)))
@@ -91,7 +90,7 @@ def _of_shard(pipeline: Pipeline, number: int) -> list[Damaged]:
 
 
 def _copied(data: Data, results: Sequence[Damaged], folder: Path) -> Data:
-    """Return the data with copies of the shards that hold damaged records, written without them."""
+    """Return the data with copies of the shards that contain damaged records, without these."""
     files, counts = list(data.files), list(data.counts)
     for number in dict.fromkeys(result.file for result in results):
         gone = {result.record for result in results if result.file == number}

@@ -1,4 +1,4 @@
-"""Labels of data: classes as numbers, their order, and the groups of samples."""
+"""Labels of data: class numbers, class order, and groups of samples."""
 
 import logging
 import os
@@ -20,35 +20,37 @@ from deploykit.verification.coverage import class_numbers
 from deploykit.verification.samples import Dataset
 
 SORTED = "in the sorted order of their names (--labels FILE gives another)"
-AS_NUMBERED = "as the data number them (--labels FILE gives another order)"
+AS_NUMBERED = "as in the data (--labels FILE gives another order)"
 
 
 @dataclass(frozen=True)
 class ClassOrder:
-    """The number of each class that data name, and how it was found, in words."""
+    """The model's number of each class in the data, and how it was determined, as text."""
 
     numbers: tuple[int, ...]
     why: str
 
 
-def in_order_of(names: Sequence[str], labels: Sequence[str], told_by: str) -> ClassOrder:
-    """Return the place of each name among the labels of a model.
+def in_order_of(names: Sequence[str], labels: Sequence[str], labels_source: str) -> ClassOrder:
+    """Return the index of each name in the labels of a model.
 
-    Where none of the names is a label and all are numbers of labels, they are taken as these.
+    If no name is a label and all are valid label numbers, the names are used as numbers.
 
     Args:
-        names: of the classes that the data hold, each once.
+        names: the distinct class names in the data.
         labels: the names of the model's classes, in the order of their scores.
-        told_by: what says so, for messages: a file, or the model.
+        labels_source: the source of the labels for messages: a file, or the model.
 
-    GraphError: a name is no label, or that of several.
+    GraphError: a name is not a label, or occurs more than once in the labels.
     """
     if not set(names) & set(labels) and all(name.isdecimal() for name in names):
         numbers = tuple(map(int, names))
         beyond = [number for number in numbers if number >= len(labels)]
         if not beyond:
             return ClassOrder(numbers, "whose names are their numbers")
-        raise GraphError("class-beyond", name=beyond[0], count=len(labels), told_by=told_by)
+        raise GraphError(
+            "class-beyond", name=beyond[0], count=len(labels), labels_source=labels_source
+        )
     places = {label: number for number, label in enumerate(labels)}
     for name in names:
         if name not in places:
@@ -56,25 +58,29 @@ def in_order_of(names: Sequence[str], labels: Sequence[str], told_by: str) -> Cl
                 "class-unknown",
                 name=name,
                 count=len(labels),
-                told_by=told_by,
+                labels_source=labels_source,
                 hint=nearest(name, list(places)),
             )
         if (count := list(labels).count(name)) > 1:
-            raise GraphError("class-names-same", count=count, told_by=told_by, name=name)
-    return ClassOrder(tuple(places[name] for name in names), f"taken by their names in {told_by}")
+            raise GraphError(
+                "class-names-same", count=count, labels_source=labels_source, name=name
+            )
+    return ClassOrder(
+        tuple(places[name] for name in names), f"matched by their names in {labels_source}"
+    )
 
 
 def in_own_order(called: Mapping[int, str], classes: int | None) -> ClassOrder:
-    """Return numbers of classes where nobody says what the model's are called.
+    """Return class numbers for a model whose class names are unknown.
 
-    Names that are whole numbers are the numbers; others keep the places that data gave them, which
-    are those of the sorted names of folders, where there are as many as classes.
+    Names that are integers are used as numbers. Other names keep their numbers in the data (for
+    image folders, the sorted order), if there are as many as the model has classes.
 
     Args:
-        called: the names of the classes that the data hold, by the numbers that these give them.
-        classes: how many the model has; None: that is not known.
+        called: the class names in the data, by their numbers in the data.
+        classes: the number of classes of the model; None if unknown.
 
-    GraphError: there are more names or fewer than classes.
+    GraphError: the number of names differs from the number of classes.
     """
     names = [*called.values()]
     if all(name.isdecimal() for name in names):
@@ -82,7 +88,7 @@ def in_own_order(called: Mapping[int, str], classes: int | None) -> ClassOrder:
     if classes not in (None, len(names)):
         raise GraphError("class-order-unknown", count=len(names), scores_count=classes)
     is_sorted = [called[number] for number in sorted(called)] == sorted(names)
-    return ClassOrder(tuple(called), f"taken {SORTED if is_sorted else AS_NUMBERED}")
+    return ClassOrder(tuple(called), f"numbered {SORTED if is_sorted else AS_NUMBERED}")
 
 
 logger = logging.getLogger("deploykit")
@@ -90,31 +96,31 @@ logger = logging.getLogger("deploykit")
 
 @dataclass(frozen=True)
 class ClassNames:
-    """What the classes of a model are called, and who says so."""
+    """The names of a model's classes, and their source."""
 
     names: tuple[str, ...] = ()
-    """In the order of the scores; empty: that is not known."""
-    told_by: str = ""
+    """The names in the order of the scores; empty if unknown."""
+    labels_source: str = ""
     is_given: bool = False
-    """Whether the user says it now, so that data which contradict it are refused."""
+    """Whether the user passed the names; data that contradicts them is then refused."""
 
     @classmethod
     def of(cls, graph: Graph, labels: Any = None) -> "ClassNames":
-        """Return names that are given, or that lie in a file, or else those known of a graph.
+        """Return names from a sequence or a file, or else from the graph's metadata.
 
-        Such a value is returned as it is. FileError, GraphError: the file cannot be read.
+        A ClassNames is returned unchanged. FileError, GraphError: the file cannot be read.
         """
         if isinstance(labels, ClassNames):
             return labels
         if labels is None:
-            return cls(tuple(about(graph).labels), "the labels that are kept beside the model")
+            return cls(tuple(about(graph).labels), "the labels in the model metadata")
         path = isinstance(labels, str | os.PathLike)
-        told_by = os.fspath(labels) if path else "the labels that were given"
-        return cls(tuple(labels_from(labels)), told_by, is_given=True)
+        labels_source = os.fspath(labels) if path else "the labels that were given"
+        return cls(tuple(labels_from(labels)), labels_source, is_given=True)
 
 
 def classes_of(data: Data) -> dict[int, str]:
-    """Return what classes are called by the numbers that labels of data have; none: by nothing."""
+    """Return the class names by the label numbers of the data; empty if it has no names."""
     if data.kind == "images" and data.labelled:
         is_number = all(name.isdecimal() for name in data.classes)
         return {int(name) if is_number else n: name for n, name in enumerate(data.classes)}
@@ -124,18 +130,18 @@ def classes_of(data: Data) -> dict[int, str]:
 def with_class_numbers(
     samples: Dataset, graph: Graph, known: ClassNames, called: Mapping[int, str] | None = None
 ) -> Dataset:
-    """Return samples whose labels are the numbers of a model's classes, where they name classes.
+    """Return samples whose class labels are the numbers of the model's classes.
 
-    It is said how they were found. Where it cannot be known which class is which, they are without
-    labels, with a warning.
+    Logs how the numbers were determined. If they cannot be determined, the labels are removed, with
+    a warning.
 
     Args:
-        samples: whose labels are numbers of `called`, or texts, or anything else, which stays.
+        samples: their labels are numbers in `called`, strings, or other values, which are kept.
         graph: the model.
-        known: what its classes are called.
-        called: what the data call their classes, by the numbers of their labels.
+        known: the names of the model's classes.
+        called: the class names in the data, by label number.
 
-    GraphError, with the source: the data name a class that is not among those that were given.
+    GraphError, with the source: the data has a class that is not among the names that were passed.
     """
     labels = samples.labels
     if labels is None:
@@ -152,7 +158,7 @@ def with_class_numbers(
         with samples.named():
             if known.is_given:
                 raise
-        logger.warning("%s: the labels are left out: %s", samples.source or "the data", error)
+        logger.warning("%s: the labels are ignored: %s", samples.source or "the data", error)
         return replace(samples, labels=None, class_names=known.names, class_order=str(error))
     said = f"{len(called)} class{'es' * (len(called) > 1)}, {order.why}"
     logger.info("%s: %s", samples.source or "the data", said)
@@ -166,29 +172,29 @@ def with_class_numbers(
 
 
 def _order(called: Mapping[int, str], graph: Graph, known: ClassNames) -> ClassOrder:
-    """Return the model's number of each class of the data. GraphError: that is not known."""
+    """Return the model's number of each class in the data. GraphError: it is unknown."""
     if known.names:
-        return in_order_of([*called.values()], known.names, known.told_by)
+        return in_order_of([*called.values()], known.names, known.labels_source)
     shape = Shapes(graph).shape(graph.outputs[0]) if graph.outputs else None
     is_known = shape is not None and len(shape) == 2 and shape[1] > 1
     return in_own_order(called, shape[1] if is_known and shape else None)
 
 
 def _in_their_places(called: Mapping[int, str], order: ClassOrder) -> tuple[str, ...]:
-    """Return what classes are called, by their numbers; none, where some numbers have no name."""
+    """Return the class names by number; empty if some numbers have no name."""
     places = dict(zip(order.numbers, called.values(), strict=True))
     return tuple(places[n] for n in range(len(places))) if max(places) < len(places) else ()
 
 
 def _numbered(labels: Array) -> tuple[dict[int, str], Array]:
-    """Return texts as numbers, and what these are called."""
+    """Return the name of each number, and string labels as numbers."""
     texts = [t.decode(errors="replace") if isinstance(t, bytes) else str(t) for t in labels.flat]
     names, numbers = np.unique(np.array(texts), return_inverse=True)
     return dict(enumerate(names.tolist())), numbers.reshape(labels.shape)
 
 
 def _replaced(labels: Array, numbers: Mapping[int, int]) -> Array:
-    """Return labels by other numbers; what has none stays what it is."""
+    """Return labels with replaced numbers; labels without a new number are unchanged."""
     result = labels.astype(np.int64)
     for old, new in numbers.items():
         result[labels == old] = new
@@ -196,19 +202,19 @@ def _replaced(labels: Array, numbers: Mapping[int, int]) -> Array:
 
 
 FOLDER = "folder"
-"""What images are grouped by where their folders are the groups."""
+"""The value of `group_by` that groups images by folder."""
 
 
 def group_feature(data: Data, group_by: str | None, inputs: Collection[str]) -> str:
-    """Return the feature with the group of each record, or '' where no feature has it.
+    """Return the feature that contains the group of each record, or '' if there is none.
 
     Args:
-        data: files, and the features of each record.
-        group_by: a feature, or `folder` of images; '': `group`, where there is one that is not an
-            input; None: no groups.
+        data: the files, and the features of each record.
+        group_by: a feature, or `folder` for images; '': the feature `group` if it exists and is not
+            an input; None: no groups.
         inputs: the names of the model's inputs.
 
-    GraphError: the data have no such feature.
+    GraphError: the data does not have the feature.
     """
     if not group_by:
         is_there = group_by == "" and GROUP in data.features and GROUP not in inputs
@@ -223,9 +229,9 @@ def group_feature(data: Data, group_by: str | None, inputs: Collection[str]) -> 
 
 
 def in_folders(samples: Dataset, data: Data, group_by: str | None) -> Dataset:
-    """Return samples that are images in groups by their folders; others stay as they are.
+    """Return image samples grouped by folder; other samples are returned unchanged.
 
-    Without `group_by`, folders are groups where there are several and they are not the classes.
+    Without `group_by`, folders are groups if there are several and they are not the classes.
     """
     if group_by not in ("", FOLDER) or samples.groups is not None or not samples.files:
         return samples

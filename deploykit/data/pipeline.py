@@ -1,6 +1,4 @@
-"""An input pipeline over data as plain data, and its options; each style builds it in its own
-way.
-"""
+"""The specification of an input pipeline, and its options. Each input style builds it."""
 
 import contextlib
 import logging
@@ -23,7 +21,7 @@ from deploykit.storage.image_files import HEAD, size_of
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.common.flag import PREPROCESS, Flag
-from deploykit.transforms.engines.engines import MOST_BATCH, MOST_THREADS
+from deploykit.transforms.engines.engines import MAX_BATCH, MAX_THREADS
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.protos import Example
 from deploykit.transforms.ir.tfrecord import read_records
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 @takes_former_names
 @dataclass(frozen=True)
 class InputPipelineOptions:
-    """How files reach a model that is measured behind them, and what of it is run."""
+    """Options for reading files while a model runs."""
 
     HEADING: ClassVar = "Input from files"
 
@@ -55,22 +53,22 @@ class InputPipelineOptions:
     """Instead of running the model, wait this long per batch, so that the CPU is free to read."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
     on_error: Literal["stop", "skip"] = "stop"
-    """Whether a damaged image, in a file or a TFRecord, ends the run or is skipped."""
+    """Whether a damaged image, in a file or a TFRecord, stops the run or is skipped."""
     shuffle: bool = False
     """Shuffle the files and neighboring records, as for training."""
     cache: Annotated[str | None, Flag(format="path", metavar="memory|FILE")] = None
-    """tf.data: keep parsed records in memory or in a file, so that later epochs read no data
-    files."""
-    buckets: Annotated[Sequence[int], Flag(format="counts", at_most=MOST_BATCH)] = ()
-    """tf.data: batch texts of similar length together, to reduce padding; these lengths are the
-    bucket boundaries."""
-    private_threads: Annotated[int | None, Flag(at_most=MOST_THREADS)] = None
+    """tf.data: cache parsed records in memory or in this file, so that later epochs do not read
+    the data again."""
+    buckets: Annotated[Sequence[int], Flag(format="counts", at_most=MAX_BATCH)] = ()
+    """tf.data: batch texts of similar length together, to reduce padding. The values are the
+    boundaries of the buckets, in tokens."""
+    private_threads: Annotated[int | None, Flag(at_most=MAX_THREADS)] = None
     """tf.data: read with this many private threads instead of the model's threads."""
     service_workers: Annotated[
         int | None, Flag(hidden="--service", formerly="workers", at_most=256)
     ] = None
-    """Start this many tf.data service workers, which share the files and listen on all network
-    interfaces. One epoch is checked first."""
+    """Start this many tf.data service workers. They share the files and listen on all network
+    interfaces, without authentication. One epoch is checked first."""
     service_address: Annotated[str | None, Flag(formerly="address", metavar="HOST:PORT")] = None
     """Use the workers of a tf.data service that is already running."""
     pipeline: Annotated[
@@ -81,15 +79,15 @@ class InputPipelineOptions:
     `input` pipeline, without `data`, or if only it can read the data."""
 
     def declared(self, graph: "Graph | None") -> "Preprocessing":
-        """Return what becomes of the features. FileError, GraphError: it cannot be read."""
+        """Return the preprocessing of the features. FileError, GraphError: it cannot be read."""
         from deploykit.data.preprocessing import declared_for
 
         return declared_for(graph, self.preprocess)
 
     def reads_files(self, data: Any, style: str | None = None) -> bool:
-        """Say whether files are read while the model computes, or all data lie in memory before.
+        """Return whether files are read while the model runs, instead of loading all data first.
 
-        GraphError: they are to be read, and there are none.
+        GraphError: the options need files, and there are none.
         """
         requested = self != PLAIN or style not in (None, *INPUTS)
         path = os.fspath(data) if isinstance(data, str | os.PathLike) else None
@@ -110,7 +108,7 @@ class InputPipelineOptions:
         return False
 
     def styles(self, style: str | None = None) -> tuple[str, ...]:
-        """Return the styles of input that are measured. GraphError: options contradict them."""
+        """Return the input styles to measure. GraphError: options contradict them."""
         if style not in (None, "all", PIPELINE, *STYLES):
             raise GraphError("not-one-of", what="the input", known=[*STYLES, "all"], got=style)
         if style == PIPELINE and self.pipeline is None:
@@ -137,57 +135,57 @@ class InputPipelineOptions:
 
 
 PIPELINE = "pipeline"
-"""The style of one's own tf.data function."""
+"""The style of the user's tf.data function."""
 PLAIN = InputPipelineOptions()
 
 
 logger = logging.getLogger("deploykit")
 
-_LOOKED_AT = 8  # photos, to see whether all are of one size
+_LOOKED_AT = 8  # images whose sizes are compared
 
 STYLES = ("feed", "queue", "tfdata")
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What is read, what becomes of it, and in which batches it arrives."""
+    """The data to read, its preprocessing, and its batches."""
 
     data: Data
     steps: Mapping[str, Steps]
-    """Of each input, by the tensor that takes it."""
+    """The preprocessing steps of each input, by tensor name."""
     batch: int = 32
     whole: bool = False
-    """Whether a smaller batch at the end is left out."""
+    """Whether to drop a smaller batch at the end."""
     epochs: int | None = 1
-    """How often the data are gone through; None: again and again."""
+    """The number of epochs; None: endless."""
     threads: int = 1
-    """Files read at once, and threads that fill a queue; with 1, records keep their order."""
+    """The number of files read in parallel, and of queue threads; 1 keeps the record order."""
     shuffle: int | None = None
-    """Seed by which files, and records near each other, change places; None: they do not."""
+    """The seed for shuffling files and neighboring records; None: no shuffling."""
     cache: str = ""
-    """What tf.data does once: nothing, or with `memory` or the name of a file, all but batches."""
+    """Where tf.data caches parsed records: `memory` or a file name; empty: no cache."""
     buckets: tuple[int, ...] = ()
-    """Lengths at which tf.data divides texts, so that a batch holds texts of like length."""
+    """The bucket boundaries by which tf.data batches texts of similar length."""
     private_threads: int | None = None
-    """A thread pool of tf.data's own; None: it shares the session's."""
+    """The number of private threads of tf.data; None: it uses the session's threads."""
     service: str = ""
-    """Where a tf.data service listens whose workers read and parse for tf.data; empty: none."""
+    """The address of a tf.data service that reads and parses the data; empty: none."""
     why: Mapping[str, str] = field(default_factory=dict)
-    """Who says which values the photos of an input have, by the tensor that takes them."""
+    """The source of the value range of each image input, by tensor name."""
 
     @cached_property
     def features(self) -> dict[str, Feature]:
-        """The features that an input is made of."""
+        """The features that the inputs use."""
         names = dict.fromkeys(steps.feature for steps in self.steps.values())
         return {name: self.data.features[name] for name in names}
 
     @cached_property
     def fed(self) -> dict[str, str]:
-        """What becomes of the data on the way to each input, in words."""
+        """The preprocessing of the data for each input, as text."""
         return {split(tensor)[0]: self._in_words(tensor) for tensor in self.steps}
 
     def say(self) -> None:
-        """Say what becomes of the data."""
+        """Log the preprocessing of the data."""
         say(self.fed)
 
     def _in_words(self, tensor: str) -> str:
@@ -203,7 +201,7 @@ class Pipeline:
 
     @cached_property
     def one_by_one(self) -> bool:
-        """Whether records are parsed one by one: images, and texts of different lengths."""
+        """Whether records must be parsed one by one: images, and texts of different lengths."""
         return any(
             feature.content == "image" or None in feature.shape
             for feature in self.features.values()
@@ -211,31 +209,31 @@ class Pipeline:
 
     @property
     def padded(self) -> bool:
-        """Whether batches hold texts of different lengths, the shorter ones filled up."""
+        """Whether batches contain texts of different lengths, padded to the longest."""
         results = (result_of(step, self.features[step.feature]) for step in self.steps.values())
         return any(None in result.shape for result in results)
 
     @property
     def drops(self) -> bool:
-        """Whether a smaller batch is left out where it is made; several workers each make one."""
+        """Whether batching drops a smaller last batch; with a service, rebatching drops it."""
         return self.whole and not self.service
 
 
 def say(fed: Mapping[str, str], said: Mapping[str, str] | None = None) -> None:
-    """Say what becomes of files on the way to each input, unless it was said."""
+    """Log the preprocessing of files for each input, unless it was logged before."""
     for name, text in fed.items():
         if (said or {}).get(name) != text:
             logger.info("%s: %s", name, text)
 
 
 def kind_of(dtype: str, shape: tuple[int | None, ...], path: str) -> str:
-    """Return what lies in a file, such as `float32 28x28x1 from test.npz`."""
+    """Return a description of a file's data, such as `float32 28x28x1 from test.npz`."""
     sizes = "x".join("?" if size is None else str(size) for size in shape)
     return f"{dtype}{sizes and ' '}{sizes} from {Path(path).name or path}"
 
 
 def changes(steps: Steps) -> Iterator[str]:
-    """Yield what steps make of a feature, in words."""
+    """Yield descriptions of preprocessing steps."""
     if steps.resize is not None:
         height, width = steps.resize
         yield f"{width}x{height} bilinear{' by corners' if steps.corners else ''}"
@@ -259,7 +257,7 @@ def changes(steps: Steps) -> Iterator[str]:
 
 
 def _sizes(data: Data, feature: str) -> Iterator[str]:
-    """Yield the sizes of some of many photos, as far as they can be read."""
+    """Yield the sizes of the first few images, if they can be read."""
     files = data.files
     for place in sorted(set(np.linspace(0, len(files) - 1, _LOOKED_AT).round().astype(int))):
         with contextlib.suppress(OSError, Error, DecodeError, StopIteration, IndexError):
@@ -269,7 +267,7 @@ def _sizes(data: Data, feature: str) -> Iterator[str]:
 
 
 def _head(data: Data, path: str, feature: str) -> bytes:
-    """Return the first bytes of a photo: of a file, or of its first record."""
+    """Return the first bytes of an image: of a file, or of its first record."""
     if data.kind == "images":
         with opened(path) as file:
             return file.read(HEAD)

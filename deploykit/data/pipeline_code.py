@@ -1,4 +1,4 @@
-"""The recommended tf.data pipeline for given data, as a readable file that needs no deploykit."""
+"""Writes the recommended tf.data pipeline for data as Python code that does not use deploykit."""
 
 import json
 import keyword
@@ -33,7 +33,7 @@ _TAKEN = {
 
 @dataclass(frozen=True)
 class _Input:
-    """One entry of what the written `parse` returns: statements first, then an expression."""
+    """One item of the value that the written `parse` returns: statements and an expression."""
 
     key: str
     lines: tuple[str, ...]
@@ -42,7 +42,7 @@ class _Input:
 
 
 def written(pipeline: Pipeline) -> str:
-    """Return the Python file of a pipeline. GraphError: the data cannot be named in it."""
+    """Return the Python code of a pipeline. GraphError: a name cannot be written in the code."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -102,7 +102,7 @@ def _inputs(pipeline: Pipeline) -> list[_Input]:
 
 
 def _source(data: Data, feature: str) -> str:
-    """Return the expression that stands for a feature in the written `parse`."""
+    """Return the expression for a feature in the written `parse`."""
     if data.kind == "csv":
         columns = data.columns[feature]
         if isinstance(columns, int):
@@ -114,18 +114,18 @@ def _source(data: Data, feature: str) -> str:
 
 
 def _dtype(data: Data, feature: Feature) -> str:
-    """Return the type that a feature has before its steps."""
+    """Return the dtype of a feature before its steps."""
     is_label = data.kind == "images" and not feature.content
-    return "int32" if is_label else feature.dtype  # TensorFlow's choice for numbers in a list
+    return "int32" if is_label else feature.dtype  # as TensorFlow converts a list of integers
 
 
 def _statements(
     name: str, source: str, steps: Steps, feature: Feature, dtype: str, one_by_one: bool
 ) -> list[str]:
-    """Return the steps of an input as statements, as `applying.in_graph` does them."""
+    """Return the steps of an input as statements, like those of `apply_preprocessing.in_graph`."""
     if keeps_files(steps, feature):
         return []
-    said = [source]  # each after the first reads what the one before it gave
+    said = [source]  # each later statement reads the result of the one before
     if feature.content == "image":
         said.append(f"tf.io.decode_image({{}}, {steps.channels}, expand_animations=False)")
         dtype = "uint8"
@@ -159,13 +159,13 @@ def _statements(
         return []
     lines = [f"{name} = {said[1].format(said[0])}"]
     lines += [f"{name} = {item.format(name)}" for item in said[2:]]
-    if feature.content == "image":  # which decode_image does not know
+    if feature.content == "image":  # decode_image does not set the shape
         lines.insert(1, f"{name}.set_shape([None, None, {steps.channels}])")
     return lines
 
 
 def _cropped(crop: tuple[int, int], resize: tuple[int, int] | None) -> list[str]:
-    """Return what cuts the middle out, in one statement, or two where sizes differ."""
+    """Return the statements that crop the middle."""
     height, width = crop
     if resize is not None:
         top, left = (resize[0] - height) // 2, (resize[1] - width) // 2
@@ -174,7 +174,7 @@ def _cropped(crop: tuple[int, int], resize: tuple[int, int] | None) -> list[str]
 
 
 def _numbers(values: Any) -> str:
-    """Return one number, or a list of one for each channel, as Python."""
+    """Return a number, or a list with one number for each channel, as Python code."""
     if isinstance(values, tuple):
         return str(values[0]) if len(values) == 1 else str(list(values))
     inverse = round(1 / values) if 0 < values < 1 else 0
@@ -183,7 +183,7 @@ def _numbers(values: Any) -> str:
 
 
 def _spec(feature: Feature) -> str:
-    """Return what `parse_example` asks for, as Python; compare `parsing.example_spec`."""
+    """Return the feature spec for `parse_example` as Python code, as in `tfdata.example_spec`."""
     if feature.content:
         return "tf.io.FixedLenFeature([], tf.string)"
     if None in feature.shape:
@@ -192,7 +192,7 @@ def _spec(feature: Feature) -> str:
 
 
 def _shards(data: Data) -> str:
-    """Return the names of shards as a Python expression, where `n` counts them."""
+    """Return the names of the shards as a Python expression over `n`, the shard number."""
     if data.kind != "records":
         return ""
     names = [Path(file).name for file in data.files]
@@ -205,7 +205,7 @@ def _shards(data: Data) -> str:
 
 
 def _labels(data: Data) -> dict[str, int]:
-    """Return the label of each class of images."""
+    """Return the label of each image class."""
     if data.kind != "images":
         return {}
     numbers = all(name.isdecimal() for name in data.classes)
@@ -213,7 +213,7 @@ def _labels(data: Data) -> dict[str, int]:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as formatters of Python would have it quoted."""
+    """Return a text as a Python literal, quoted as formatters do."""
     if '"' in text and "'" not in text:
         return repr(text)
     return json.dumps(text, ensure_ascii=not text.isprintable())

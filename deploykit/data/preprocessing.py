@@ -1,8 +1,8 @@
-"""What becomes of the features of a record on their way to a model's inputs, declared once.
+"""Declares the preprocessing of record features into model inputs.
 
-The steps of an input have a fixed order: decode, resize, crop, scale, subtract the mean, divide by
-the deviation; or split into tokens, truncate, pad to the longest of the batch. `applying.py` does
-them, alike in every style.
+The steps have a fixed order: decode, resize, crop, scale, subtract the mean, divide by the
+deviation; or split into tokens, truncate, pad to the longest in the batch.
+`apply_preprocessing.py` applies them in the same way for every input style.
 """
 
 import contextlib
@@ -37,46 +37,47 @@ _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 @dataclass(frozen=True)
 class Steps:
-    """How one input is made of one feature. What is None or empty is not done."""
+    """The preprocessing of one feature into one input. Steps that are None or empty are skipped."""
 
     OMIT_DEFAULTS: ClassVar = True
 
     feature: str = ""
-    """Default: the one with the input's name, or the only one."""
+    """The name of the feature. Default: the one with the input's name, or the only one."""
     channels: _Size | None = None
-    """Of a decoded image; default: what the input takes, or 3."""
+    """The number of channels of a decoded image. Default: that of the input, or 3."""
     resize: tuple[_Size, _Size] | None = None
-    """Height and width, bilinear; for an encoded image by default what the input takes."""
+    """Height and width in pixels for bilinear resizing. Default for an encoded image: those of the
+    input."""
     corners: bool = False
-    """Whether resizing takes a pixel to lie at its upper left corner, as TensorFlow 1 and
-    label_image do, and not in its middle."""
+    """Whether resizing uses pixel corners as in TensorFlow 1 and label_image
+    (half_pixel_centers=False), instead of pixel centers."""
     crop: tuple[_Size, _Size] | None = None
-    """Height and width of the middle that is kept, after resizing."""
+    """Height and width in pixels of the central crop, after resizing."""
     scale: _Finite | None = None
-    """Factor of each value; 1 leaves a photo as it is, 0..255."""
+    """The factor of each value; 1 keeps the pixel range 0..255."""
     mean: Annotated[tuple[_Finite, ...], Meta(min_length=1)] = ()
-    """Subtracted after scaling: one number, or one for each channel."""
+    """The value to subtract after scaling: one number, or one for each channel."""
     std: Annotated[tuple[_Finite, ...], Meta(min_length=1)] = ()
-    """Divided by after that."""
+    """The divisor after that: one number, or one for each channel."""
     split: str | None = None
-    """A text becomes tokens where this stands; an empty text stands for white space."""
+    """The separator that splits a text into tokens; an empty string splits at white space."""
     length: Annotated[int, Meta(ge=1)] | None = None
-    """Tokens beyond so many are left out. The others of a batch are padded with "" or 0."""
+    """The maximum number of tokens. Shorter texts in a batch are padded with "" or 0."""
     dtype: str = ""
-    """Of the result; default: what the input takes."""
+    """The dtype of the result. Default: that of the input."""
 
     @property
     def state_values(self) -> bool:
-        """Whether they say which values a photo has in the end."""
+        """Whether the steps determine the value range of an image."""
         return bool(self.scale is not None or self.mean or self.std)
 
     def into(self, range_: PhotoRange) -> "Steps":
-        """Return them with other values of a photo."""
+        """Return the steps with another value range."""
         return replace(self, scale=range_.scale, mean=range_.mean, std=())
 
     @property
     def range(self) -> PhotoRange | None:
-        """What black and white become; None: it differs from channel to channel."""
+        """The values of black and white pixels; None if they differ between channels."""
         if len(self.mean) > 1 or len(self.std) > 1:
             return None
         scale = 1.0 if self.scale is None else self.scale
@@ -90,30 +91,30 @@ def _said(range_: PhotoRange | None) -> str | None:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The steps of each input, by its name, and which columns of a CSV file make which feature."""
+    """The steps of each input, by name, and the columns of CSV files for each feature."""
 
     HEAD: ClassVar = {"format": FORMAT}
 
     inputs: Mapping[str, Steps] = field(default_factory=dict)
     columns: IfSet[Columns | None] = None
     range: Annotated[PhotoRange | None, Written(if_set=True, by=_said)] = None
-    """Of the values of photos whose steps leave it open."""
-    why: Hidden[str] = field(default="as --preprocess says", compare=False)
-    """Who says it, in words."""
+    """The value range of images whose steps do not determine it."""
+    why: Hidden[str] = field(default="from --preprocess", compare=False)
+    """The source of the preprocessing, as text."""
 
     def of(self, names: Iterable[str]) -> Steps:
-        """Return the steps of an input that has these names."""
+        """Return the steps of the input with one of these names."""
         return next((self.inputs[name] for name in names if name in self.inputs), Steps())
 
     def of_photos(self, names: Iterable[str]) -> Steps:
-        """Return the steps of an input of photos, with the values that are stated for all."""
+        """Return the steps of an image input, with the range that applies to all images."""
         steps = self.of(names)
         return steps if steps.state_values or self.range is None else steps.into(self.range)
 
     def among(self, graph: Graph) -> "Preprocessing":
-        """Return it with each input by the name of its node.
+        """Return this preprocessing with inputs by node name.
 
-        GraphError: it names what is no input of the graph, or one twice.
+        GraphError: a name is not an input of the graph, or an input is named twice.
         """
         known = names_of_inputs(graph)
         nodes = {name: names[0] for names in known.values() for name in names}
@@ -128,7 +129,7 @@ class Preprocessing:
 
 
 def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
-    """Read a JSON file. FileError: there is none. GraphError: it states something else."""
+    """Read a JSON file. FileError: it does not exist. GraphError: its content is invalid."""
     document = read_json(path, "preprocessing")
     try:
         return preprocessing_from(document)
@@ -137,10 +138,9 @@ def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
 
 
 def preprocessing_of(given: Any) -> Preprocessing:
-    """Return a preprocessing that was given as one, as a file, or as what such a file holds.
+    """Return a preprocessing from a Preprocessing, a JSON file, its content or JSON text.
 
-    What a file holds may be a text, too; and `0..1` stands for the range of all photos,
-    `photo=0..1` for that of one input.
+    The text `0..1` means the range of all images, and `photo=0..1` that of one input.
     """
     if isinstance(given, Preprocessing):
         return given
@@ -156,7 +156,7 @@ def preprocessing_of(given: Any) -> Preprocessing:
 
 
 def _of_ranges(text: str) -> Preprocessing | None:
-    """Return what `0..1` or `photo=0..1,other=-1..1` state; None: this is something else."""
+    """Return the ranges in `0..1` or `photo=0..1,other=-1..1`; None for any other text."""
     if (everywhere := range_from(text)) is not None:
         return Preprocessing(range=everywhere)
     inputs = {}
@@ -170,10 +170,10 @@ def _of_ranges(text: str) -> Preprocessing | None:
 
 
 def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
-    """Return what becomes of features: what is given, or else what is known of the graph.
+    """Return the preprocessing that was passed, or else that in the graph's metadata.
 
-    Ranges alone, such as `0..1`, leave what else is known as it is. FileError, GraphError: it
-    cannot be read.
+    A range such as `0..1` only replaces the range in the metadata. FileError, GraphError: the
+    preprocessing cannot be read.
     """
     known = known_preprocessing(graph)
     if given is None:
@@ -193,13 +193,13 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
 
 
 def known_preprocessing(graph: Graph | None) -> Preprocessing:
-    """Return what the file beside a graph says becomes of features."""
+    """Return the preprocessing in the model metadata file."""
     known = getattr(getattr(graph, "about", None), "preprocessing", None)
     return Preprocessing() if known is None else replace(preprocessing_from(known), why=BESIDE)
 
 
 def preprocessing_from(document: Any) -> Preprocessing:
-    """Return what a document states. GraphError: it names the first thing that cannot be."""
+    """Return the preprocessing in a document. GraphError: the named field is invalid."""
     known = ("format", "columns", "range", "inputs")
     if not isinstance(document, Mapping) or document.get("format") != FORMAT:
         raise GraphError("not-preprocessing", format=FORMAT)

@@ -1,4 +1,4 @@
-"""The preprocessing of each input of a model: as declared, else from the data and the graph."""
+"""Completes the preprocessing of each model input from the declaration, the data and the graph."""
 
 import json
 import shlex
@@ -13,10 +13,10 @@ from deploykit.importers.image_range import (
     BESIDE,
     SIGNED,
     UNIT,
+    ExpectedRange,
     PhotoRange,
-    Wanted,
-    wanted_from,
-    wanted_range,
+    expected_from,
+    expected_range,
 )
 from deploykit.records.examples import Feature
 from deploykit.storage.arrays import load_data
@@ -33,17 +33,17 @@ _INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
 
 
 class Planned(NamedTuple):
-    """The steps of an input, with nothing left open, and who says the values of a photo."""
+    """The complete steps of an input, and the source of its image value range."""
 
     steps: Steps
     why: str = ""
 
 
 def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Planned]:
-    """Return the steps of each input of a graph, with nothing left open; None: of each feature.
+    """Return the complete steps of each input of a graph; without a graph, of each feature.
 
-    GraphError: an input has no feature, or what it would be fed does not fit its type or shape; or
-    nobody says which values of photos an input takes.
+    GraphError: an input has no feature, its value does not match the dtype or shape, or the value
+    range of an image input is unknown.
     """
     expected: dict[str, tuple[str, tuple[int, ...] | None]]
     if graph is None:
@@ -52,7 +52,7 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
         known: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
     else:
         expected = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
-        if takes_scalars(graph):  # each sample is one, and is run by itself
+        if takes_scalars(graph):  # each sample is a scalar and runs separately
             expected = {tensor: (type_, (-1,)) for tensor, (type_, _) in expected.items()}
         known = names_of_inputs(graph)
         declared = declared.among(graph)
@@ -97,12 +97,12 @@ def _refuse_unused(data: Data, steps: Steps, feature: Feature) -> None:
 
 
 def keeps_files(steps: Steps, feature: Feature) -> bool:
-    """Say whether an input takes images as the bytes of their files."""
+    """Return whether an input takes images as encoded bytes."""
     return feature.content == "image" and steps.dtype == "string"
 
 
 def _as_files(data: Data, tensor: str, steps: Steps, name: str) -> Steps:
-    """Return what leaves images as files. GraphError: something else was asked for."""
+    """Return steps that keep images encoded. GraphError: other steps were declared."""
     requested = document(replace(steps, feature="", dtype=""))
     if requested:
         raise GraphError(
@@ -117,8 +117,8 @@ def _as_files(data: Data, tensor: str, steps: Steps, name: str) -> Steps:
 def _valued(
     steps: Steps, data: Data, graph: Graph | None, tensor: str, declared: Preprocessing
 ) -> Planned:
-    """Return the steps of a photo with its values, and who says them. GraphError: nobody does."""
-    expected = None if graph is None else wanted_of(graph, tensor)
+    """Return the steps of an image with its range, and the source. GraphError: it is unknown."""
+    expected = None if graph is None else expected_range_of(graph, tensor)
     if steps.state_values:
         why = declared.why
         if (
@@ -126,7 +126,7 @@ def _valued(
             and steps.range is not None
             and not steps.range.like(expected.range)
         ):
-            why += f", but the model wants {expected.range}"
+            why += f", but the model expects {expected.range}"
         return Planned(steps, why)
     if graph is not None and declared.why != BESIDE:
         beside = known_preprocessing(graph).among(graph).of_photos(names_of_inputs(graph)[tensor])
@@ -144,14 +144,14 @@ def _valued(
     raise GraphError("photo-range-unknown", source=data.path, name=split(tensor)[0], advice=lines)
 
 
-def wanted_of(graph: Graph, tensor: str) -> Wanted | None:
-    """Return the range that a graph wanted before it was rewritten, or that it wants as it is."""
+def expected_range_of(graph: Graph, tensor: str) -> ExpectedRange | None:
+    """Return the input range that a graph expected before rewriting, or that it expects now."""
     before = getattr(graph.about, "photos", {}).get(tensor)
-    return wanted_range(graph, tensor) if before is None else wanted_from(before)
+    return expected_range(graph, tensor) if before is None else expected_from(before)
 
 
 def _line(declared: Preprocessing, range_: PhotoRange) -> str:
-    """Return an option that states a range, and what was declared besides."""
+    """Return an option with a range, and the rest of the declared preprocessing."""
     if declared.why == BESIDE or not (declared.inputs or declared.columns):
         return f"--preprocess {range_}"
     given = document(replace(declared, range=range_))
@@ -159,7 +159,7 @@ def _line(declared: Preprocessing, range_: PhotoRange) -> str:
 
 
 def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) -> str:
-    """Return the feature of one of an input's names, or the only one that can be meant."""
+    """Return the feature with one of the input's names, or the only possible one."""
     for name in names:
         if name in data.features:
             return name
@@ -194,7 +194,7 @@ def _completed(steps: Steps, feature: Feature, type_: str, shape: tuple[int, ...
 
 
 def result_of(steps: Steps, feature: Feature) -> Feature:
-    """Return type and shape of what the steps make of one record's feature."""
+    """Return dtype and shape of one record's feature after the steps."""
     if keeps_files(steps, feature):
         return Feature("string", ())
     shape = feature.shape
@@ -209,19 +209,19 @@ def result_of(steps: Steps, feature: Feature) -> Feature:
 
 
 def is_computed(steps: Steps, feature: Feature) -> bool:
-    """Say whether values are rounded to the input's type: what they were is gone anyway."""
+    """Return whether the steps compute new values, which may be cast to the input's dtype."""
     return feature.content == "image" or steps.resize is not None or steps.state_values
 
 
 def _refuse_unfit(where: str, steps: Steps, feature: Feature) -> None:
-    """Raise GraphError for a step that cannot be done with a feature."""
+    """Raise GraphError for a step that cannot be applied to a feature."""
     is_text = feature.dtype == "string" and not feature.content
     rank = 3 if feature.content == "image" else len(feature.shape)
     for is_wrong, why in (
         ((steps.resize or steps.crop) and rank != 3, "cannot be resized or cropped like an image"),
         (steps.split is not None and not (is_text and rank == 0), "cannot be split into tokens"),
         (steps.length is not None and steps.split is None and feature.shape != (None,),
-         "has no tokens to leave out"),
+         "has no tokens to truncate"),
         (is_text and steps.state_values, "cannot be scaled, or have mean and std"),
     ):  # fmt: skip
         if is_wrong:
@@ -236,7 +236,7 @@ def _check(
     type_: str,
     shape: tuple[int, ...] | None,
 ) -> None:
-    """Raise GraphError if the result of the steps cannot be computed, or cannot be fed."""
+    """Raise GraphError if the steps cannot be computed, or their result cannot be fed."""
     where = f"{data.path}: feature '{steps.feature}' for input '{tensor}'"
     is_text = feature.dtype == "string" and not feature.content
     _refuse_unfit(where, steps, feature)
@@ -254,14 +254,14 @@ def _check(
         raise GraphError("preprocess-type-between", what=where, got=feature, expected=result.dtype)
     if type_ and result.dtype != type_:
         raise GraphError("does-not-fit", what=where, got=result.dtype, expected=type_)
-    # The numbers of a CSV file have no type of their own.
+    # The numbers in a CSV file have no dtype.
     cast = is_text or is_computed(steps, feature) or data.kind == "csv"
     if not cast and not np.can_cast(
         numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
     ):
         if data.kind != "arrays":
             raise GraphError("does-not-fit", what=where, got=feature.dtype, expected=result.dtype)
-        # GraphError now: a value is not whole. What is out of range is found when it is read.
+        # Raises GraphError for a value that is not an integer; reading checks the range.
         of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):
         last = result.shape[-1] if result.shape else None

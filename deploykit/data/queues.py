@@ -1,4 +1,4 @@
-"""The queue style of TensorFlow 1: runners read, parse and fill a queue, a step takes a batch."""
+"""The queue style of TensorFlow 1: runners fill a queue, and each step dequeues a batch."""
 
 import contextlib
 import threading
@@ -14,15 +14,15 @@ from deploykit.storage.arrays import load_data
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array
 
-BATCHES = 8  # that a queue holds
-PATIENCE = 5.0  # seconds for the first batch of a queue that nobody said would be filled
+BATCHES = 8  # capacity of a queue
+PATIENCE = 5.0  # seconds to wait for the first batch of a queue without a runner
 
 
 class Queue:
-    """A queue of records in the current graph, what fills it, and a batch taken from it."""
+    """A queue of records in the current graph, its runners, and a dequeued batch."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        """Build the queues; nothing fills them before `start`."""
+        """Build the queues; `start` starts to fill them."""
         import tensorflow as tf
 
         self._errors = tf.errors
@@ -58,7 +58,7 @@ class Queue:
         """Return the next batch.
 
         StopIteration: the epochs are over, and all threads have ended. GraphError: the queue has no
-        runner, so that nothing would ever come; or what a runner does has failed.
+        runner, so it stays empty; or a runner has failed.
         """
         options = None
         if self._coordinator is None:
@@ -73,7 +73,7 @@ class Queue:
         return arrays
 
     def stop(self) -> None:
-        """End the threads, and raise what any of them has failed with."""
+        """Stop the threads, and raise the error of a failed thread."""
         if self._coordinator is None:
             return
         self._coordinator.request_stop()
@@ -82,7 +82,7 @@ class Queue:
 
 
 class _Filler:
-    """A Python thread that puts slices of arrays into a queue."""
+    """A Python thread that enqueues slices of arrays."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         import tensorflow as tf
@@ -124,7 +124,7 @@ class _Filler:
         return thread
 
     def _release(self, session: Any, coordinator: Any) -> None:
-        """Let go of what waits for room in the queue when the threads are asked to end."""
+        """Cancel a blocked enqueue when the threads are requested to stop."""
         coordinator.wait_for_stop()
         with contextlib.suppress(Exception):  # the session may be closed already
             session.run(self._cancel)
@@ -154,7 +154,7 @@ class _Filler:
 
 
 def _records(pipeline: Pipeline) -> tuple[dict[str, Any], bool]:
-    """Return what a reader gives by input, and whether that is several records at once."""
+    """Return the input tensors of a reader, and whether they contain several records."""
     import tensorflow as tf
 
     v1, data, features = tf.compat.v1, pipeline.data, pipeline.features
@@ -185,7 +185,7 @@ def _records(pipeline: Pipeline) -> tuple[dict[str, Any], bool]:
 
 
 def _batch(pipeline: Pipeline, tensors: dict[str, Any], several: bool) -> dict[str, Any]:
-    """Return a batch from a queue that as many threads fill as the pipeline says."""
+    """Return a batch from a queue filled by the pipeline's number of threads."""
     import tensorflow as tf
 
     train = tf.compat.v1.train

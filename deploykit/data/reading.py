@@ -1,4 +1,4 @@
-"""Records of every format, read and parsed by Python one by one; what is damaged is named."""
+"""Reads records of every format in Python, one by one; errors name the damaged record."""
 
 import math
 import random
@@ -16,7 +16,7 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import BOM, lines
 
 Record = tuple[str, dict[str, Any]]
-"""Where it lies, in words, and its features as they lie there."""
+"""The location of a record as text, and its stored features."""
 
 
 def records(
@@ -24,7 +24,7 @@ def records(
 ) -> Iterator[Record]:
     """Yield each record once, in the order of the files, which may be shuffled.
 
-    FileError, GraphError: one is damaged; the message names it.
+    FileError, GraphError: the named record is damaged.
     """
     order = list(range(len(data.files)))
     if shuffled is not None:
@@ -55,19 +55,19 @@ def _arrays(
 
 
 def as_declared(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
-    """Return a feature of arrays as TensorFlow takes it."""
+    """Return a feature from arrays, in its declared dtype for TensorFlow."""
     return as_objects(column(arrays, name, data.features[name].dtype == "string"))
 
 
 def as_feature(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
-    """Return a feature of arrays likewise; a value of a column may be a row."""
+    """Return a feature from arrays; if it is a column of rows, each value becomes a row."""
     array = as_declared(data, name, arrays)
     is_row = array.ndim == 1 and data.features[name].shape == (1,)
     return array[:, None] if is_row else array
 
 
 def as_objects(array: Array) -> Array:
-    """Return texts as TensorFlow takes them, and anything else as it is."""
+    """Return strings as an object array for TensorFlow, and other arrays unchanged."""
     if array.dtype.kind == "U":
         array = np.char.encode(array, "utf-8")
     return array.astype(object) if array.dtype.kind == "S" else array
@@ -92,7 +92,7 @@ def _lines(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Recor
 def line_values(
     data: Data, where: str, content: bytes, features: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return the features of a line of a CSV file. GraphError: it has not what it should have."""
+    """Return the features of a line of a CSV file. GraphError: the line is invalid."""
     try:
         text = content.decode()
         if "\0" in text:
@@ -118,7 +118,7 @@ def line_values(
 
 
 def _wrong(data: Data, fields: list[str]) -> str:
-    """Return what is wrong with the fields of a line."""
+    """Return a description of the problem with the fields of a line."""
     if fields == [""]:
         return "is empty"
     label = data.columns.get("label")
@@ -131,21 +131,21 @@ def _wrong(data: Data, fields: list[str]) -> str:
         try:
             float(field)
         except ValueError:
-            hint = "; deploykit records makes numbers of class names" if place == label else ""
+            hint = "; deploykit records converts class names to numbers" if place == label else ""
             return f"has {field[:40]!r} in column {place}, expected a number{hint}"
     return "cannot be read"
 
 
 def _examples(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:
-    """Yield the Examples of a shard, parsed by Python's protobuf."""
+    """Yield the Examples of a shard, parsed in Python."""
     for where, content in contents(data, number):
         yield where, example(data, where, content, features)
 
 
 def contents(data: Data, number: int) -> Iterator[tuple[str, bytes]]:
-    """Yield where each record of a shard lies, in words, and its bytes.
+    """Yield the location (as text) and the bytes of each record in a shard.
 
-    FileError: a record is damaged, so that those behind it cannot be read; the message names it.
+    FileError: the named record is damaged, so later ones cannot be read.
     """
     import tensorflow as tf
 
@@ -166,7 +166,7 @@ def contents(data: Data, number: int) -> Iterator[tuple[str, bytes]]:
 
 
 def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -> dict[str, Any]:
-    """Return the features of a serialized Example. GraphError: it has not what it should have."""
+    """Return the features of a serialized Example. GraphError: a feature is missing or invalid."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 

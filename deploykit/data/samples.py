@@ -1,4 +1,4 @@
-"""Samples of a graph from data of any kind: arrays, a tf.data.Dataset, files and a pipeline."""
+"""Opens samples for a graph from arrays, a tf.data.Dataset, files or a pipeline."""
 
 import contextlib
 import os
@@ -43,10 +43,10 @@ from deploykit.verification.synthetic.sample_inputs import (
 def open_runnable(
     model: Any, piping: InputPipelineOptions, allow_ops: Sequence[str] = (), **options: Any
 ) -> OpenedModel:
-    """Return a model whose outputs are what is fetched; `model` and `options` as for `open_model`.
+    """Return a model whose outputs are the ops to run; `model` and `options` as for `open_model`.
 
-    GraphError: a model that is frozen when it is read has no such ops. RefusedError: running it
-    would reach beyond the graph.
+    GraphError: `run_ops` or `init` is set for a model that is frozen while it is read.
+    RefusedError: an op acts on files or processes.
     """
     opened = open_model(model, **options)
     if (piping.run_ops or piping.init) and not _stands(opened):
@@ -62,7 +62,7 @@ def open_runnable(
 
 
 def _stands(model: OpenedModel) -> bool:
-    """Say whether a model's graph is as it was given, not frozen."""
+    """Return whether a model's graph is unchanged, not frozen."""
     if model.files is not None:
         return model.files.kind == "graph"
     return isinstance(model.requested.model, Graph)
@@ -70,22 +70,22 @@ def _stands(model: OpenedModel) -> bool:
 
 @dataclass(frozen=True)
 class Feeds:
-    """The batches of a pipeline, which a child process reads anew for each iteration."""
+    """The batches of a pipeline, which a child process reads again for each iteration."""
 
     pipeline: Pipeline
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
-        """Yield batches by input. FileError, GraphError: a record is damaged; it is named."""
+        """Yield batches by input. FileError, GraphError: the named record is damaged."""
         with contextlib.closing(Worker(f"{__name__}:FeedReader", self.pipeline)) as worker:
             while (batch := worker.ask("next")) is not None:
                 yield batch
 
 
 class FeedReader:
-    """A pipeline that is gone through; it lives in a child process."""
+    """Reads a pipeline in a child process."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        """Begin with the first batch."""
+        """Start before the first batch."""
         self._batches = batches(pipeline)
 
     def next(self) -> dict[str, Array] | None:
@@ -93,8 +93,8 @@ class FeedReader:
         return next(self._batches, None)
 
 
-_GROUPS = "groups of the samples"  # beside the inputs of a pipeline
-MOST_ELEMENTS = 1_000_000  # of a dataset that does not say where it ends
+_GROUPS = "groups of the samples"  # an extra value next to the inputs of a pipeline
+MAX_ELEMENTS = 1_000_000  # of a dataset with unknown size
 
 
 def open_samples(
@@ -107,28 +107,28 @@ def open_samples(
     labels: Any = None,
     group_by: str | None = None,
 ) -> Dataset:
-    """Return data as samples of a graph, all in memory, with labels where there are some.
+    """Return data as samples of a graph, all in memory, with labels if the data has some.
 
-    Where the data name classes, such as by folders of photos, labels are the places of these names
-    among the labels of the model; it is said how they were found. Without them, the sorted names
-    are the classes, if there are as many as the model scores; else there are no labels.
+    If the data has class names, such as image folders, the labels are their indices in the model's
+    labels. This is logged. If the model has no labels, the sorted names are the classes, provided
+    that their number equals the number of scores. Otherwise, the samples have no labels.
 
     Args:
-        data: arrays by input name; one array, or a pair of an array and labels, where the graph has
-            one input; a `tf.data.Dataset` of either, batched or not; an `.npz` file of arrays by
-            input name; a folder of TFRecords, images or CSV files; or samples.
-        graph: what is fed.
-        preprocess: what becomes of the features of files: a JSON file, or what it holds; or the
-            range of photos, such as `0..1`; default: what is known of the graph.
-        labelled: whether labels play a part; what data say of them is not looked at otherwise.
-        said: what need not be said again of what becomes of files.
-        labels: names of the model's classes in the order of its scores, or a text file with one a
-            line; default: what is known of the graph.
-        group_by: the array, column or feature with the group of each sample; of images, `folder`
-            too; '': `group`, where there is one, or folders that are not classes; None: no groups.
+        data: arrays by input name, a `tf.data.Dataset` (batched or not), an `.npz` file of arrays
+            by input name, a folder of TFRecords, images or CSV files, or samples. For a graph with
+            one input, an array or a pair of an array and labels is allowed too.
+        graph: the graph to feed.
+        preprocess: the preprocessing of file features: a JSON file or its content, or the range of
+            images, such as `0..1`. Default: that in the graph's metadata.
+        labelled: whether to read labels; otherwise they are ignored.
+        said: preprocessing texts that were logged before.
+        labels: names of the model's classes in the order of its scores, or a text file with one per
+            line. Default: those in the graph's metadata.
+        group_by: the array, column or feature with the group of each sample, or `folder` for
+            images; '': `group` if it exists, or folders that are not classes; None: no groups.
 
-    FileError, GraphError: they do not fit the graph's inputs, or name a class that is not among
-    `labels`; the message begins with the path.
+    FileError, GraphError: the data does not match the graph's inputs, or has a class that is not in
+    `labels`; the message starts with the path.
     """
     if isinstance(data, Dataset):
         return data
@@ -153,7 +153,7 @@ def open_samples(
         )
     if hasattr(data, "as_numpy_iterator"):
         result = of(_gathered(data, graph), source="the dataset")
-        names = getattr(data, "class_names", ())  # Keras keeps there what its folders are called
+        names = getattr(data, "class_names", ())  # Keras stores the folder names there
         return with_class_numbers(result, graph, known, dict(enumerate(names)))
     result = of(_by_name(data, graph))
     return with_class_numbers(result, graph, known)
@@ -162,19 +162,19 @@ def open_samples(
 def open_alike(
     samples: Dataset, reference: Graph, data: Any, graph: Graph, preprocess: Any = None
 ) -> Dataset:
-    """Return the samples of a graph as another one takes them, for which files may be read anew.
+    """Return the samples of one graph for another graph.
 
-    Where the same becomes of files for both, and where the data are arrays, the arrays are those
-    that there are; inputs are paired by name, or else by place.
+    Files are read again if the preprocessing differs; otherwise the arrays are shared. Inputs are
+    paired by name, or else by position.
 
     Args:
-        samples: what `open_samples` made of the data for the reference.
-        reference: the graph that they fit.
-        data: what they were made of.
-        graph: what is to be fed.
-        preprocess: what was said of the features of files.
+        samples: the result of `open_samples` for the reference.
+        reference: the graph of these samples.
+        data: the data of these samples.
+        graph: the graph to feed.
+        preprocess: the preprocessing of file features.
 
-    GraphError: the graph has other inputs. Other errors are those of `open_samples`.
+    GraphError: the inputs of the graphs differ. Raises the errors of `open_samples` too.
     """
     pairs = paired_inputs(reference, graph)
     if pairs is None:
@@ -195,12 +195,11 @@ def open_alike(
 def open_feeds(
     data: Any, graph: Graph, preprocess: Any = None, batch: int | None = None
 ) -> tuple[Iterable[Mapping[str, Array]], Mapping[str, str]]:
-    """Return feeds of a graph, and what becomes of files on the way, in words.
+    """Return feeds of a graph, and the preprocessing of files as text.
 
-    Those from files are read anew in each iteration, batch by batch.
-
-    `batch` are samples at once; default: as many as the graph demands, or 8. The other arguments
-    and the errors are those of `open_samples`.
+    Files are read again in each iteration, batch by batch. `batch` is the number of samples in a
+    batch. Default: the fixed batch of the graph, or 8. The other arguments and the errors are those
+    of `open_samples`.
     """
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         with naming(data):
@@ -215,7 +214,7 @@ def open_feeds(
 def read_feeding(
     feeding: BenchmarkInputs, *graphs: Graph
 ) -> tuple[BenchmarkInputs, dict[str, str]]:
-    """Return what is measured with, in memory, and what is fed of a file, in words.
+    """Return benchmark inputs in memory, and a text on the data of each input from a file.
 
     FileError, GraphError: the file cannot be read.
     """
@@ -230,7 +229,7 @@ def read_feeding(
 
 
 def fed_as_they_are(graph: Graph, arrays: Mapping[str, Array], path: str) -> dict[str, str]:
-    """Return what is fed of the arrays of a file, in words."""
+    """Return a text on the data of each input, for arrays from a file."""
     results = {}
     for names in names_of_inputs(graph).values():
         array = next((arrays[name] for name in names if name in arrays), None)
@@ -241,12 +240,12 @@ def fed_as_they_are(graph: Graph, arrays: Mapping[str, Array], path: str) -> dic
 
 
 def _is_plain(path: str, graph: Graph, preprocess: Any) -> bool:
-    """Say whether the arrays of a file are fed as they are."""
+    """Return whether the arrays of a file are fed without preprocessing."""
     return preprocess is None and is_arrays(path, graph)
 
 
 def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
-    """Return what reads files for a graph."""
+    """Return the pipeline that reads files for a graph."""
     declared = InputPipelineOptions(preprocess=preprocess).declared(graph)
     with naming(path):
         data = open_data(path, declared.columns, graph)
@@ -256,7 +255,7 @@ def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None
 
 
 def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None = None) -> Dataset:
-    """Return all that a pipeline gives, and the labels and groups that its data have."""
+    """Return all samples of a pipeline, with labels and groups if its data has them."""
     data, fed = pipeline.data, pipeline.fed
     applied = document(Preprocessing(pipeline.steps))
     label = next((name for name in LABELS if name in data.features), None)
@@ -276,7 +275,7 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None
     }
     labels = results.get("labels")
     if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
-        results["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
+        results["labels"] = labels.astype(np.int64)  # CSV files only have float numbers
     samples = Dataset.of(graph, results, applied, data.path, labelled=labelled)
     if group:
         with samples.named():
@@ -287,7 +286,7 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None
 
 
 def _by_name(data: Any, graph: Graph) -> dict[str, Any]:
-    """Return arrays by name; a pair are the only input's and the labels."""
+    """Return arrays by name; a pair contains the values of the only input and the labels."""
     if isinstance(data, Mapping):
         return dict(data)
     values = data if isinstance(data, tuple) else (data,)
@@ -298,26 +297,26 @@ def _by_name(data: Any, graph: Graph) -> dict[str, Any]:
 
 
 def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
-    """Return what a tf.data.Dataset gives, in memory; its elements are samples, or batches of them.
+    """Return the elements of a tf.data.Dataset, in memory; they are samples or batches.
 
-    GraphError: it has no end, or no element.
+    GraphError: the dataset is infinite or empty.
     """
     if int(dataset.cardinality()) == -1:
         raise GraphError("dataset-endless")
     elements = [
         {name: np.asarray(value) for name, value in _by_name(item, graph).items()}
-        for item in islice(dataset.as_numpy_iterator(), MOST_ELEMENTS + 1)
+        for item in islice(dataset.as_numpy_iterator(), MAX_ELEMENTS + 1)
     ]
     if not elements:
         raise GraphError("no-samples", purpose="take from the dataset")
-    if len(elements) > MOST_ELEMENTS:
-        raise GraphError("dataset-too-long", most=MOST_ELEMENTS)
+    if len(elements) > MAX_ELEMENTS:
+        raise GraphError("dataset-too-long", most=MAX_ELEMENTS)
     join = np.concatenate if _is_batched(elements[0], graph) else np.stack
     return {name: join([element[name] for element in elements]) for name in elements[0]}
 
 
 def _is_batched(element: Mapping[str, Array], graph: Graph) -> bool:
-    """Say whether an element is a batch: it has as many axes as the input it is for."""
+    """Return whether an element is a batch, which has as many axes as its input."""
     for tensor in graph.inputs:
         array, shape = element.get(split(tensor)[0]), type_and_shape(graph, tensor)[1]
         if array is not None and shape is not None:

@@ -1,6 +1,4 @@
-"""The tf.data style: files read in parallel, batches parsed by ops of a graph, all ahead of
-need.
-"""
+"""The tf.data style: reads files in parallel, parses batches with graph ops, and prefetches."""
 
 import glob
 import random
@@ -22,7 +20,7 @@ from deploykit.transforms.ir.tensors import Array
 
 
 def example_spec(features: Mapping[str, Feature]) -> dict[str, Any]:
-    """Return what `parse_example` asks for."""
+    """Return the feature spec for `parse_example`."""
     import tensorflow as tf
 
     spec: dict[str, Any] = {}
@@ -37,10 +35,10 @@ def example_spec(features: Mapping[str, Feature]) -> dict[str, Any]:
 
 
 def parsed_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dict[str, Any]:
-    """Return the features of a batch of CSV lines, all split and converted at once.
+    """Return the features of a batch of CSV lines, split and converted together.
 
-    The graph has a few ops however many columns there are, which `decode_csv` does not.
-    InvalidArgumentError, at run time: a line has more or fewer columns, or no numbers.
+    Unlike `decode_csv`, this needs few ops even for many columns.
+    InvalidArgumentError, at run time: a line has the wrong number of columns, or no numbers.
     """
     import tensorflow as tf
 
@@ -51,7 +49,7 @@ def parsed_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dic
 
 
 def decoded_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dict[str, Any]:
-    """Return the features of a batch of CSV lines by `decode_csv`, one output for each column."""
+    """Return the features of a batch of CSV lines with `decode_csv`, one output per column."""
     import tensorflow as tf
 
     required = [tf.constant([], tf.float32)] * data.width  # an empty field is an error
@@ -79,23 +77,23 @@ def _columns(data: Data, features: Mapping[str, Feature], numbers: Any) -> dict[
 
 
 def inputs_of(pipeline: Pipeline, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what each input takes, of one record or of a batch."""
+    """Return the tensor for each input, from one record or from a batch."""
     return {
         name: in_graph(steps, pipeline.features[steps.feature], features[steps.feature])
         for name, steps in pipeline.steps.items()
     }
 
 
-NEARBY = 1024  # records among which one changes its place when they are shuffled
-PREFETCHED = 8  # batches at most; AUTOTUNE would take what it likes, which nobody could leave out
-MEMORY = "memory"  # the cache that is no file
+NEARBY = 1024  # size of the shuffle buffer in records
+PREFETCHED = 8  # batches; the number with AUTOTUNE would be unknown, so could not be discounted
+MEMORY = "memory"  # the cache without a file
 _CPU = "/CPU:0"
 
 
 def check_cache(cache: str) -> None:
-    """Raise FileError for a file of a cache that cannot be begun.
+    """Raise FileError for a cache file that exists or cannot be created.
 
-    One that is there would be read as it is, whatever data and preprocessing it was made of.
+    tf.data would read an existing one, even if it belongs to other data or preprocessing.
     """
     path = Path(cache)
     if cache in ("", MEMORY):
@@ -108,19 +106,19 @@ def check_cache(cache: str) -> None:
 
 
 class TfData:
-    """An iterator over a dataset in the current graph: its tensors by input, what starts it."""
+    """An iterator over a dataset in the current graph, with its tensors by input."""
 
     def __init__(
         self, pipeline: Pipeline, device: str = _CPU, own: OwnDataset | None = None
     ) -> None:
-        """Build the dataset, or the user's own one; its batches arrive on the device."""
+        """Build the dataset, or the user's; its batches are placed on the device."""
         import tensorflow as tf
 
         with tf.device(_CPU):
             self._feeds: dict[Any, Any] = {}
             result = dataset(pipeline, self._feeds) if own is None else own.dataset(self._feeds)
             holds_text = any(step.dtype == "string" for step in pipeline.steps.values())
-            if device != _CPU and not holds_text:  # which no GPU takes
+            if device != _CPU and not holds_text:  # strings cannot be on a GPU
                 result = result.apply(tf.data.experimental.prefetch_to_device(device))
         with tf.device(device if not holds_text else _CPU):
             iterator = tf.compat.v1.data.make_initializable_iterator(result)
@@ -129,24 +127,24 @@ class TfData:
         self._initializer = iterator.initializer
 
     def start(self, session: Any) -> None:
-        """Start the dataset."""
+        """Initialize the iterator."""
         session.run(self._initializer, self._feeds)
 
     def stop(self) -> None:
-        """Stop nothing: the dataset ends with its session."""
+        """Do nothing: the dataset ends with its session."""
 
 
 def dataset(pipeline: Pipeline, feeds: dict[Any, Array] | None = None) -> Any:
     """Return a tf.data.Dataset of batches, by input.
 
-    While a graph is built, arrays become placeholders, and `feeds` takes what they are fed when the
-    iterator is initialized: as constants they would be part of the graph.
+    In graph mode, arrays become placeholders, because constants would be part of the graph. Their
+    values are added to `feeds`, for initializing the iterator.
     """
     import tensorflow as tf
 
     records = _records(pipeline, {} if feeds is None else feeds)
     if not (pipeline.cache or pipeline.service):
-        records = records.repeat(pipeline.epochs)  # so early that no batch is small but the last
+        records = records.repeat(pipeline.epochs)  # first, so that only the last batch is small
     one = _one_by_one(pipeline, records) if pipeline.one_by_one else _at_once(pipeline, records)
     if pipeline.service:
         one = _served(pipeline, one)
@@ -163,9 +161,9 @@ def dataset(pipeline: Pipeline, feeds: dict[Any, Array] | None = None) -> Any:
 
 
 def _served(pipeline: Pipeline, batches: Any) -> Any:
-    """Return batches that the workers of a service make, each of its own share of an epoch.
+    """Return the batches of a service, whose workers each read a share of an epoch.
 
-    Each worker ends its share with a smaller batch, so they are joined and divided anew.
+    Each worker ends its share with a smaller batch, so the batches are rebatched.
     """
     if pipeline.padded and pipeline.whole:
         raise GraphError("service-batch-fixed", batch=pipeline.batch)
@@ -176,7 +174,7 @@ def _served(pipeline: Pipeline, batches: Any) -> Any:
 
 
 def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
-    """Return a dataset of unparsed records: Examples, lines, names of images, or samples."""
+    """Return a dataset of unparsed records: Examples, lines, image names, or samples."""
     import tensorflow as tf
 
     data, seed = pipeline.data, pipeline.shuffle
@@ -191,7 +189,7 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
     else:
         names = list(data.files)
         if seed is not None and pipeline.service:
-            random.Random(seed).shuffle(names)  # a worker's shuffle would take them all at once
+            random.Random(seed).shuffle(names)  # a worker's shuffle would open all files
         files = tf.data.Dataset.from_tensor_slices(names)
         if seed is not None and not pipeline.service:
             files = files.shuffle(len(names), seed)
@@ -208,7 +206,7 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
 
 
 def nearby(data: Data) -> int:
-    """Return among how many records one changes its place when they are shuffled."""
+    """Return the size of the shuffle buffer in records."""
     return min(data.records or NEARBY, NEARBY)
 
 
@@ -234,7 +232,7 @@ def _opened(pipeline: Pipeline, file: Any) -> Any:
 
 
 def _at_once(pipeline: Pipeline, records: Any) -> Any:
-    """Return batches that are made first and parsed then, all records of one together."""
+    """Return batches that are formed first and then parsed together."""
     import tensorflow as tf
 
     def parse(batch: Any) -> dict[str, Any]:

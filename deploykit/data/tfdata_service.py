@@ -1,7 +1,7 @@
-"""tf.data service: a dispatcher and workers that read and parse, and whether an epoch is whole.
+"""tf.data service: starts a dispatcher and workers, and checks that an epoch is complete.
 
-Every worker reads its share of the files (dynamic sharding): files for CSV and TFRecords, single
-records for images and arrays. What a share holds comes once, in no set order.
+Every worker reads a share of the data (dynamic sharding): files for CSV and TFRecords, single
+records for images and arrays. Each record arrives once, in no defined order.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ from deploykit.transforms.untrusted.files import lines
 
 SHARDING = "DYNAMIC"
 PROTOCOL = "grpc://"
-PATIENCE = 30.0  # seconds until the first answer
-_FILE = 1 << 40  # an id is the file's number times this, plus the record's number in it
-_AT_ONCE = 4096  # ids
+PATIENCE = 30.0  # seconds to wait for the first response
+_FILE = 1 << 40  # an id is the file number times this, plus the record number in the file
+_AT_ONCE = 4096  # ids in a batch
 
 
 @contextlib.contextmanager
 def serving(workers: int | None, address: str | None) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield where a service listens: one of so many workers, or one that runs; "" for neither.
+    """Yield the address of a new service with `workers`, or of a running one; "" for neither.
 
-    Its own run in a child process, and listen on all interfaces, without authentication:
-    TensorFlow offers no other way. The second value is the processes that were started for it.
+    A new service runs in a child process and listens on all interfaces without authentication;
+    TensorFlow has no other mode. The second value contains the ids of the started processes.
 
     GraphError: nothing listens at the address.
     """
@@ -42,7 +42,7 @@ def serving(workers: int | None, address: str | None) -> Iterator[tuple[str, tup
 
 
 class Servers:
-    """A dispatcher and its workers, which serve as long as this process lives."""
+    """A dispatcher and its workers, which run until this process ends."""
 
     def __init__(self, workers: int) -> None:
         """Start them on free ports."""
@@ -56,14 +56,14 @@ class Servers:
         ]
 
     def address(self) -> str:
-        """Return where the dispatcher listens."""
+        """Return the address of the dispatcher."""
         return str(self._dispatcher.target)
 
 
 def reachable(address: str) -> str:
     """Return the address with its protocol. GraphError: nothing listens there.
 
-    TensorFlow would go on asking for ever.
+    This check is needed because TensorFlow would retry forever.
     """
     host, colon, port = address.removeprefix(PROTOCOL).rpartition(":")
     if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
@@ -82,7 +82,7 @@ def reachable(address: str) -> str:
 
 
 def distributed(dataset: Any, address: str, sharding: str = SHARDING) -> Any:
-    """Return a tf.data.Dataset that the workers of a service compute, each its share."""
+    """Return a tf.data.Dataset that the workers of a service compute in shares."""
     import tensorflow as tf
 
     service = tf.data.experimental.service
@@ -90,14 +90,14 @@ def distributed(dataset: Any, address: str, sharding: str = SHARDING) -> Any:
 
 
 def check_epoch(data: Data, address: str, sharding: str = SHARDING) -> int:
-    """Go through the ids of one epoch by the service; return how many records it has.
+    """Read the ids of one epoch from the service, and return the number of records.
 
-    Runs TensorFlow. VerificationError: a record came twice, or not at all. GraphError: no worker
-    answers.
+    Runs TensorFlow. VerificationError: a record is missing or arrived twice. GraphError: no worker
+    responds.
     """
     expected = _expected(data)
     result, times = np.unique(_found(data, address, sharding), return_counts=True)
-    where = f"{data.path}: an epoch by the tf.data service at {address}"
+    where = f"{data.path}: an epoch of the tf.data service at {address}"
     if (again := int(times.sum()) - len(result)) > 0:
         raise VerificationError("service-repeats", what=where, count=len(result), repeats=again)
     lost, strange = len(np.setdiff1d(expected, result)), len(np.setdiff1d(result, expected))
@@ -118,7 +118,7 @@ def _lines_of(path: str) -> int:
 
 
 def _found(data: Data, address: str, sharding: str) -> Array:
-    """Return the ids as the service gives them."""
+    """Return the ids in the order in which the service returns them."""
     import tensorflow as tf
 
     results = [np.zeros(0, np.int64)]
@@ -142,7 +142,7 @@ def _found(data: Data, address: str, sharding: str) -> Array:
 
 
 def _ids(data: Data) -> Any:
-    """Return a dataset of the ids of all records, read as the records themselves are."""
+    """Return a dataset of the ids of all records, sharded in the same way as the records."""
     import tensorflow as tf
 
     def of_file(number: Any, file: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The user's own tf.data function, measured like a style of input: `module:function`.
+"""The user's tf.data function `module:function`, measured as an input style.
 
-It is called as any program would call it, eagerly, and what it returns is taken into the session in
-which the model runs, as a graph; from there on, it goes the way of the style tfdata.
+deploykit calls it eagerly, and rebuilds the returned dataset as a graph in the session of the
+model. From then on, it is handled like the style tfdata.
 """
 
 import inspect
@@ -23,14 +23,14 @@ from deploykit.transforms.ir.user_functions import raised, user_function
 from deploykit.verification.samples import names_of_inputs
 from deploykit.verification.synthetic.sample_inputs import type_and_shape
 
-OWN = "own"  # the kind of data that nobody but the function can read
+OWN = "own"  # the kind of data that only the user's function can read
 _BATCH = ("batch", "batch_size")
-_IGNORED = 1  # what TensorFlow does about state outside of a dataset, such as Python's
+_IGNORED = 1  # TensorFlow's policy for state outside the dataset, such as Python's
 
 
 @dataclass(frozen=True)
-class TakenInput:
-    """What an input of a model takes, and the names by which elements may call it."""
+class AcceptedInput:
+    """The dtype and shape of a model input, and its possible names in an element."""
 
     names: tuple[str, ...]
     dtype: str
@@ -39,21 +39,21 @@ class TakenInput:
 
 @dataclass(frozen=True)
 class OwnPipeline:
-    """A function that makes a dataset, by name, and what it is to make."""
+    """The name and arguments of a function that returns a dataset, and the inputs to provide."""
 
     name: str
-    """module:function."""
+    """The function, as `module:function`."""
     path: str
-    """What it is called with; empty: nothing."""
+    """The path argument of the function; empty: none."""
     batch: int | None
-    """Records at once, where the function takes such a number; None: its default."""
-    inputs: Mapping[str, TakenInput]
-    """By tensor."""
+    """The batch size, if the function takes one; None: its default."""
+    inputs: Mapping[str, AcceptedInput]
+    """The model inputs by tensor name."""
     folders: tuple[str, ...] = ()
-    """Where else its module is looked for."""
+    """More folders in which to look for the module."""
 
     def alone(self) -> Pipeline:
-        """Return what stands for it where nobody else can read the data."""
+        """Return a pipeline for data that only the user's function can read."""
         features = {
             tensor: Feature(item.dtype, (item.shape or ())[1:])
             for tensor, item in self.inputs.items()
@@ -65,7 +65,7 @@ class OwnPipeline:
 def own_pipeline(given: Any, path: str | None, batch: int | None, graph: Graph) -> OwnPipeline:
     """Return the user's function, a `module:function` or the function itself.
 
-    GraphError: it can be found by no name, as a lambda.
+    GraphError: the function cannot be imported by name, such as a lambda.
     """
     name, folders = _name_of(given) if callable(given) else (str(given), ())
     module, colon, function = name.partition(":")
@@ -75,12 +75,12 @@ def own_pipeline(given: Any, path: str | None, batch: int | None, graph: Graph) 
     for tensor, names in names_of_inputs(graph).items():
         dtype, shape, _ = type_and_shape(graph, tensor)
         sizes = None if shape is None else tuple(None if s < 0 else s for s in shape)
-        inputs[tensor] = TakenInput(names, dtype, sizes)
+        inputs[tensor] = AcceptedInput(names, dtype, sizes)
     return OwnPipeline(name, path or "", batch, inputs, folders)
 
 
 def _name_of(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
-    """Return by which name a child process finds a function, and in which folders."""
+    """Return the name and the folders with which a child process can import a function."""
     module = getattr(function, "__module__", "")
     name = getattr(function, "__qualname__", "")
     folders = tuple(os.path.abspath(folder) for folder in sys.path)
@@ -93,10 +93,10 @@ def _name_of(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
 
 
 class OwnDataset:
-    """What the function returned, which can be built again in a graph."""
+    """The dataset that the function returned, which can be rebuilt in a graph."""
 
     def __init__(self, own: OwnPipeline) -> None:
-        """Call the function eagerly. GraphError: it fails, or gives no elements that fit."""
+        """Call the function eagerly. GraphError: it fails, or its elements do not match."""
         import tensorflow as tf
 
         self._own = own
@@ -118,9 +118,9 @@ class OwnDataset:
             raise self._error("pipeline-not-in-session", reason=said) from None
 
     def dataset(self, feeds: dict[Any, Any]) -> Any:
-        """Return the dataset in the current graph; `feeds` takes what its iterator is fed.
+        """Return the dataset in the current graph; values for its iterator are added to `feeds`.
 
-        As a constant, its graph would be folded into a dataset, which TensorFlow cannot copy.
+        With its graph as a constant, TensorFlow would fold it into a dataset and could not copy it.
         """
         import tensorflow as tf
 
@@ -130,11 +130,11 @@ class OwnDataset:
         return tf.data.experimental.from_variant(variant, self.spec)
 
     def inputs_of(self, element: Any) -> dict[str, Any]:
-        """Return which part of an element each input takes."""
+        """Return the part of an element for each input."""
         return {tensor: _at(element, place) for tensor, place in self._places.items()}
 
     def _called(self) -> Any:
-        """Return what the function returns, repeated without end."""
+        """Return the dataset from the function, repeated endlessly."""
         own = self._own
         function = None
         try:
@@ -151,7 +151,7 @@ class OwnDataset:
             raise self._error("transform-raised", reason=raised(error, function)) from None
 
     def _arguments(self, signature: inspect.Signature) -> tuple[list[str], dict[str, Any]]:
-        """Return what the function is called with: the path, the batch, and epochs without end."""
+        """Return the arguments of the function: the path, the batch size, and endless epochs."""
         parameters = signature.parameters
         positional = [
             parameter for parameter in parameters.values()
@@ -164,7 +164,7 @@ class OwnDataset:
         path = [self._own.path] if self._own.path and (positional or several) else []
         needed = [item.name for item in positional[len(path) :] if item.default is item.empty]
         if needed:
-            given = "--data" if path else "nothing, for there is no --data"
+            given = "--data" if path else "no path, because --data is not set"
             raise self._error("pipeline-parameters", needed=needed, given=given)
         named: dict[str, Any] = {"epochs": None} if "epochs" in parameters else {}
         size = next((name for name in _BATCH if name in parameters), None)
@@ -175,10 +175,10 @@ class OwnDataset:
         return path, named
 
     def _fitting(self) -> dict[str, tuple[Any, ...]]:
-        """Return where in an element each input lies, by keys. GraphError: one is nowhere."""
+        """Return the keys of each input in an element. GraphError: an input is missing."""
         inputs, spec = self._own.inputs, self.spec
         if isinstance(spec, tuple) and len(spec) != len(inputs) and len(spec) in (2, 3):
-            # As Keras takes them: what the model takes, the labels, and the weights of samples.
+            # As in Keras, a tuple contains the inputs, the labels and the sample weights.
             places = self._parts(spec[0])
             if places is not None:
                 return {tensor: (0, *place) for tensor, place in places.items()}
@@ -203,7 +203,7 @@ class OwnDataset:
         return {next(iter(inputs)): ()} if len(inputs) == 1 else None
 
     def _check(self) -> None:
-        """Raise GraphError where a part of an element is not what its input takes."""
+        """Raise GraphError if a part of an element does not match its input."""
         import tensorflow as tf
 
         for tensor, item in self._own.inputs.items():

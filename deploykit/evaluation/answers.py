@@ -1,4 +1,4 @@
-"""What two models answer of each sample, and how far their answers are apart: arrays in and out."""
+"""Predictions of two models per sample, and how far they differ: arrays in and out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.verification.coverage import class_numbers
 
 NONE = -1
-"""The class of scores among which are NaN."""
+"""The class number of a sample whose scores contain NaN."""
 
 
 def scores_classes(values: Array, samples: int) -> bool:
-    """Say whether an output holds scores of several classes: floats [samples, classes]."""
+    """Return whether an output contains scores of several classes: floats [samples, classes]."""
     return values.ndim == 2 and values.dtype.kind == "f" and values.shape[1] > 1 and (
         len(values) == samples
     )  # fmt: skip
 
 
 def classes(scores: Array) -> Array:
-    """Return the class with the highest score of each sample, or NONE."""
+    """Return the class with the highest score of each sample, int64 [samples], or NONE."""
     return np.where(np.isnan(scores).any(1), NONE, scores.argmax(1))
 
 
 def confidences(scores: Array) -> Array:
-    """Return scores as shares of certainty, float64: those that are none are taken for logits."""
+    """Return scores as probabilities, float64; scores outside [0, 1] are treated as logits."""
     wide = scores.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         if not ((wide < -1e-6) | (wide > 1 + 1e-6)).any():  # NaN is neither
@@ -38,7 +38,7 @@ def confidences(scores: Array) -> Array:
 
 @dataclass(frozen=True)
 class Apart:
-    """Samples in the order of how far answers are apart, and what is said of each."""
+    """Samples sorted by how far the predictions differ, with both predictions of each."""
 
     samples: Sequence[int]
     sizes: Sequence[float]
@@ -49,11 +49,11 @@ class Apart:
 def of_classes(
     first: Array, last: Array | None, labels: Array | None, names: Sequence[str], most: int
 ) -> Apart:
-    """Return where two outputs [samples, classes] differ most; of one, its surest wrong answers.
+    """Return where two outputs [samples, classes] differ most.
 
-    Other classes come first; among them, and behind them, what the last output lost most certainty
-    of the label, or, without labels, the distance of the scores. What is broken lost all.
-    `names` are what classes are called.
+    For one output, return its wrong predictions of highest confidence. Samples of different
+    classes come first, then by lost confidence in the label or, without labels, by the distance
+    of the scores. Scores with NaN count as a full loss. `names` are the class names.
     """
     one, two = confidences(first), None if last is None else confidences(last)
     chosen = classes(first)
@@ -87,10 +87,10 @@ def of_classes(
 
 
 def of_numbers(first: Array, last: Array | None, labels: Array | None, most: int) -> Apart:
-    """Return where two outputs of numbers differ most; with labels, where the last became worse.
+    """Return where two numeric outputs differ most; with labels, where the last became worse.
 
-    `labels` are what the outputs should be, with as many numbers. Of one output, where it is
-    farthest from them.
+    `labels` are the expected outputs and must have as many values. For one output, return where it
+    is farthest from the labels.
     """
     one = first.astype(np.float64).reshape(len(first), -1)
     two = one if last is None else last.astype(np.float64).reshape(len(last), -1)
@@ -115,7 +115,7 @@ def of_numbers(first: Array, last: Array | None, labels: Array | None, most: int
 
 
 def class_name(number: int, names: Sequence[str]) -> str:
-    """Return a class as people read it, such as `5 sandal`."""
+    """Return a class as readable text, such as `5 sandal`."""
     known = names[number] if number < len(names) else ""
     return str(number) if known in ("", str(number)) else f"{number} {known}"
 

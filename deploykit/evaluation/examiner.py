@@ -1,4 +1,4 @@
-"""Models run on samples, and their answers held against labels and each other: a child process."""
+"""Runs models on samples in a child process and compares outputs with labels and each other."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from deploykit.verification.confidence import (
 )
 from deploykit.verification.coverage import Answers, answers_of, class_numbers
 
-MOST_CLASSES = 100
-"""Of a model, so that it is said how right it is of each."""
+MAX_CLASSES = 100
+"""Accuracy per class is reported up to this number of classes."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the answers of models come to."""
+    """The comparison of the models' outputs with the labels and with each other."""
 
     scores: Sequence[Score | None]
     change: Score | None
@@ -38,19 +38,19 @@ class Findings:
     by_class: tuple[ClassAccuracy, ...]
     apart: Apart
     answers: Answers | None
-    """The classes that the first output of the first model names."""
+    """The predicted classes in the first output of the first model."""
     noise: GroupCloseness | None
-    """Of the last model beside the first, on all samples."""
+    """The SQNR of the last model against the first, on all samples."""
     groups: tuple[GroupAccuracy, ...]
 
 
 class Examiner:
-    """Keeps what models answer. They are loaded, and run on batches, one after the other."""
+    """Stores the outputs of models, which it loads and runs on batches one after the other."""
 
     def __init__(self, metric: str, names: Sequence[str], whole: bool) -> None:
-        """Take a metric, or '' for none. GraphError: there is none of that name.
+        """Take a metric, or '' for none. GraphError: the metric does not exist.
 
-        `names` are those of the outputs, `whole` says whether all of them count.
+        `names` are the output names; with `whole` all outputs are used, otherwise the first.
         """
         self._metric = metric_named(metric) if metric else None  # before a slow start
         self._names = list(names) if whole else list(names)[:1]
@@ -68,10 +68,10 @@ class Examiner:
         engine: str,
         precision: str,
     ) -> None:
-        """Take the next model; its outputs stand in the order of the names.
+        """Load the next model; its outputs have the order of the names.
 
-        `compared` are the tensors whose noise counts, in the same order in the first and the last
-        model. GraphError: the engine refuses it.
+        `compared` are the tensors for the SQNR, in the same order in the first and the last model.
+        GraphError: the engine refuses the model.
         """
         self._session = session_in(engine, graph_def, Compiling(precision=precision))
         own = list(outputs)[: len(self._names)]
@@ -79,14 +79,14 @@ class Examiner:
         self._own, self._noisy = own, list(compared)
 
     def run(self, feeds: Sequence[Mapping[str, Array]]) -> None:
-        """Run the model on batches. GraphError: the engine refuses it, or the arrays."""
+        """Run the model on batches. GraphError: the engine refuses the model or the arrays."""
         assert self._session is not None
         for feed in feeds:
             result = self._session.run(self._fetches, feed)
             self._parts.append([np.asarray(item) for item in result])
 
     def keep(self, samples: int) -> None:
-        """Keep the answers of the model, of so many samples, and let it go."""
+        """Store the outputs of the model for the given number of samples, and release the model."""
         parts = self._parts
         values = {t: joined([part[n] for part in parts]) for n, t in enumerate(self._fetches)}
         self._outputs.append(
@@ -105,15 +105,15 @@ class Examiner:
         maker: str,
         groups: Array | None = None,
     ) -> Findings:
-        """Return what the answers come to.
+        """Compare the outputs with the labels and with each other.
 
         Args:
-            labels: one for each sample, or none.
-            samples: how many there are.
-            names: what classes are called.
-            most: disagreements that are told, at most.
+            labels: one per sample, or None.
+            samples: number of samples.
+            names: class names.
+            most: maximum number of disagreements to return.
             maker: the op that makes the first output of the first model.
-            groups: the group of each sample, or none.
+            groups: the group of each sample, or None.
 
         GraphError: the labels do not fit the outputs, or the metric raises.
         """
@@ -122,7 +122,7 @@ class Examiner:
         arrays: list[Array | None] = [None] * len(self._outputs)
         if self._metric is not None:
             scores = [self._metric(outputs, labels) for outputs in self._outputs]
-            arrays = [self._metric.of_each(outputs, labels) for outputs in self._outputs]
+            arrays = [self._metric.per_sample(outputs, labels) for outputs in self._outputs]
         first, last = (next(iter(outputs.values())) for outputs in self._pair())
         several, is_alike = len(self._outputs) > 1, first.shape == last.shape
         are_classes = are_scores(first, samples) and are_scores(last, samples)
@@ -146,18 +146,18 @@ class Examiner:
     def pictures(
         self, photos: Sequence[bytes | Array], span: tuple[float, float] | None
     ) -> list[str | None]:
-        """Return a small picture of each photo, or None where it is none."""
+        """Return a thumbnail of each image as a data URI; None: not an image."""
         return pictures(photos, span)
 
     def _cut(self, samples: int) -> None:
-        """Leave out what a model answered of samples that another one had not."""
+        """Drop the outputs of samples that another model did not process."""
         for n, count in enumerate(self._counts):
             for name, entry in self._outputs[n].items():
                 self._outputs[n][name] = _first(entry, count, samples)
             self._compared[n] = [_first(item, count, samples) for item in self._compared[n]]
 
     def _noise(self, samples: int) -> GroupCloseness | None:
-        """Return how close the last model is to the first on all samples."""
+        """Return the SQNR of the last model against the first on all samples."""
         whole = np.full(samples, "", object)
         (result,) = closeness_by_group(self._compared_pairs(), whole)
         return None if result.sqnr_db is None else result
@@ -166,7 +166,7 @@ class Examiner:
         return list(zip(self._compared[0], self._compared[-1], strict=True))
 
     def _by_group(self, arrays: Sequence[Array | None], groups: Array) -> tuple[GroupAccuracy, ...]:
-        """Return how close models are on each group of samples, and how right each of them is."""
+        """Return the SQNR and the accuracy of the models on each group of samples."""
         pairs = self._compared_pairs() if len(self._outputs) > 1 else []
         right = [one for one in arrays if one is not None]
         are_scored = len(right) == len(self._outputs) and all(
@@ -185,13 +185,13 @@ class Examiner:
     def _by_class(
         self, arrays: Sequence[Array | None], labels: Array | None, names: Sequence[str]
     ) -> tuple[ClassAccuracy, ...]:
-        """Return how right models are of each class that labels name."""
+        """Return the accuracy of the models on each class in the labels."""
         right = [one for one in arrays if one is not None and one.dtype == bool]
         first = next(iter(self._outputs[0].values()))
-        if len(right) < len(self._outputs) or labels is None or first.shape[1] > MOST_CLASSES:
+        if len(right) < len(self._outputs) or labels is None or first.shape[1] > MAX_CLASSES:
             return ()
         numbers = class_numbers(labels.astype(np.int64), *first.shape)
-        assert numbers is not None  # the metric has taken them
+        assert numbers is not None  # the metric accepted the labels
         results = []
         for number in np.unique(numbers).tolist():
             chosen = numbers == number
@@ -202,19 +202,19 @@ class Examiner:
 
 
 def _first(values: Array, count: int, samples: int) -> Array:
-    """Return what an output gave of the first samples, if its first axis are the samples."""
+    """Return an output for the first samples, if its first axis is the samples axis."""
     return values[:samples] if values.ndim and len(values) == count else values
 
 
 def _mean(array: Array) -> Score:
-    """Return the mean of what samples give, with the interval of a share or else of a mean."""
+    """Return the mean over samples, with the interval of a proportion (bool) or of a mean."""
     if array.dtype == bool:
         return Score(float(array.mean()), wilson(int(array.sum()), len(array)))
     return Score(float(array.mean()), interval_of_mean(array))
 
 
 def _change(scores: Sequence[Score | None], arrays: Sequence[Array | None]) -> Score | None:
-    """Return how the metric changed from the first model to the last."""
+    """Return the change of the metric from the first model to the last."""
     before, after = arrays[0], arrays[-1]
     if before is not None and after is not None:
         return change(before, after)

@@ -1,4 +1,4 @@
-"""Models are run on the same samples, one after the other, and what they answer is summed up."""
+"""Runs models on the same samples, one after the other, and summarizes their outputs."""
 
 import contextlib
 import logging
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from deploykit.benchmarking.engines.engine_choice import say_emulated
+from deploykit.benchmarking.engines.engine_choice import warn_emulated
 from deploykit.evaluation.answers import class_name
 from deploykit.evaluation.examiner import Findings
 from deploykit.evaluation.pictures import photo_like, samples_as_photos, span_of
@@ -27,8 +27,8 @@ logger = logging.getLogger("deploykit")
 
 STEPS = ("read", "run", "compare")
 EXAMINER = "deploykit.evaluation.examiner:Examiner"
-MOST_PICTURES = 12
-_PARTS = 50  # of a model's samples, between which it is said how far it is
+MAX_PICTURES = 12
+_PARTS = 50  # progress updates per model
 
 
 def examine(
@@ -39,18 +39,19 @@ def examine(
     worst: int,
     work: Work,
 ) -> Accuracy:
-    """Return how right models are on the same samples, each in the engine that it was written for.
+    """Measure the accuracy of models on the same samples, each in the engine it was written for.
 
     Args:
-        models: by the names that they are told by; the last is held against the first.
-        samples: of the first model.
-        alike: gives the same samples as another model takes them.
+        models: models by display name; the last is compared with the first.
+        samples: samples of the first model.
+        alike: returns the same samples in the form that another model takes.
         metric: top1, top5, mae, or the user's `module:function`.
-        worst: disagreements that are told, at most.
-        work: has the steps `STEPS`.
+        worst: maximum number of disagreements in the result.
+        work: progress with the steps `STEPS`.
 
     GraphError: an engine refuses a model or the samples, labels do not fit, the metric fails, or
-    there is nothing to compare. CrashError, LimitError: an engine died, or took too much.
+    there is nothing to compare. CrashError: an engine died. LimitError: it took too much time or
+    memory.
     """
     first = next(iter(models.values()))
     metric = _metric(metric, samples, len(models))
@@ -93,7 +94,7 @@ def _run_all(
     whole: bool,
     work: Work,
 ) -> tuple[int, list[str]]:
-    """Run each model in the child; return how many samples all of them took, and the engines."""
+    """Run each model in the child; return the number of samples that all took, and the engines."""
     first, counts, engines = next(iter(models.values())), list[int](), list[str]()
     compared = _compared(models, whole)
     for name, model in models.items():
@@ -110,13 +111,13 @@ def _run_all(
 
 
 def _metric(metric: str, samples: Dataset, models: int) -> str:
-    """Return the metric to take; nothing, where models can only be held against each other.
+    """Return the metric to use; empty: the models can only be compared with each other.
 
-    GraphError: it needs labels, which the samples do not have.
+    GraphError: the metric needs labels, but the samples have none.
     """
     if samples.labels is not None or ":" in metric:
         return metric
-    if models == 1 or metric != "top1":  # which nobody needs to have asked for
+    if models == 1 or metric != "top1":  # top1 is the default
         with samples.named():
             samples.refuse_unlabelled(metric)
     logger.warning("there are no labels, so the models are only compared with each other")
@@ -124,20 +125,20 @@ def _metric(metric: str, samples: Dataset, models: int) -> str:
 
 
 def _engine(model: OpenedModel) -> EngineUse | None:
-    """Return the engine that a model was written for, where it can be had; None: TensorFlow."""
+    """Return the engine that a model was written for, if available here; None: TensorFlow."""
     use = model.about.engine
     if use is None or use.engine == TENSORFLOW:
         return None
     if why := lacking(use.engine):
-        say_emulated(model, why)
+        warn_emulated(model, why)
         return None
     return use
 
 
 def _outputs(first: OpenedModel, model: OpenedModel, whole: bool) -> Sequence[str]:
-    """Return the outputs of a model by the order of those of the first one: by name, or by place.
+    """Return the outputs of a model in the order of the first model's: by name, or by index.
 
-    GraphError: it has others, where the metric takes them all.
+    GraphError: the number of outputs differs and the metric uses all of them.
     """
     names, others = first.frozen.outputs, model.frozen.outputs
     if whole and len(names) != len(others):
@@ -148,10 +149,10 @@ def _outputs(first: OpenedModel, model: OpenedModel, whole: bool) -> Sequence[st
 
 
 def _compared(models: Mapping[str, OpenedModel], whole: bool) -> dict[str, list[str]]:
-    """Return the tensors of the first and the last of several models whose noise counts, by name.
+    """Return the tensors to compare of the first and the last model, by model name.
 
-    They are the outputs, or what a final Softmax reads, where both models have one. Where only one
-    has, its output is not compared: it holds shares, and the other one logits.
+    They are the outputs, or the input of a final Softmax if both models have one. If only one has
+    a Softmax, the outputs are not compared: one has probabilities, the other logits.
     """
     first_name, *_, last_name = [*models] * 2
     first, last = models[first_name], models[last_name]
@@ -174,10 +175,10 @@ def _run(
     tensors: tuple[Sequence[str], Sequence[str]],
     samples: Dataset,
 ) -> Iterator[tuple[int, int, int]]:
-    """Run a model on its samples in the child, which keeps what it answers.
+    """Run a model on its samples in the child, which stores the outputs.
 
-    `tensors` are its outputs, and those whose noise counts. Yield, before each step, how many
-    samples are done, how many there are, and how many steps.
+    `tensors` are the outputs and the tensors for the SQNR. Before each step, yield the number of
+    samples done, of all samples and of all steps.
     """
     graph = model.frozen
     engine, precision = (TENSORFLOW, "f32") if use is None else (use.engine, use.precision)
@@ -200,13 +201,13 @@ def _labels(samples: Dataset, count: int) -> Array | None:
 
 
 def _require_something(findings: Findings, first: OpenedModel) -> None:
-    """Raise GraphError where nothing was compared."""
+    """Raise GraphError if nothing was compared."""
     if all(score is None for score in findings.scores) and findings.agreement is None:
         raise GraphError("models-not-comparable", source=first.source)
 
 
 def _doubts(findings: Findings, labels: Array | None, count: int) -> tuple[str, ...]:
-    """Return what speaks against the answers of the first model; it is warned of."""
+    """Return why the first model's predictions are doubtful, and log it as a warning."""
     answers = findings.answers
     if answers is None or len(answers.numbers) != count:
         return ()
@@ -219,7 +220,7 @@ def _doubts(findings: Findings, labels: Array | None, count: int) -> tuple[str, 
 def _worst(
     findings: Findings, samples: Dataset, labels: Array | None, pictures: Sequence[str | None]
 ) -> tuple[Disagreement, ...]:
-    """Return disagreements with what is known of each sample."""
+    """Return the disagreements with file, label and thumbnail of each sample."""
     apart = findings.apart
     truth = None
     if labels is not None and findings.answers is not None:
@@ -241,7 +242,7 @@ def _worst(
 
 
 def _label(number: int, truth: Array | None, labels: Array | None, samples: Dataset) -> str | None:
-    """Return what is right of a sample, as people read it."""
+    """Return the label of a sample as readable text."""
     if truth is not None:
         return class_name(int(truth[number]), samples.class_names)
     if labels is None or not labels.ndim or np.size(labels[number]) != 1:
@@ -250,8 +251,8 @@ def _label(number: int, truth: Array | None, labels: Array | None, samples: Data
 
 
 def _pictures(worker: Worker, samples: Dataset, places: Sequence[int]) -> list[str | None]:
-    """Return small pictures of samples that are photos; what cannot be shown has none."""
-    places = places[:MOST_PICTURES]
+    """Return thumbnails of samples that are images; None where a sample cannot be shown."""
+    places = places[:MAX_PICTURES]
     if not places:
         return []
     try:
@@ -263,5 +264,5 @@ def _pictures(worker: Worker, samples: Dataset, places: Sequence[int]) -> list[s
                 shown = samples_as_photos(array, places)
                 return list(worker.ask("pictures", shown, span_of(array)))
     except Error as error:
-        logger.warning("no pictures are shown: %s", error)
+        logger.warning("images are not shown: %s", error)
     return []

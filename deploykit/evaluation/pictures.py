@@ -1,4 +1,4 @@
-"""Small pictures of samples as data URIs, so that people see what models disagree about."""
+"""Thumbnails of samples as data URIs, to show the images on which models disagree."""
 
 import base64
 from collections.abc import Sequence
@@ -11,32 +11,35 @@ from deploykit.storage.image_files import png
 from deploykit.transforms.ir.tensors import Array
 
 SIDE = 96
-"""Pixels that a side has at most."""
+"""Maximum height and width of a thumbnail in pixels."""
 BYTES = 3000
-"""Of a picture at most; as text, it is a third longer."""
+"""Maximum size of a thumbnail in bytes; base64 adds a third."""
 _QUALITIES = (80, 60, 40, 25)  # of a JPEG
 _RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
 
 
 def photo_like(array: Array) -> bool:
-    """Say whether the samples of an array can be photos: [samples, height, width, 1 or 3]."""
+    """Return whether the samples of an array can be images.
+
+    Images are [samples, height, width, 1 or 3] or [samples, 1 or 3, height, width].
+    """
     return _as_rows(array) is not None
 
 
 def pictures(photos: Sequence[bytes | Array], span: tuple[float, float] | None) -> list[str | None]:
-    """Return a picture of each photo, at most 96 pixels high and wide, or None of what is none.
+    """Return a thumbnail of each image, at most 96 pixels high and wide; None: not an image.
 
     Args:
         photos: bytes of files, or arrays [height, width, 1 or 3].
-        span: the numbers that are black and white in arrays of floats.
+        span: the values of black and white in arrays that are not uint8.
 
-    It is meant for a child process, as it may start TensorFlow.
+    Call it in a child process, as it may start TensorFlow.
     """
     return [_picture(photo, span) for photo in photos]
 
 
 def span_of(array: Array) -> tuple[float, float]:
-    """Return the numbers that are black and white in an array of photos, as far as it tells."""
+    """Return the values of black and white in an array of images, estimated from its range."""
     finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
     if not finite.size:
         return _RANGES[0]
@@ -46,7 +49,7 @@ def span_of(array: Array) -> tuple[float, float]:
 
 
 def _as_rows(array: Array) -> Array | None:
-    """Return photos with their channels last; None: they are none."""
+    """Return images with their channels last; None: not images."""
     if array.ndim != 4 or array.dtype.kind not in "uif" or not array.size:
         return None
     if array.shape[3] in (1, 3):
@@ -85,7 +88,7 @@ def _picture(photo: bytes | Array, span: tuple[float, float] | None) -> str | No
 
 
 def shrunk(pixels: Array, most: int) -> Array:
-    """Return pixels, uint8, with sides of at most so many: means of those that they stand for."""
+    """Return pixels, uint8, downscaled by area means so that no side exceeds `most` pixels."""
     longest = max(*pixels.shape[:2], most)
     height, width = (max(1, round(size * most / longest)) for size in pixels.shape[:2])
     result = pixels.astype(np.float64)

@@ -1,4 +1,4 @@
-"""How right models are on the same samples: a value, and its document."""
+"""The accuracy of models on the same samples: values, and the document of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,13 +22,13 @@ from deploykit.verification.confidence import GroupCloseness
 
 @dataclass(frozen=True)
 class ModelAccuracy:
-    """A model, and how right it is."""
+    """A model and its accuracy."""
 
     name: str
     score: Hidden[Score | None]
-    """None: the samples have no labels."""
+    """The score; None: the samples have no labels."""
     engine: str = TENSORFLOW
-    """In which it was computed."""
+    """The engine that ran the model."""
     opened: Hidden[OpenedModel | None] = None
 
     @property
@@ -40,98 +40,99 @@ class ModelAccuracy:
     @property
     @written()
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the score, where it has one."""
+        """The 95 % confidence interval of the score; None: not available."""
         return None if self.score is None else self.score.interval
 
 
 @dataclass(frozen=True)
 class ClassAccuracy:
-    """How right each model is on the samples of one class."""
+    """The accuracy of each model on the samples of one class."""
 
     number: Annotated[int, Written("class")]
     name: Annotated[str, Written("label")]
-    """Its number and, where it is known, what it is called."""
+    """The class number and, if known, the class name."""
     samples: int
     scores: Annotated[tuple[Score, ...], Written("models")]
-    """By model."""
+    """The score of each model."""
 
 
 @dataclass(frozen=True)
 class GroupAccuracy:
-    """How close the last model is to the first on one group of samples, and how right each is."""
+    """SQNR of the last model against the first, and accuracy of each, on one group of samples."""
 
     closeness: Flat[GroupCloseness]
-    """Without ratios, where there is one model."""
+    """Name and size of the group, SQNR and agreement; for one model, the latter two are None."""
     scores: Annotated[tuple[Score, ...], Written("models", or_null=True)] = ()
-    """By model; empty: the samples have no labels, or the metric is no mean over samples."""
+    """Scores by model; empty: no labels, or the metric is not a mean over samples."""
 
 
 @dataclass(frozen=True)
 class GivenAnswer:
-    """What a model answers of a sample."""
+    """The prediction of a model for a sample."""
 
     name: Annotated[str | None, Written("class")]
-    """The class with the highest score; None: outputs are no scores of classes, or are broken."""
+    """The class with the highest score; None: outputs are not class scores, or contain NaN."""
     score: float | None
-    """How sure it is of that, from 0 to 1: logits behind a softmax; or else the number that it
-    gives. None: there is no one number, or it is not finite."""
+    """Confidence from 0 to 1 (softmax of logits) or, without classes, the predicted value. None:
+    not a single value, or not finite."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A sample of which two models say different things, or one model something wrong."""
+    """A sample on which two models disagree, or that one model predicts wrongly."""
 
     sample: int
     file: str | None
-    """The photo, where the data are files of photos."""
+    """The image file, if the data are image files."""
     label: str | None
-    """What is right, where that is known."""
+    """The label; None: not known."""
     first: GivenAnswer
     last: GivenAnswer | None
-    """None: there is one model."""
+    """The prediction of the last model; None: there is one model."""
     size: Annotated[float, Written("disagreement")]
-    """How sure the last model is less of the label than the first; without labels, half the sum of
-    the distances of their scores; of numbers, how much farther it is from the label."""
+    """Confidence in the label that the last model lost against the first. Without labels: half the
+    sum of the score differences. For numbers: increase of the error."""
     picture: str | None = None
-    """A small picture of the sample as a data URI, where it is a photo."""
+    """A thumbnail of the sample as a data URI; None: not an image."""
 
 
 @dataclass(frozen=True)
 class Accuracy(AsHtml):
-    """How right one or several models are on the same samples."""
+    """The accuracy of one or several models on the same samples."""
 
     HEAD: ClassVar = head("accuracy")
 
     metric: str | None
-    """None: the samples have no labels, so that models are compared with each other alone."""
+    """The metric; None: the samples have no labels, so models are only compared with each other."""
     samples: int
     source: str
-    """Where the samples come from."""
+    """Path or description of the samples."""
     models: tuple[ModelAccuracy, ...]
     change: Score | None = None
-    """Of the metric from the first model to the last, each sample compared with itself."""
+    """Change of the metric from the first model to the last, paired by sample."""
     agreement: Score | None = None
-    """Share of samples of which the first and the last name the same class."""
+    """Share of samples for which the first and the last model predict the same class (top-1)."""
     noise: Hidden[GroupCloseness | None] = None
-    """Signal to noise ratio of the last model's outputs beside the first's, on all samples: of
-    what a final Softmax reads, where both have one."""
+    """SQNR of the last model's outputs against the first's, on all samples. If both have a final
+    Softmax, its inputs are compared."""
     by_group: tuple[GroupAccuracy, ...] = ()
-    """Of the groups that the data state."""
+    """Results per group, if the data define groups."""
     by_class: tuple[ClassAccuracy, ...] = ()
-    """Of the classes that labels name, where a model scores 100 or fewer."""
+    """Results per class in the labels, for models with up to 100 classes."""
     worst: tuple[Disagreement, ...] = ()
-    """Other classes first, then the largest; of one model, its surest wrong answers."""
+    """Different classes first, then the largest disagreement. For one model: its wrong predictions
+    of highest confidence."""
     class_order: OrNull[str] = ""
-    """How class numbers follow from what the data call classes, in words."""
+    """How class names map to class numbers, in words."""
     notes: tuple[str, ...] = ()
-    """What speaks against the answers of the first model."""
+    """Why the predictions of the first model are doubtful."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input of the first model, in words."""
+    """Preprocessing of files for each input of the first model, in words."""
 
     @property
     @written()
     def better(self) -> str:
-        """Which values of the metric are better: `lower` or `higher`."""
+        """The direction of the metric: `lower` or `higher` is better."""
         return "lower" if self.lower_is_better else "higher"
 
     @property
@@ -142,5 +143,5 @@ class Accuracy(AsHtml):
 
     @property
     def lower_is_better(self) -> bool:
-        """Whether the metric is an error."""
+        """Whether the metric is an error, so that lower is better."""
         return self.metric in LOWER_IS_BETTER

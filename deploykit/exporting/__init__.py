@@ -1,1 +1,1 @@
-"""A model becomes a version that TensorFlow Serving loads, and the files that run it."""
+"""Export of models as versions for TensorFlow Serving, with deployment files."""

@@ -1,4 +1,4 @@
-"""The names by which existing clients call a model, in place of its own."""
+"""Names that existing clients use for a model's signature, inputs and outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,14 +15,14 @@ _RESERVED = HIDDEN.rstrip("_")
 def with_aliases(
     callee: NamedModel, inputs: Mapping[str, str], outputs: Mapping[str, str]
 ) -> NamedModel:
-    """Return a model whose inputs and outputs have other aliases.
+    """Return a model with renamed aliases of inputs and outputs.
 
     Args:
         callee: the model; its other signatures keep their aliases.
-        inputs: tensors, or the aliases that they have now, by the alias that they get.
-        outputs: the same for outputs. What is not named keeps its alias.
+        inputs: tensor names or current aliases, by new alias.
+        outputs: the same for outputs. Tensors that are not listed keep their alias.
 
-    GraphError: there is no such input or output, or a name would stand for two of them.
+    GraphError: an input or output does not exist, or an alias would be ambiguous.
     """
     return replace(
         callee,
@@ -32,9 +32,9 @@ def with_aliases(
 
 
 def signature_names(given: str | Sequence[str] | None) -> list[str]:
-    """Return the names that a signature gets.
+    """Return the names of a signature as a validated list.
 
-    GraphError: one is given twice, is empty, or is reserved by TensorFlow.
+    GraphError: a name is empty, duplicated, or reserved by TensorFlow.
     """
     if given is None:
         return []
@@ -53,11 +53,11 @@ def signature_names(given: str | Sequence[str] | None) -> list[str]:
 def with_names(
     signatures: Mapping[str, SignatureDef], names: Sequence[str], chosen: str
 ) -> tuple[dict[str, SignatureDef], dict[str, str]]:
-    """Return signatures with these names in place of the default one's.
+    """Return signatures with the default one renamed to `names`.
 
-    The model's own signature `chosen` goes too where it is the default one under another name. The
-    second value is the first new name by each name that went.
-    GraphError: another signature has one of the names.
+    The signature `chosen` is also removed if it equals the default one. The second value maps each
+    removed name to the first new name.
+    GraphError: another signature already has one of the names.
     """
     if not names:
         return dict(signatures), {}

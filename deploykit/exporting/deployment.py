@@ -1,4 +1,4 @@
-"""Files that run exported models elsewhere, written beside them as a user's options say."""
+"""Deployment files for exported models, written next to them according to the options."""
 
 import logging
 import os
@@ -23,30 +23,30 @@ logger = logging.getLogger("deploykit")
 
 _MIB = 1 << 20
 _SERVER_MIB = 512
-_COPIES = 3  # of the graph while it is loaded: the file, the proto, the constants
+_COPIES = 3  # copies of the graph during loading: file, proto, constants
 _STEP_MIB = 256
 
 
 @dataclass(frozen=True)
 class Manifests:
-    """Which files are asked for, and how the models are to be run."""
+    """The requested deployment files, and the settings to run the models with."""
 
     kinds: Sequence[str] = ()
-    """Of `config`, `docker`, `kubernetes` and `kserve`; those of `config` go with any other."""
+    """Any of `config`, `docker`, `kubernetes` and `kserve`; each kind includes `config`."""
     batching: bool = False
-    """Whether requests that wait are put together."""
+    """Whether the server batches waiting requests."""
     settings: RunConfig = field(default_factory=RunConfig)
-    """What `deploykit tune` found to be fast; a batch above one turns batching on."""
+    """The settings from `deploykit tune`; a batch size above 1 enables batching."""
     force: bool = False
-    """Whether existing files are replaced."""
+    """Whether existing files are overwritten."""
     settings_from: str = "tuned"
-    """What the settings are called in a message, such as their file."""
+    """Name of the settings in messages, such as their file."""
     tuned: str | os.PathLike[str] | None = None
-    """The file that holds the settings, which must have been measured on the model."""
+    """File of the settings, which must have been measured on this model."""
 
     @property
     def batches(self) -> bool:
-        """Whether requests that wait are put together, also because it was found to be fast."""
+        """Whether batching is enabled, by the option or by the tuned settings."""
         return self.batching or (bool(self.kinds) and self._tuned_batch)
 
     @property
@@ -54,9 +54,9 @@ class Manifests:
         return self.settings.batch is not None and self.settings.batch > 1
 
     def check(self, base: Path) -> None:
-        """Raise FileError now for a file that could not be written when the version is.
+        """Raise FileError before the export for a file that could not be written after it.
 
-        GraphError: the settings are for no file, or no server has one of them.
+        GraphError: the settings apply to none of the files, or no server supports one of them.
         """
         if self.settings != RunConfig() and not (self.kinds or self.batching):
             raise GraphError("option-needs", option=self.settings_from, needed="--manifests")
@@ -68,12 +68,12 @@ class Manifests:
                 check_output(base / name, self.force)
 
     def check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
-        """Raise GraphError if requests cannot be put together."""
-        advice = "leave out --batching"
+        """Raise GraphError if batching is enabled but an input has no open batch dimension."""
+        advice = "remove --batching"
         if self._tuned_batch and not self.batching:
             advice = (
-                f'{self.settings_from} recommends batch {self.settings.batch}: take "batch" out of '
-                "its settings, or open the batch"
+                f'{self.settings_from} recommends batch {self.settings.batch}: remove "batch" from '
+                "its settings, or make the batch dimension unknown"
             )
         for alias, tensor in inputs.items() if self.batches else ():
             if tensor.shape is not None and (not tensor.shape or tensor.shape[0] >= 0):
@@ -82,7 +82,7 @@ class Manifests:
                 )
 
     def write(self, base: Path, version: int) -> list[Path]:
-        """Write the files for all models in a folder, and return their paths."""
+        """Write the files for all models in a folder and return their paths."""
         models = models_in(base)
         engines = [(folder / ENGINE).is_dir() for folder in models.values()]
         deployment = Deployment(
@@ -100,17 +100,17 @@ class Manifests:
         )
         has_tcmalloc = self.settings.allocator == "tcmalloc"
         if deployment.openvino and has_tcmalloc and "docker" in self.kinds:
-            words = "%s recommends tcmalloc, under which OpenVINO ends: not in Dockerfile.deploykit"
+            words = "%s recommends tcmalloc, which crashes OpenVINO: not in Dockerfile.deploykit"
             logger.info(words, self.settings_from)
         if "docker" in self.kinds and self.force and not deployment.openvino_alone:
-            (base / OPENVINO_DOCKERFILE).unlink(missing_ok=True)  # it lacks a model now
+            (base / OPENVINO_DOCKERFILE).unlink(missing_ok=True)  # it would lack a model
         files = manifests(deployment, self.kinds)
         for name, text in files.items():
             write(base / name, [text.encode()], self.force)
         return [base / name for name in files]
 
     def _environment(self) -> dict[str, str]:
-        """Return the variables of the settings that are not of this machine."""
+        """Return the environment variables of the settings that do not depend on this machine."""
         result = replace(self.settings, allocator=None).environment
         result.pop("CUDA_VISIBLE_DEVICES", None)
         if self.settings.allocator == "huge-pages":
@@ -118,44 +118,44 @@ class Manifests:
         return {name: value for name, value in result.items() if value is not None}
 
     def _has_session(self, models: Mapping[str, Path]) -> bool:
-        """Say whether TensorFlow Serving can run ops one by one, as is recommended, in all models.
+        """Return whether the settings recommend the sequential executor and all models support it.
 
-        It has an executor of TensorFlow's for that, which does not take every graph.
+        TensorFlow Serving uses SINGLE_THREADED_EXECUTOR for that, which rejects some graphs.
         """
         if self.settings.executor is None or not self.kinds:
             return False
         for name, folder in models.items():
             if why := refused_in_turn(folder):
                 logger.info(
-                    "%s recommends executor %s; TensorFlow Serving cannot have it for the model "
-                    "%s (%s), and deploykit serve takes it from --tuned",
+                    "%s recommends executor %s; TensorFlow Serving cannot use it for the model "
+                    "%s (%s); deploykit serve does with --tuned",
                     self.settings_from, self.settings.executor, name, why,
                 )  # fmt: skip
                 return False
         return True
 
     def _tell_what_is_left_out(self) -> None:
-        """Say what is recommended and cannot be written into the files that are asked for."""
+        """Log recommended settings that the requested files cannot contain."""
         others = replace(self.settings, batch=None, concurrency=1)
         if others != RunConfig() and not self.kinds:
-            logger.info("%s recommends %s; batching.config cannot hold that, other files can "
+            logger.info("%s recommends %s; batching.config cannot contain that, other files can "
                         "(--manifests)", self.settings_from, others)  # fmt: skip
         if self.settings.concurrency > 1 and not self.batches:
             logger.info(
-                "%s recommends %d in flight; TensorFlow Serving computes all calls that come, and "
-                "has no flag for that without --batching",
+                "%s recommends concurrency %d; TensorFlow Serving runs all requests at once "
+                "and has no limit without --batching",
                 self.settings_from, self.settings.concurrency,
             )  # fmt: skip
         if self._tuned_batch and "kserve" in self.kinds:
             logger.info(
-                "%s recommends batch %d; kserve.yaml cannot bring the file of parameters that "
-                "TensorFlow Serving needs for that",
+                "%s recommends batch %d; kserve.yaml cannot include the batching parameters file "
+                "that TensorFlow Serving needs for that",
                 self.settings_from, self.settings.batch,
             )  # fmt: skip
 
 
 def _memory(folders: Sequence[Path]) -> int:
-    """Return how many MiB a server of these versions asks for."""
+    """Return the memory request of a server of these versions in MiB."""
     size = sum((folder / "saved_model.pb").stat().st_size for folder in folders)
     needed = _SERVER_MIB + _COPIES * size / _MIB
     return int(-(-needed // _STEP_MIB) * _STEP_MIB)

@@ -1,4 +1,4 @@
-"""What another engine computes of a version, compared with TensorFlow before it is written."""
+"""The part of a version that OpenVINO runs, compared with TensorFlow before it is written."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from deploykit.pipelines.int8 import onednn_graph
 from deploykit.serving.protocol.signatures import Tensor, tensors_of
 from deploykit.transforms.common.documents import Hidden, Written, written
 from deploykit.transforms.common.errors import Error, GraphError, UnverifiedError, VerificationError
-from deploykit.transforms.engines.engine_folder import MOST_ANSWERS
+from deploykit.transforms.engines.engine_folder import MAX_ANSWERS
 from deploykit.transforms.engines.engine_manifest import (
     EngineAnswer,
     EngineFolder,
@@ -50,20 +50,20 @@ from deploykit.verification.verify import verify
 
 logger = logging.getLogger("deploykit")
 
-_MOST = 8  # samples that are compared
+_MOST = 8  # samples to compare
 
 
 @dataclass(frozen=True)
 class EnginePart:
-    """What an engine computes of a version, or why TensorFlow computes all of it."""
+    """The part of a version that OpenVINO runs, or why TensorFlow runs all of it."""
 
     content: Hidden[EngineFolder | None] = None
     why: str = ""
-    """Why no other engine computes it, where one was thought of."""
+    """The reason why OpenVINO does not run it, if OpenVINO was considered."""
     notes: Annotated[Sequence[str], Written("not_compared")] = ()
-    """What was not compared."""
+    """Batch sizes that were not compared, with the reasons."""
     split: Annotated[Sequence[str], Written(by=sorted)] = ()
-    """The signatures of which TensorFlow runs the pre- and postprocessing."""
+    """Signatures whose pre- and postprocessing runs in TensorFlow."""
 
     @property
     @written(flat=True)
@@ -79,14 +79,14 @@ class EnginePart:
     @property
     @written()
     def signatures(self) -> list[str]:
-        """The signatures whose model the engine runs."""
+        """Names of the signatures whose model OpenVINO runs, sorted."""
         own = () if self.content is None else self.content.signatures
         return sorted({*own, *self.split} - {MODEL})
 
     def lines(self) -> list[str]:
-        """Return who computes what, in words."""
+        """Return a text with one line per engine and its signatures."""
         if self.content is None:
-            return [f"TensorFlow computes it: {self.why}"] if self.why else []
+            return [f"TensorFlow runs it: {self.why}"] if self.why else []
         use = self.content.use
         results = [
             f"OpenVINO {use.version} runs {', '.join(self.signatures)}, with TensorFlow's outputs"
@@ -100,9 +100,9 @@ class EnginePart:
 
 
 def in_tensorflow(callee: NamedModel) -> NamedModel:
-    """Return a model as TensorFlow computes it fast: of a graph in codes, oneDNN's 8-bit form.
+    """Return the fast form for TensorFlow: oneDNN int8 ops if the graph stores int8 codes.
 
-    VerificationError: that form does not give the answers of the codes.
+    VerificationError: the outputs of that form differ from those of the codes.
     """
     if not holds_codes(callee.graph):
         return callee
@@ -124,18 +124,18 @@ def engine_part(
     samples: Mapping[str, Array] | None = None,
     version: Graph | None = None,
 ) -> EnginePart:
-    """Compare the engine that is asked for with TensorFlow, and return what it computes.
+    """Compare the requested engine with TensorFlow, and return the part that it runs.
 
     Args:
-        requested: the engine, or `auto`; None: that in which the graph was found right.
-        callee: the model, as the engine reads it.
-        signatures: those of the version.
-        samples: arrays by the aliases of the model's inputs; default: made-up ones.
-        version: the graph of the version, with what comes before and after the model; default: the
+        requested: the engine, or `auto`; None: the engine that the graph was verified with.
+        callee: the model that the engine converts.
+        signatures: the signatures of the version.
+        samples: arrays by alias of the model's inputs; default: synthetic values.
+        version: the graph of the version, including pre- and postprocessing; default: the
             model's.
 
-    GraphError: the engine that is asked for cannot be had here, or refuses the graph.
-    VerificationError: it departs from TensorFlow.
+    GraphError: the requested engine is not available here, or refuses the graph.
+    VerificationError: its outputs differ from TensorFlow's.
     """
     use = about(callee.graph).engine
     expected = requested or (AUTO if use is not None and use.engine == OPENVINO else TENSORFLOW)
@@ -155,7 +155,7 @@ def engine_part(
 
 
 def samples_of(feeds: Any, most: int = _MOST) -> dict[str, Array]:
-    """Return the first of feeds, which are one sample each, as arrays by alias."""
+    """Concatenate the first feeds, one sample each, to arrays [samples, ...] by alias."""
     results = [{name.removesuffix(":0"): array for name, array in feed.items()}
              for feed in islice(feeds, most)]  # fmt: skip
     return {
@@ -167,7 +167,7 @@ def samples_of(feeds: Any, most: int = _MOST) -> dict[str, Array]:
 
 
 def _tensorflow(why: str) -> EnginePart:
-    logger.warning("TensorFlow computes it: %s", why)
+    logger.warning("TensorFlow runs it: %s", why)
     return EnginePart(why=why)
 
 
@@ -178,7 +178,7 @@ def _compared(
     samples: Mapping[str, Array] | None,
     version: Graph,
 ) -> EnginePart:
-    """Return what OpenVINO computes. Raises why it computes nothing, or another thing."""
+    """Return the part that OpenVINO runs; it raises the errors of `engine_part`."""
     left, used = dict[str, str](), dict[str, EngineSignature]()
     for name, signature in sorted(signatures.items()):
         sides = [tensors_of(side) for side in (signature.inputs, signature.outputs)]
@@ -224,7 +224,7 @@ def _models(
     used: Mapping[str, EngineSignature],
     callee: NamedModel,
 ) -> dict[str, str]:
-    """Return by signature which model is in it: another signature, or MODEL."""
+    """Return, by signature, the model within it: another signature or `MODEL`."""
     result, known = dict[str, str](), dict(used)
     if not _why_not(callee.graph, callee.inputs, callee.outputs):
         known[MODEL] = _model_of(callee)
@@ -276,8 +276,8 @@ def _part_of(
 
 
 def _kept(cases: Sequence[EngineCase], signatures: int) -> Sequence[EngineCase]:
-    """Return the cases whose arrays a server reads; GraphError: there is none."""
-    most, retained = MOST_ANSWERS // (2 * signatures), list[EngineCase]()
+    """Return the cases that fit the server's size limit; GraphError: none does."""
+    most, retained = MAX_ANSWERS // (2 * signatures), list[EngineCase]()
     for case in sorted(cases, key=_bytes):
         if _bytes(case) <= most:
             most -= _bytes(case)
@@ -293,19 +293,19 @@ def _bytes(case: EngineCase) -> int:
 
 
 def _why_not(graph: Graph, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> str:
-    """Return why a signature cannot be computed by an engine, or an empty string."""
+    """Return why an engine cannot run a signature, or an empty string."""
     for kind, tensors in (("input", inputs), ("output", outputs)):
         for alias, tensor in tensors.items():
             if tensor.dtype in ("string", "resource", "variant"):
-                return f"its {kind} '{alias}' is of type {tensor.dtype}"
+                return f"its {kind} '{alias}' has dtype {tensor.dtype}"
             name = producer_name(tensor.name)
             if name not in graph or (kind == "input" and graph[name].op not in FEEDABLE_OPS):
-                return f"its {kind} '{alias}' is not of the model itself"
+                return f"its {kind} '{alias}' is not part of the model"
     return ""
 
 
 def _alike(signatures: Mapping[str, EngineSignature]) -> list[list[str]]:
-    """Return the names of signatures with the same inputs, which are one graph in a server."""
+    """Group the names of signatures with the same inputs, which a server runs as one graph."""
     names: dict[frozenset[str], list[str]] = {}
     for name, item in signatures.items():
         fed = frozenset(tensor.name for tensor in item.inputs.values())
@@ -314,7 +314,7 @@ def _alike(signatures: Mapping[str, EngineSignature]) -> list[list[str]]:
 
 
 def _part(graph: Graph, signatures: Sequence[EngineSignature]) -> Graph:
-    """Return what signatures need of a graph."""
+    """Return the subgraph that signatures need."""
     part = graph.copy()
     sides = [
         dict.fromkeys(

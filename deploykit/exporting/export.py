@@ -1,4 +1,4 @@
-"""A trained model becomes a version that TensorFlow Serving loads, with its signatures."""
+"""Export of a trained model as a version for TensorFlow Serving, with its signatures."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
 from deploykit.exporting.loaders import check_loads
 from deploykit.exporting.named_model import NamedModel, open_named_model
-from deploykit.exporting.photo_inputs import MOST_PIXELS, PhotoSides, photos_in_front
+from deploykit.exporting.photo_inputs import MAX_PIXELS, PhotoSides, photos_in_front
 from deploykit.exporting.provenance import PROVENANCE, FileDigest, Provenance, file_digest
 from deploykit.exporting.signatures import LABELS, signatures_for
 from deploykit.exporting.warm_up import KNOWN, Dataset, aliases_of, samples_for, warm_up
@@ -31,7 +31,7 @@ from deploykit.storage.files import check_output_folder
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.documents import AsHtml, Hidden, Written, document
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, MOST_INT64, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, MAX_INT64, Flag
 from deploykit.transforms.engines.engine_folder import files as engine_files
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.protos import SignatureDef
@@ -43,7 +43,7 @@ STEPS = "assets.extra/preprocessing.json"
 
 @dataclass(frozen=True)
 class Exported(AsHtml):
-    """A version directory that was written."""
+    """An exported version directory."""
 
     model: Hidden[OpenedModel]
     folder: Hidden[Path]
@@ -54,21 +54,21 @@ class Exported(AsHtml):
     bytes: Hidden[int]
     manifests: Sequence[Path] = ()
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Description of the preprocessing of files, by input."""
     engine: EnginePart = field(default_factory=EnginePart)
-    """What another engine than TensorFlow computes of it."""
+    """The part of it that OpenVINO runs."""
 
 
 @takes_former_names
 @dataclass(frozen=True)
 class ExportOptions:
-    """What a version for TensorFlow Serving is to be."""
+    """Options of a version for TensorFlow Serving."""
 
     HEADING: ClassVar = "Version"
 
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The model's name in requests [default: the name of its file or folder]."""
-    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64)] = None
+    version: Annotated[int | None, Flag(at_least=0, at_most=MAX_INT64)] = None
     """Number of the version, which must be free [default: one above the highest]."""
     signature_name: Annotated[
         str | Sequence[str] | None, Flag(format="names", metavar="NAME[,NAME...]")
@@ -78,7 +78,7 @@ class ExportOptions:
     input_aliases: Annotated[Mapping[str, str], Flag("--input-alias", format="alias")] = field(
         default_factory=dict
     )
-    """Name of an input for clients; TENSOR is a tensor or the present name of the input. May be
+    """Name of an input for clients; TENSOR is a tensor or the current name of the input. May be
     repeated."""
     output_aliases: Annotated[Mapping[str, str], Flag("--output-alias", format="alias")] = field(
         default_factory=dict
@@ -111,7 +111,7 @@ class ExportOptions:
     """File with the class names, one per line; responses then name the best 5 classes [default with
     `preprocess`: from the model metadata file]."""
     max_pixels: Annotated[int, Flag(formerly="most_pixels", heading="Images and classes")] = (
-        MOST_PIXELS
+        MAX_PIXELS
     )
     """Refuse larger images before they are decoded."""
     manifests: Annotated[Manifests, Flag(is_python_only=True)] = field(default_factory=Manifests)
@@ -125,7 +125,7 @@ class ExportOptions:
 
 
 def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) -> Exported:
-    """Write a model as `base_dir/name/version/`; arguments and errors are those of `export`."""
+    """Write a model to `base_dir/name/version/`; it has the arguments and errors of `export`."""
     names = signature_names(how.signature_name)
     base = Path(base_dir)
     name = check_name(how.name or default_name(source.model))
@@ -134,7 +134,7 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     check_free(base / name, how.version)
     opened, callee = open_named_model(source)
     callee = with_aliases(callee, how.input_aliases, how.output_aliases)
-    for item in (opened, replace(opened, graph=callee.graph)):  # all of its signatures too
+    for item in (opened, replace(opened, graph=callee.graph)):  # the second has all signatures
         item.refuse_effects(how.allow_ops)
     how.manifests.check_inputs(callee.inputs)
     origin = FileDigest(opened.sha256, opened.bytes)
@@ -146,7 +146,7 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     plain = replace(callee, graph=callee.graph.copy())
     callee = in_tensorflow(callee)
     photos = _photos(callee, inputs, how)
-    assert not isinstance(how.labels, str | os.PathLike)  # the interface has read it
+    assert not isinstance(how.labels, str | os.PathLike)  # the public API has read the file
     labels = how.labels or (_known_labels(callee) if photos else ())
     signatures = signatures_for(callee, how.method, photos, labels)
     signatures, renamed = with_names(signatures, names, callee.signature)
@@ -187,7 +187,7 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
 
 
 def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides | None:
-    """Put what becomes of photos in front of the model, where that is asked for."""
+    """Add the requested image preprocessing to the model; None: none is requested."""
     if how.preprocess is None:
         return None
     given = None if how.preprocess == KNOWN else how.preprocess
@@ -204,7 +204,7 @@ def _said(callee: NamedModel) -> list[str]:
 
 
 def _known_labels(callee: NamedModel) -> Sequence[str]:
-    """Return what is known of the names of classes, where they fit the scores."""
+    """Return the class names from the model's metadata if they fit the scores."""
     labels = about(callee.graph).labels
     fitting = [
         output
@@ -222,7 +222,7 @@ def _warm_up(
     signatures: Mapping[str, SignatureDef],
     how: ExportOptions,
 ) -> tuple[list[bytes], Mapping[str, str]]:
-    """Return the requests of a version's warm-up, as they are written, and what became of files."""
+    """Return serialized warm-up requests and the description of file preprocessing."""
     if samples is None:
         return [], {}
     chosen, feeds, fed = samples
@@ -232,14 +232,14 @@ def _warm_up(
 
 
 def _of_the_model(samples: Dataset | None, callee: NamedModel) -> Mapping[str, Array] | None:
-    """Return samples of what the model itself takes, by alias, where some are given."""
+    """Return the first samples by alias if they are inputs of the model itself, else None."""
     if samples is None or samples[0] not in (callee.signature, TENSORS):
         return None
     return samples_of(samples[1])
 
 
 def default_name(model: Any) -> str:
-    """Return what requests call a model where nobody says it: the name of its file or folder."""
+    """Return the default name of a model in requests: the name of its file or folder."""
     if not isinstance(model, str | os.PathLike):
         name = getattr(model, "name", None) or getattr(model, "__name__", None)
         return name if isinstance(name, str) else "model"
@@ -250,6 +250,6 @@ def default_name(model: Any) -> str:
     if location.kind == "checkpoint" and location.checkpoint is not None:
         return (location.checkpoint.base or path.name).split(".")[0] or path.parent.name
     if location.kind == "saved_model":
-        is_version = path.name.isdigit()  # of a model that lies in a folder of its own
+        is_version = path.name.isdigit()  # the parent folder has the model's name
         return (path.parent if is_version else path).name
     return path.name.split(".")[0]

@@ -1,8 +1,7 @@
-"""Whether TensorFlow opens a version: with both of its loaders, and to run ops one by one.
+"""Checks that TensorFlow opens a version: with both loaders and with its sequential executor.
 
-The executor for that, SINGLE_THREADED_EXECUTOR, refuses loops and conditions of TensorFlow 1,
-variables that are references, and what is spread over devices. TensorFlow itself is asked, as it
-rewrites graphs.
+SINGLE_THREADED_EXECUTOR refuses TensorFlow 1 control flow, reference variables and graphs on
+several devices. TensorFlow rewrites graphs first, so the check runs TensorFlow.
 """
 
 import os
@@ -32,13 +31,13 @@ def check_loads(folder: Path) -> None:
     try:
         refused = call("deploykit.exporting.loaders:refusals", str(folder))
     except CrashError as error:
-        refused = [f"TensorFlow's process ends while it loads: {error}"]
+        refused = [f"TensorFlow's process crashes while it loads: {error}"]
     if refused:
         raise VerificationError("export-not-loadable", reason=refused[0])
 
 
 def refusals(folder: str) -> list[str]:
-    """Return why each loader refuses a SavedModel; for a child process.
+    """Return the error of each loader that refuses a SavedModel; runs in a child process.
 
     LimitError: there is not enough memory.
     """
@@ -52,7 +51,7 @@ def refusals(folder: str) -> list[str]:
     for name, load in loaders.items():
         try:
             load()
-        except Exception as error:  # they raise much, from KeyError to errors of their own
+        except Exception as error:  # loaders raise many types, from KeyError to their own
             reason = failed("server-cannot-load", error, name=name, reason=sentence(error))
             if isinstance(reason, LimitError):
                 raise reason from None
@@ -61,7 +60,7 @@ def refusals(folder: str) -> list[str]:
 
 
 def refused_in_turn(folder: str | os.PathLike[str]) -> str:
-    """Say why the executor does not take a version of a SavedModel; empty: it does."""
+    """Return why the sequential executor refuses a SavedModel, or an empty string."""
     try:
         return str(call(f"{__name__}:_refused", os.fspath(folder)))
     except Error as error:
@@ -69,7 +68,7 @@ def refused_in_turn(folder: str | os.PathLike[str]) -> str:
 
 
 def _refused(folder: str) -> str:
-    """Load a version, and make each signature ready to run, which is when graphs are refused."""
+    """Load a version and prepare each signature, which is when the executor refuses graphs."""
     parts = start_tensorflow()
     signatures = signatures_of(read_meta_graph(Path(folder)))
     graph = parts.ops.Graph()

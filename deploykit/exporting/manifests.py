@@ -1,6 +1,6 @@
-"""Files that run exported models elsewhere: on TensorFlow Serving, Docker, Kubernetes and KServe.
+"""Deployment files for TensorFlow Serving, Docker, Kubernetes and KServe.
 
-They lie beside the folders of the models. What they start are existing engines; each can be edited.
+They are written next to the folders of the models and may be edited.
 """
 
 import json
@@ -18,45 +18,44 @@ KINDS: tuple[ManifestKind, ...] = get_args(ManifestKind)
 OPENVINO_DOCKERFILE = "Dockerfile.openvino"
 SERVING_IMAGE = "tensorflow/serving:2.20.0"
 METRICS = "/monitoring/prometheus/metrics"
-BATCH = 32  # at most, where nobody has measured a better one
-_QUEUE_OF_EACH_CORE = 4  # batches that may wait; what comes then is refused at once
-_LABEL = 50  # characters; Kubernetes allows 63, and adds to the name of a Deployment
+BATCH = 32  # maximum batch size without tuned settings
+_QUEUE_OF_EACH_CORE = 4  # waiting batches; further requests are rejected
+_LABEL = 50  # characters; Kubernetes allows 63 and appends to the name of a Deployment
 _LISTENING = ["--host=0.0.0.0", "--port=8500", "--rest_api_port=8501"]
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """What is to run: models, a version for the image's tag, and how."""
+    """The contents of deployment files: models, a version for the image tag, and settings."""
 
     models: Sequence[str]
     version: int
     cores: int
     memory: int
-    """MiB that the server needs."""
+    """Memory that the server needs, in MiB."""
     settings: RunConfig = field(default_factory=RunConfig)
-    """What was found to be fast. tcmalloc is left out where OpenVINO computes, which ends under
-    it."""
+    """Tuned settings. Images with OpenVINO skip tcmalloc, as OpenVINO crashes with it."""
     batching: bool = False
     session: bool = False
-    """Whether TensorFlow Serving can run ops one by one, by a configuration of sessions."""
+    """Whether a session config makes TensorFlow Serving run ops sequentially."""
     openvino: bool = False
-    """Whether OpenVINO computes a model, in deploykit's own server."""
+    """Whether OpenVINO runs at least one model, in deploykit's server."""
     openvino_alone: bool = False
-    """Whether it computes all of them, so that an image without TensorFlow serves them."""
+    """Whether OpenVINO runs all models, so that an image without TensorFlow serves them."""
     environment: Mapping[str, str] = field(default_factory=dict)
     deploykit: str = "0"
-    """The version of deploykit."""
+    """Version of deploykit."""
 
     @property
     def app(self) -> str:
-        """The name of what runs, as Kubernetes takes it."""
+        """Name of the application, as a valid Kubernetes label."""
         return dns_label(self.models[0]) if len(self.models) == 1 else "models"
 
 
 def names(
     kinds: Sequence[str], batching: bool, session: bool = False, openvino_alone: bool = False
 ) -> list[str]:
-    """Return the names of the files of some kinds; those of `config` go with every other kind."""
+    """Return the file names of some kinds; every kind includes those of `config`."""
     results = ["models.config", "monitoring.config", "ssl.config"] if kinds else []
     results += ["batching.config"] if batching else []
     results += ["session.config"] if kinds and session else []
@@ -68,7 +67,7 @@ def names(
 
 
 def manifests(deployment: Deployment, kinds: Sequence[str]) -> dict[str, str]:
-    """Return the files of some kinds by name."""
+    """Return the contents of the files of some kinds, by name."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -87,7 +86,7 @@ def manifests(deployment: Deployment, kinds: Sequence[str]) -> dict[str, str]:
 
 
 def _values(deployment: Deployment) -> dict[str, object]:
-    """Return what the templates are filled with."""
+    """Return the variables of the templates."""
     batching = []
     if deployment.batching:
         batching = ["--enable_batching", "--batching_parameters_file=/models/batching.config"]
@@ -133,7 +132,7 @@ def _values(deployment: Deployment) -> dict[str, object]:
 
 
 def _threads(threads: tuple[int, int] | None, in_turn: bool) -> list[str]:
-    """Return flags for threads inside an op and ops at once; -1 is in turn, to deploykit alone."""
+    """Return flags for intra-op and inter-op threads; only deploykit accepts -1: sequential ops."""
     intra, inter = "tensorflow_intra_op_parallelism", "tensorflow_inter_op_parallelism"
     results = [] if threads is None else [f"--{intra}={threads[0]}"]
     if in_turn or threads is not None:
@@ -142,12 +141,12 @@ def _threads(threads: tuple[int, int] | None, in_turn: bool) -> list[str]:
 
 
 def dns_label(name: str) -> str:
-    """Return a name as Kubernetes takes it: small letters, digits and dashes."""
+    """Return a name as a DNS label for Kubernetes: lower-case letters, digits and dashes."""
     label = re.sub(r"[^a-z0-9]+", "-", name.lower())[:_LABEL].strip("-")
     return label if label[:1].isalpha() else f"model-{label}".rstrip("-")
 
 
 def _quoted(value: object) -> str:
-    """Return a value as JSON, which YAML, Docker and protobuf's text format read too."""
+    """Return a value as JSON, which YAML, Docker and protobuf's text format also accept."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)

@@ -1,4 +1,4 @@
-"""How a model is called: its inputs and outputs by the names that its callers know."""
+"""A model with its signatures: inputs and outputs by the aliases that clients use."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from deploykit.transforms.ir.tensors import DType
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A frozen graph and how it is called: one signature with its tensors by alias, and others."""
+    """A frozen graph with one signature, its tensors by alias, and its other signatures."""
 
     graph: Graph
     signature: str
@@ -40,10 +40,10 @@ class NamedModel:
 def callee_of_graph(
     graph: Graph, signatures: Mapping[str, SignatureNames], chosen: str | None = None
 ) -> NamedModel:
-    """Return a graph with the signatures that are known of it.
+    """Return a graph with its known signatures.
 
-    The chosen one, or else the default one or the first, also has the inputs and outputs that no
-    signature names, by their own names. GraphError: the graph has signatures, but not that one.
+    The chosen signature (else the default or the first) also gets the inputs and outputs that no
+    signature contains, under their own names. GraphError: the chosen signature does not exist.
     """
     known = dict(signatures)
     if chosen is not None and known and chosen not in known:
@@ -71,11 +71,11 @@ def callee_of_graph(
 
 
 def open_named_model(source: ModelSource) -> tuple[OpenedModel, NamedModel]:
-    """Open a model, frozen; the signatures of a SavedModel keep names, methods and aliases.
+    """Open and freeze a model; signatures of a SavedModel keep names, methods and aliases.
 
-    All of them stay where there is a default one and the source names neither a signature nor
-    inputs nor outputs. Errors are those of `open_model`; of a model without signatures, the source
-    says what its own is called.
+    All signatures are retained if there is a default one and the source specifies no signature,
+    inputs or outputs. For a model without signatures, the source names the new one. It raises
+    the errors of `open_model`.
     """
     if not isinstance(source.model, str | os.PathLike):
         opened = open_model(source)
@@ -88,7 +88,7 @@ def open_named_model(source: ModelSource) -> tuple[OpenedModel, NamedModel]:
 
 
 def _callee(opened: OpenedModel, source: ModelSource, names: Sequence[str]) -> NamedModel:
-    """Return a model that was opened with one of its signatures, or with several."""
+    """Return the named model of an opened model with one or several signatures."""
     files, frozen, pins = opened.files, opened.frozen, source.pins
     assert files is not None
     if files.kind in ("graph", "keras") or source.graph is not None:
@@ -121,7 +121,7 @@ def _callee(opened: OpenedModel, source: ModelSource, names: Sequence[str]) -> N
 
 
 def _all_signatures(files: ModelFiles, source: ModelSource) -> list[str]:
-    """Return the signatures of a SavedModel where all of them are to be kept, or none."""
+    """Return the signatures of a SavedModel if all of them are retained, else []."""
     requested = replace(source.interface, tags=())
     if files.kind != "saved_model" or source.graph is not None or requested != Interface():
         return []
@@ -130,9 +130,9 @@ def _all_signatures(files: ModelFiles, source: ModelSource) -> list[str]:
 
 
 def _naming_all(meta: MetaGraphDef, source: ModelSource, names: Sequence[str]) -> ModelSource:
-    """Return a source that names the inputs and outputs of several signatures.
+    """Return a source with the inputs and outputs of several signatures.
 
-    A switch is not named: it may be one for training, which freezing turns off.
+    Boolean inputs are omitted: they may be training switches, which freezing turns off.
     """
     sides = [signature_sides(meta, name) for name in names]
     switches = {
@@ -149,7 +149,7 @@ def _naming_all(meta: MetaGraphDef, source: ModelSource, names: Sequence[str]) -
 
 
 def _with_port(tensor: str) -> str:
-    """Return a tensor's name in the form that no alias has."""
+    """Return a tensor's name with its port, a form that no alias has."""
     return "{}:{}".format(*split(tensor))
 
 
@@ -161,7 +161,7 @@ def _signed(
     outputs: Mapping[str, str],
     pins: Mapping[str, str] | None,
 ) -> NamedModel:
-    """Return a graph with a signature of the model; without `pins`, inputs may be missing."""
+    """Return a named model for a signature; inputs may be missing if `pins` is None."""
     signed: SignatureDef = meta.signature_def[name]
     for alias, info in sorted(signed.inputs.items()):
         if pins is not None and alias not in inputs and _is_open(info, pins):
@@ -180,13 +180,13 @@ def _signed(
 
 
 def _is_open(info: TensorInfo, pins: Mapping[str, str]) -> bool:
-    """Say whether an input that the graph lacks is one that nothing reads: no switch was pinned."""
+    """Return whether an input that the graph lacks is unused, not a pinned switch."""
     is_dense = info.WhichOneof("encoding") == "name"
     return is_dense and tensor_of(info).dtype != "bool" and producer_name(info.name) not in pins
 
 
 def _add_idle(graph: Graph, tensor: Tensor) -> str:
-    """Add an input that nothing reads, as callers send it."""
+    """Add an unused input, because clients send it."""
     name = graph.unique_name(producer_name(tensor.name))
     placeholder = Node(name, "Placeholder").with_attrs(dtype=DType(tensor.dtype))
     if tensor.shape is not None:
@@ -197,7 +197,7 @@ def _add_idle(graph: Graph, tensor: Tensor) -> str:
 
 
 def _refined(tensor: Tensor, infos: Mapping[str, TensorInfo], alias: str) -> Tensor:
-    """Return a tensor with the shape that the signature says, where it says one."""
+    """Return a tensor with the shape of the signature, if the signature has one."""
     if alias not in infos or infos[alias].WhichOneof("encoding") != "name":
         return tensor
     said = tensor_of(infos[alias])

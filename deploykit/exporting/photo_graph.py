@@ -1,7 +1,6 @@
-"""What makes photos what a model takes, as a graph: files are decoded, resized and scaled.
+"""Image preprocessing as a graph: files are decoded, resized and scaled for a model.
 
-The steps are those of `deploykit.data.apply_preprocessing`, traced by TensorFlow; this lives in a
-child process.
+TensorFlow traces the steps of `deploykit.data.apply_preprocessing`; this runs in a child process.
 """
 
 import functools
@@ -18,28 +17,28 @@ from deploykit.records.examples import Feature
 from deploykit.serving.protocol.signatures import BYTES, KINDS, PIXELS, PLACE, READY
 
 FILE = Feature("string", (), "image")
-_AT_ONCE = 8  # files of a batch that are decoded side by side
+_AT_ONCE = 8  # files of a batch decoded in parallel
 _JPEG, _PNG, _GIF, _BMP = _MAGIC = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM")
-_HEAD = 26  # bytes that say the size of all but a JPEG
+_HEAD = 26  # bytes that contain the image size in all formats but JPEG
 
 
 @dataclass(frozen=True)
 class PhotoInput:
-    """An input that takes photos."""
+    """An input that accepts images."""
 
     alias: str
     scope: str
-    """What names of its nodes begin with."""
+    """Name scope of its nodes."""
     steps: Steps
     batch: int | None
-    """How many it takes at once; None: any number."""
+    """Fixed batch size; None if it is unknown."""
 
 
 def photo_graph(inputs: Sequence[PhotoInput], most_pixels: int) -> bytes:
     """Return a serialized GraphDef with the nodes `bytes`, `pixels` and `ready` of each input.
 
-    Either of the first two is fed; a file of another kind, or an image of more pixels, is refused
-    before it is decoded.
+    Clients feed `bytes` or `pixels`. The graph rejects other file types and images above
+    `most_pixels` before it decodes them.
     """
     import tensorflow as tf
 
@@ -84,20 +83,20 @@ def _add(input_: PhotoInput, most_pixels: int) -> None:
 
 
 def _checked(files: Any) -> Any:
-    """Return the files, if all are of a known kind."""
+    """Return the files [n] with an assertion that all are of a known type."""
     import tensorflow as tf
 
     known = functools.reduce(tf.logical_or, (_begin(files, magic) for magic in _MAGIC))
     unknown = tf.boolean_mask(tf.range(tf.size(files)), ~known)
-    said = f"this file is no {KINDS}{PLACE}"
+    said = f"this file is not a {KINDS}{PLACE}"
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(known), [said, unknown])]):
         return tf.identity(files)
 
 
 def _bounded(results: tuple[Any, Any, Any], most: int) -> Any:
-    """Return a file, if its image is no larger than it may be: of its place, itself and its pixels.
+    """Return a file with an assertion that its image is not too large.
 
-    Those of a JPEG are not known yet.
+    `results` are its index, contents and number of pixels, which is not valid for a JPEG.
     """
     import tensorflow as tf
 
@@ -108,20 +107,20 @@ def _bounded(results: tuple[Any, Any, Any], most: int) -> Any:
         return shape[0] * shape[1]
 
     count = tf.cond(_begin(file, _JPEG), of_jpeg, lambda: pixels)
-    said = f"this image has more than {most} pixels, the most that are decoded{PLACE}"
+    said = f"this image has more than {most} pixels, the limit for decoding{PLACE}"
     with tf.control_dependencies([tf.debugging.Assert(count <= most, [said, place])]):
         return tf.identity(file)
 
 
 def _begin(files: Any, magic: bytes) -> Any:
-    """Say whether a file, or each of several, begins so."""
+    """Return whether a file, or each of several, begins with `magic`, as a bool tensor."""
     import tensorflow as tf
 
     return tf.equal(tf.strings.substr(files, 0, len(magic)), magic)
 
 
 def _pixels_by_head(files: Any) -> Any:
-    """Return how many pixels each image has, as the head of its file says; of a JPEG, nothing.
+    """Return the number of pixels of each image from its file header; not valid for JPEGs.
 
     Sources: PNG specification, 11.2.2 IHDR; GIF89a, 18; BITMAPINFOHEADER.
     """
@@ -137,9 +136,8 @@ def _pixels_by_head(files: Any) -> Any:
 
     png = number(16, 4, big=True) * number(20, 4, big=True)
     gif = number(6, 2) * number(8, 2)
-    rows = number(22, 4)  # one below 0 says that the first line is the uppermost
+    rows = number(22, 4)  # negative: the first row is at the top
     bmp = number(18, 4) * tf.minimum(rows, (1 << 32) - rows)
     result = tf.where(_begin(files, _PNG), png, tf.where(_begin(files, _GIF), gif, bmp))
-    return tf.where(
-        result < 0, np.int64(np.iinfo(np.int64).max), result
-    )  # so large that it wrapped
+    # A negative product has overflowed.
+    return tf.where(result < 0, np.int64(np.iinfo(np.int64).max), result)

@@ -1,4 +1,4 @@
-"""Photos in front of a model: what it takes is computed from files or pixels, unless it is fed."""
+"""Image preprocessing in front of a model: inputs are computed from files or pixels by default."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -20,37 +20,37 @@ from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import DType
 from deploykit.transforms.runtime.child_process import call
 
-MOST_PIXELS = 50_000_000
-"""Of an image that is decoded, by default: more than most cameras make, 150 MB."""
+MAX_PIXELS = 50_000_000
+"""Default pixel limit of images: larger than most cameras' images; 150 MB when decoded."""
 _FEATURE = "photo"
 
 
 @dataclass(frozen=True)
 class PhotoSides:
-    """What signatures take instead of a model's inputs, by alias, and what becomes of it."""
+    """Inputs of signatures for image files and pixels, by alias, and their preprocessing."""
 
     files: Mapping[str, Tensor]
     pixels: Mapping[str, Tensor]
     steps: Mapping[str, Steps]
-    """Of each input that takes photos, by the model's own alias."""
+    """Preprocessing of each image input, by the model's alias."""
     renamed: Mapping[str, str]
-    """The alias that takes files instead of an own one."""
+    """Alias of the input for image files, by the model's alias."""
     fed: Mapping[str, str]
-    """What becomes of the photos of each input, in words."""
+    """Description of the image preprocessing, by the model's alias."""
 
 
 def photos_in_front(
     callee: NamedModel, graph: Graph, declared: Preprocessing, most_pixels: int
 ) -> PhotoSides | None:
-    """Let the inputs that take photos be computed from them; None: no input does.
+    """Add image preprocessing in front of image inputs; None: the model has no such input.
 
     Args:
-        callee: the model, whose graph is changed.
-        graph: its inputs by alias, and what is known of them.
-        declared: what becomes of photos.
-        most_pixels: an image of more is refused before it is decoded.
+        callee: the model, whose graph is modified.
+        graph: its inputs by alias, with metadata.
+        declared: the declared preprocessing.
+        most_pixels: the pixel limit; larger images are rejected before decoding.
 
-    GraphError: what becomes of the photos is not known, or does not fit the input.
+    GraphError: the preprocessing is unknown or does not fit the input.
     """
     declared = declared.among(graph)
     aliases = photo_aliases(callee, declared)
@@ -81,12 +81,12 @@ def photos_in_front(
 
 
 def photo_aliases(callee: NamedModel, declared: Preprocessing) -> list[str]:
-    """Return the inputs of a model that take photos, by what is declared of them."""
+    """Return the aliases of a model's image inputs, from their declarations and shapes."""
     return [input_ for input_ in callee.inputs if _takes_photos(input_, callee.inputs, declared)]
 
 
 def _takes_photos(alias: str, inputs: Mapping[str, Tensor], declared: Preprocessing) -> bool:
-    """Say whether an input takes photos: as it is declared, or else as it looks."""
+    """Return whether an input is an image, by its declaration or else by its dtype and shape."""
     tensor, steps = inputs[alias], declared.inputs.get(alias, Steps())
     if tensor.dtype in ("string", "bool") or steps.split is not None or steps.length is not None:
         return False
@@ -97,7 +97,7 @@ def _takes_photos(alias: str, inputs: Mapping[str, Tensor], declared: Preprocess
 
 
 def _planned(alias: str, graph: Graph, declared: Preprocessing) -> Planned:
-    """Return the steps of an input, with nothing left open."""
+    """Return the fully specified preprocessing steps of an input."""
     alone = Graph([graph[alias]], [alias], [alias])
     alone.about = graph.about
     steps = {k: replace(v, feature=_FEATURE) for k, v in declared.inputs.items() if k == alias}
@@ -106,25 +106,25 @@ def _planned(alias: str, graph: Graph, declared: Preprocessing) -> Planned:
 
 
 def _said(planned: Planned) -> str:
-    return f"photos -> {', '.join(changes(planned.steps)) or 'as they are'}"
+    return f"images -> {', '.join(changes(planned.steps)) or 'unchanged'}"
 
 
 def _of_batch(tensor: Tensor, batch: int | None) -> Tensor:
-    """Return a tensor with the number of photos that a model demands."""
+    """Return a tensor with the fixed batch size of a model, if it has one."""
     if batch is None or tensor.shape is None:
         return tensor
     return replace(tensor, shape=(batch, *tensor.shape[1:]))
 
 
 def _check(callee: NamedModel, alias: str) -> None:
-    """Raise GraphError where nothing can be put in front of an input."""
+    """Raise GraphError if an input is not a placeholder that can be replaced."""
     node = callee.graph.producer(callee.inputs[alias].name)
     if node.op not in FEEDABLE_OPS or node.data_inputs:
         raise GraphError("input-not-placeholder", name=alias, op=node.op, what="photos")
 
 
 def _free_scope(graph: Graph) -> str:
-    """Return a scope that no name of a node or function begins with."""
+    """Return a scope that is not a prefix of any node or function name."""
     used = {node.name.split("/")[0] for node in graph}
     functions = tuple(item.signature.name for item in graph.library.function)
     for number in itertools.count():
@@ -135,7 +135,7 @@ def _free_scope(graph: Graph) -> str:
 
 
 def _join(callee: NamedModel, inputs: Sequence[PhotoInput], most_pixels: int) -> None:
-    """Add what is in front to the graph; what takes tensors now takes these by default."""
+    """Add the preprocessing to the graph, as the default of the model's placeholders."""
     result = call("deploykit.exporting.photo_graph:photo_graph", list(inputs), most_pixels)
     made, graph = Graph.from_graph_def(GraphDef.FromString(result)), callee.graph
     for node in made:
@@ -153,7 +153,7 @@ def _join(callee: NamedModel, inputs: Sequence[PhotoInput], most_pixels: int) ->
 
 
 def _names(aliases: Sequence[str], name: str, callee: NamedModel) -> dict[str, str]:
-    """Return what callers call what takes photos: `bytes`, or of several, `left_bytes`."""
+    """Return aliases for image inputs: `bytes`, or `left_bytes` if there are several."""
     results = {alias: name if len(aliases) == 1 else f"{alias}_{name}" for alias in aliases}
     for result in results.values():
         if result in callee.inputs and result not in aliases:

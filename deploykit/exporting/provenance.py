@@ -1,4 +1,4 @@
-"""The model that a version was exported from, as the version itself states it."""
+"""The provenance file of a version: the model that it was exported from."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ PROVENANCE = "assets.extra/deploykit.json"
 
 @dataclass(frozen=True)
 class FileDigest:
-    """What tells the contents of files from others."""
+    """The SHA-256 and size of contents in bytes."""
 
     sha256: str = ""
     bytes: int | None = None
@@ -26,7 +26,7 @@ class FileDigest:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a version was made of."""
+    """The origin of a version, as stored in the version itself."""
 
     HEAD: ClassVar = head("export")
 
@@ -35,7 +35,7 @@ class Provenance:
         default_factory=lambda: {"deploykit": __version__, "tensorflow": version_of(TENSORFLOW)}
     )
     signatures: Mapping[str, Any] = field(default_factory=dict)
-    """By name, as `described` returns them."""
+    """Signatures by name, as returned by `described`."""
     warm_up_requests: int = 0
     saved_model: FileDigest = FileDigest()
 
@@ -45,7 +45,7 @@ class Provenance:
 
 
 def file_digest(pieces: Iterable[bytes]) -> FileDigest:
-    """Return the digest of contents that come in pieces."""
+    """Return the digest of the concatenated pieces."""
     result, size = hashlib.sha256(), 0
     for piece in pieces:
         result.update(piece)
@@ -56,7 +56,7 @@ def file_digest(pieces: Iterable[bytes]) -> FileDigest:
 def exported_from(folder: Path) -> str:
     """Return the SHA-256 of the model that a version folder was exported from.
 
-    An empty string: it is not known, or `saved_model.pb` was replaced since.
+    It is an empty string if it is unknown or if `saved_model.pb` was replaced since.
     """
     try:
         result = converted(read_json(folder / PROVENANCE, "description of a version"), Provenance)

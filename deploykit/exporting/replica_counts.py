@@ -1,4 +1,4 @@
-"""Numbers of replicas in Kubernetes and KServe files, filled where they stand: all else stays."""
+"""Replica counts in Kubernetes and KServe files, replaced in place."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     import yaml
 
 FILES = ("kubernetes.yaml", "kserve.yaml")
-_LEAST_CPU, _MOST_CPU = 10, 90  # percent
+_MIN_CPU, _MAX_CPU = 10, 90  # percent
 
 
 @dataclass(frozen=True)
 class ReplicaCounts:
-    """How many replicas of a model there are to be."""
+    """The planned number of replicas of a model."""
 
     model: str
     least: int
     most: int
     cpu: float
-    """The share of its cores at which a replica is as busy as it may be."""
+    """The highest allowed CPU utilization of a replica, as a fraction of its cores."""
 
     @property
     def percent(self) -> int:
-        """The use of CPU at which another replica is wanted."""
-        return min(max(int(100 * self.cpu), _LEAST_CPU), _MOST_CPU)
+        """The CPU utilization, in percent, at which the autoscaler adds a replica."""
+        return min(max(int(100 * self.cpu), _MIN_CPU), _MAX_CPU)
 
 
 def check_manifests(folder: str | os.PathLike[str], model: str) -> None:
-    """Raise FileError or GraphError now for files that could not be filled after a long run."""
+    """Raise FileError or GraphError before a long run for files that could not be filled."""
     list(_filled(Path(folder), ReplicaCounts(model, 1, 1, 1.0)))
 
 
 def fill_manifests(folder: str | os.PathLike[str], counts: ReplicaCounts) -> list[Path]:
-    """Write the numbers into the files of a folder, and return their paths.
+    """Write the replica counts into the files of a folder and return their paths.
 
-    The autoscaler of Kubernetes gets the fewest, the most, and the use of CPU at which it adds one;
-    a Deployment without one gets the fewest; KServe's service of the model the fewest and the most.
+    A HorizontalPodAutoscaler gets the minimum, maximum and target CPU utilization. A Deployment
+    without one gets the minimum; a KServe InferenceService gets minimum and maximum.
     FileError: the folder has no such file, or one cannot be read or written. GraphError: a file
-    has no place for them.
+    lacks these fields.
     """
     changed = list(_filled(Path(folder), counts))
     for path, text in changed:
@@ -54,7 +54,7 @@ def fill_manifests(folder: str | os.PathLike[str], counts: ReplicaCounts) -> lis
 
 
 def _filled(folder: Path, counts: ReplicaCounts) -> Iterator[tuple[Path, str]]:
-    """Yield the files that there are and their new text."""
+    """Yield the existing files and their new text."""
     there = [folder / name for name in FILES if (folder / name).is_file()]
     if not there:
         raise FileError("manifests-missing", source=folder, files=FILES)
@@ -84,7 +84,7 @@ def _with_counts(path: Path, text: str, counts: ReplicaCounts) -> str:
 def _places(
     path: Path, documents: "list[yaml.Node]", counts: ReplicaCounts
 ) -> "list[tuple[yaml.Node, int]]":
-    """Return the numbers in a file, as nodes of YAML, and what each becomes."""
+    """Return the YAML nodes of the numbers in a file, with their new values."""
     both = {"minReplicas": counts.least, "maxReplicas": counts.most}
     if path.name == "kserve.yaml":
         services = {
@@ -123,7 +123,7 @@ def _numbers(
 
 
 def _targets(scaler: "yaml.Node") -> "Iterator[yaml.Node]":
-    """Yield the uses of CPU at which an autoscaler acts."""
+    """Yield the target CPU utilizations of an autoscaler."""
     for metric in getattr(_at(scaler, "spec", "metrics"), "value", ()):
         target = _at(metric, "resource", "target", "averageUtilization")
         if target is not None and _text(_at(metric, "resource", "name")) == "cpu":
@@ -131,7 +131,7 @@ def _targets(scaler: "yaml.Node") -> "Iterator[yaml.Node]":
 
 
 def _at(node: "yaml.Node | None", *names: str) -> "yaml.Node | None":
-    """Return what lies in a mapping under names, one inside the other; None: nothing does."""
+    """Return the value at a path of nested mappings, or None."""
     for name in names:
         pairs: Any = getattr(node, "value", ())
         inside = pairs if getattr(node, "id", "") == "mapping" else ()

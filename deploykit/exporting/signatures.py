@@ -1,4 +1,4 @@
-"""Which signatures a model gets for Predict, Classify and Regress, and the best classes by name."""
+"""Signatures of a model for Predict, Classify and Regress, and outputs with class names."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,8 +28,8 @@ from deploykit.transforms.ir.node import Node, normal
 from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array, DType
 
-MOST_CLASSES = 5
-"""Classes that are answered, at most."""
+MAX_CLASSES = 5
+"""Maximum number of classes in a response."""
 LABELS = "assets.extra/labels.txt"
 
 _INT = DType("int32")
@@ -43,10 +43,10 @@ def signatures_for(
     photos: PhotoSides | None = None,
     labels: Sequence[str] = (),
 ) -> dict[str, SignatureDef]:
-    """Return the signatures by name; the graph is made to take tf.Examples where it has to.
+    """Return signatures by name; this adds tf.Example parsing to the graph if a method needs it.
 
-    With photos in front, the default one takes them as files. With labels, what is called by
-    default also gives the best classes by name.
+    With image preprocessing, the default signature accepts image files. With labels, it also
+    returns the names of the best classes.
     """
     own = METHODS["predict"] if method == "predict" else callee.method
     signatures = {
@@ -86,14 +86,14 @@ def signatures_for(
 
 
 def _check_free(signatures: Mapping[str, SignatureDef], *names: str) -> None:
-    """Raise GraphError where a signature has one of these names already."""
+    """Raise GraphError if a signature already has one of these names."""
     for name in names:
         if name in signatures:
             raise GraphError("signature-exists", name=name)
 
 
 def _scores(callee: NamedModel) -> Tensor:
-    """Return the output that gives a score for each class."""
+    """Return the output with class scores, float32 [batch, classes]."""
     result = _fitting(callee, "float32", SCORES, ranks=(2,))
     if result is None:
         raise GraphError("labels-need-scores", outputs=_said(callee.outputs))
@@ -116,7 +116,7 @@ def _scored(callee: NamedModel) -> dict[str, Tensor]:
 
 
 def _predicted(callee: NamedModel) -> dict[str, Tensor]:
-    """Return the output of Regress: one float a sample."""
+    """Return the output of Regress: one float32 per example."""
     result = _fitting(callee, "float32", RESULTS, ranks=(1, 2))
     if result is None or (result.shape is not None and result.shape[1:] not in ((), (1,), (-1,))):
         raise GraphError("regress-output", outputs=_said(callee.outputs))
@@ -124,7 +124,7 @@ def _predicted(callee: NamedModel) -> dict[str, Tensor]:
 
 
 def _fitting(callee: NamedModel, dtype: str, alias: str, ranks: tuple[int, ...]) -> Tensor | None:
-    """Return the output of a type and rank: that of the alias, or the only one."""
+    """Return the output with a dtype and rank: the one named `alias`, or the only one."""
     fitting = {
         name: item
         for name, item in callee.outputs.items()
@@ -146,8 +146,8 @@ def _said(tensors: Mapping[str, Tensor]) -> list[str]:
 def best_classes(callee: NamedModel, scores: Tensor, labels: Sequence[str]) -> dict[str, Tensor]:
     """Return outputs with the names and scores of the best classes, [batch, at most 5].
 
-    They are added to the graph. GraphError: there are more names or fewer than scores, or the model
-    names its classes itself.
+    Their ops are added to the graph. GraphError: the numbers of names and scores differ, or the
+    model already has class names.
     """
     if CLASSES in callee.outputs:
         raise GraphError("output-exists", name=CLASSES)
@@ -164,7 +164,7 @@ def best_classes(callee: NamedModel, scores: Tensor, labels: Sequence[str]) -> d
         return graph.add(Node.constant(f"{scope}/{name}", value)).name
 
     float_ = DType("float32")
-    most = constant("most", np.array(min(MOST_CLASSES, len(labels)), np.int32))
+    most = constant("most", np.array(min(MAX_CLASSES, len(labels)), np.int32))
     best = add("best", "TopKV2", [normal(scores.name), most], T=float_, Tk=_INT, sorted=True,
                index_type=_INT)  # fmt: skip
     names = constant("labels", np.array([label.encode() for label in labels], object))

@@ -1,4 +1,4 @@
-"""The requests that a version is warmed up with: samples, as its signatures take them."""
+"""Warm-up requests of a version, from samples in the form of its signatures."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +21,13 @@ from deploykit.transforms.ir.tensors import Array, DType
 
 Feeds = Iterable[Mapping[str, Array]]
 Dataset = tuple[str, Feeds, Mapping[str, str]]
-"""The signature that takes them, they themselves by alias, what becomes of files, in words."""
+"""Name of the signature, samples by alias, and a description of file preprocessing."""
 KNOWN = "known"
-"""Stands for what is known of a model, in place of a preprocessing."""
+"""Selects the preprocessing stored with the model."""
 
 
 def aliases_of(callee: NamedModel) -> Graph:
-    """Return a graph with the inputs of a model by alias, and what is known of them."""
+    """Return a graph of a model's inputs by alias, with their metadata."""
     fed = Graph()
     for alias, tensor in callee.inputs.items():
         placeholder = Node(producer_name(alias), "Placeholder")
@@ -51,7 +51,7 @@ def warm_up(
     feeds: Feeds,
     count: int,
 ) -> list[bytes]:
-    """Return requests of so many samples for a signature, as they are written."""
+    """Return serialized requests for a signature, from the given number of samples."""
     result = requests(name, chosen, signatures[chosen], some(feeds, count))
     return list(write_requests(result))
 
@@ -59,10 +59,10 @@ def warm_up(
 def samples_for(
     data: Any, callee: NamedModel, fed: Graph, preprocess: Any, photos: PhotoSides | None
 ) -> Dataset:
-    """Return samples by alias, with the signature that takes them.
+    """Return samples by alias, with the signature that accepts them.
 
-    They are one at a time where the model leaves that open. Files of photos go where such are
-    taken, and arrays where tensors are.
+    Each feed contains one sample unless the model has a fixed batch size. Image files use the
+    default signature if it accepts them; arrays use the one with tensors.
     """
     if callee.method != PREDICT:
         raise GraphError("warmup-takes-examples", signature=callee.signature)
@@ -90,7 +90,7 @@ def samples_for(
 
 
 class _Renamed:
-    """Feeds with other names, read anew in each iteration."""
+    """Feeds with renamed inputs; each iteration reads them again."""
 
     def __init__(self, feeds: Feeds, names: Mapping[str, str]) -> None:
         self._feeds, self._names = feeds, names

@@ -1,1 +1,1 @@
-"""A trained model in any format read as one frozen graph."""
+"""Import of trained models of any format as one frozen graph."""

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: where they are, which files they have, which graph belongs to them."""
+"""Checkpoints on disk: their location, files and `.meta` graphs."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from deploykit.storage.files import check_regular, read_bytes
 from deploykit.transforms.common.errors import FileError, GraphError, naming
 from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.untrusted.checkpoint_index import check_index
-from deploykit.transforms.untrusted.files import MOST_TEXT
+from deploykit.transforms.untrusted.files import MAX_TEXT
 from deploykit.transforms.untrusted.wire import check_growth
 
 _LONGEST_NAME = 255 - len(".data-00000-of-00000")  # in bytes; file systems allow 255
@@ -20,7 +20,7 @@ _END = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
 class Checkpoint:
     """The files `folder/base.index`, `folder/base.data-...` and `folder/base.meta`.
 
-    The base name may be empty; a checkpoint of TensorFlow 0.x is the one file `folder/base`.
+    The base name may be empty; a checkpoint of TensorFlow 0.x is the single file `folder/base`.
     """
 
     folder: Path
@@ -28,16 +28,16 @@ class Checkpoint:
 
     @property
     def prefix(self) -> str:
-        """What TensorFlow calls the checkpoint."""
+        """The checkpoint prefix, as TensorFlow expects it."""
         return os.path.join(self.folder, self.base)
 
     def file(self, end: str) -> Path:
-        """Return the path of the file with an end such as `.meta`."""
+        """Return the path of the file with a suffix such as `.meta`."""
         return self.folder / f"{self.base}{end}"
 
     @property
     def files(self) -> list[Path]:
-        """The files that are there."""
+        """The existing files."""
         paths = [
             path
             for path in sorted(self.folder.iterdir() if self.folder.is_dir() else ())
@@ -47,7 +47,7 @@ class Checkpoint:
         return [whole, *paths] if self.base and whole.is_file() else paths
 
     def check(self) -> None:
-        """Raise FileError for a file that is missing, GraphError for an index that is not sound."""
+        """Raise FileError for a missing file, GraphError for an invalid index."""
         ends = [path.name[len(self.base) :] for path in self.files]
         if not ends:
             raise FileError("checkpoint-index-missing", prefix=self.prefix)
@@ -66,10 +66,10 @@ class Checkpoint:
 
 
 def find_checkpoint(source: str | os.PathLike[str]) -> Checkpoint | None:
-    """Return the checkpoint that a path means, or None where it means none.
+    """Return the checkpoint at a path, or None if there is none.
 
-    A path is a prefix, one of the checkpoint's files, or a folder that holds one. The file
-    `checkpoint` of a folder counts by the base name it gives: the folder may have moved.
+    A path is a prefix, one of the checkpoint's files, or a folder that contains one. Only the base
+    name in a folder's `checkpoint` file is used, because the folder may have moved.
     """
     path = Path(source)
     if path.is_dir():
@@ -84,12 +84,12 @@ def find_checkpoint(source: str | os.PathLike[str]) -> Checkpoint | None:
 
 
 def _latest(folder: Path) -> Checkpoint:
-    content = read_bytes(folder / "checkpoint", MOST_TEXT, "list of checkpoints")
+    content = read_bytes(folder / "checkpoint", MAX_TEXT, "list of checkpoints")
     match = re.search(rb'model_checkpoint_path: "([^"]*)"', content)
     if match is None:
         raise GraphError("checkpoint-state-empty", folder=folder)
     text = match.group(1).decode(errors="replace")
-    written = PureWindowsPath(text.replace("\\\\", "\\")).name  # takes both kinds of slashes
+    written = PureWindowsPath(text.replace("\\\\", "\\")).name  # accepts both kinds of slashes
     if not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
         raise GraphError("checkpoint-state-name", folder=folder, name=written[:60])
     latest = Checkpoint(folder, "" if text.endswith("/") else written)
@@ -101,7 +101,7 @@ def _latest(folder: Path) -> Checkpoint:
 
 
 def meta_bytes(path: Path) -> bytes:
-    """Read a `.meta` file. FileError: there is none. GraphError: it is damaged, or huge."""
+    """Read a `.meta` file. FileError: it is missing. GraphError: it is damaged or too large."""
     if not path.exists():
         raise FileError("checkpoint-missing", source=path)
     content = read_bytes(path)

@@ -1,4 +1,4 @@
-"""A trained model with its variables turned into constants is a frozen graph."""
+"""Freezing: a trained model's variables are converted to constants."""
 
 import contextlib
 import logging
@@ -30,7 +30,7 @@ from deploykit.transforms.ir.ops import (
     output_types,
 )
 from deploykit.transforms.ir.pipeline import Step
-from deploykit.transforms.ir.stateful_ops import contents_of, held_by
+from deploykit.transforms.ir.stateful_ops import contents_of, state_held_by
 from deploykit.transforms.layers.layers import FLOATS
 from deploykit.transforms.untrusted.side_effects import cut_off, inputs_behind, run_part
 from deploykit.transforms.untrusted.vocabularies import Vocabularies
@@ -39,17 +39,17 @@ logger = logging.getLogger("deploykit")
 
 
 def freeze_files(files: ModelFiles, source: ModelSource) -> Graph:
-    """Return a model on disk as a frozen graph, as `deploykit.freeze` does.
+    """Freeze a model on disk, as `deploykit.freeze` does.
 
-    FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
-    tags or signature. RefusedError: it holds code.
+    FileError: a file is missing or unreadable. GraphError: the model is invalid, or lacks the
+    requested tags or signature. RefusedError: it contains code.
     """
     with naming_errors(files.path), _opened(files, source) as (graph, initialisers):
         return _frozen(graph, initialisers, source)
 
 
 def freeze_graph(graph: Graph, source: ModelSource) -> Graph:
-    """Return a graph that was read as it stands without variables, calls and switches."""
+    """Return a copy of a graph without variables, function calls and training switches."""
     graph = source.interface.put_on(graph.copy())
     is_path = isinstance(source.model, str | os.PathLike)
     path = Path(source.model) if is_path else None
@@ -58,15 +58,15 @@ def freeze_graph(graph: Graph, source: ModelSource) -> Graph:
 
 
 def freeze_written(folder: str, written: Resaved, source: ModelSource) -> Graph:
-    """Return a model that was just written as a SavedModel."""
+    """Freeze a model that was just written as a SavedModel."""
     graph, initialisers = read_again(folder, written)
     return _frozen(source.interface.put_on(graph), initialisers, source)
 
 
 def runs_as_it_stands(graph: Graph, source: ModelSource) -> bool:
-    """Say whether a graph computes what it does when frozen, with its inputs fed and no more.
+    """Return whether a graph can run unfrozen with the same outputs as its frozen form.
 
-    It does not where a placeholder is pinned, or where a variable or table has to be filled.
+    It cannot if a placeholder is pinned, or if a variable or table must be initialized.
     """
     ops = {op for op in graph.ops if contents_of(op) in ("filled", "refused")}
     ops |= PLACEHOLDER_OPS | VARIABLE_OPS
@@ -83,7 +83,7 @@ def runs_as_it_stands(graph: Graph, source: ModelSource) -> bool:
 
 @contextlib.contextmanager
 def naming_errors(path: object) -> Iterator[None]:
-    """Let an error of the block name the model, unless it does."""
+    """Add the model's path to errors of the block that lack it."""
     try:
         yield
     except Error as error:
@@ -92,11 +92,11 @@ def naming_errors(path: object) -> Iterator[None]:
 
 @no_collection()
 def _frozen(frozen: Graph, initialisers: Initialisers, source: ModelSource) -> Graph:
-    """Return a graph with its variables turned into constants, checked."""
+    """Return a validated graph with variables converted to constants."""
     about = frozen.about
     _tell_what_is_dropped(frozen, initialisers)
     frozen = _resolved(frozen, dict(source.pins), tuple(source.inputs))
-    frozen.prune()  # no call runs the savers and optimizers beside its outputs
+    frozen.prune()  # outputs need neither savers nor optimizers
     updates = settle_updates(frozen)
     _forget_idle_waits(frozen)
     frozen.prune()
@@ -113,7 +113,7 @@ def _frozen(frozen: Graph, initialisers: Initialisers, source: ModelSource) -> G
 
 
 def _check_whole(graph: Graph) -> None:
-    """Raise GraphError for what the graph's file cannot bring along: other contents, a handle."""
+    """Raise GraphError for state that a graph file cannot store, and for handles as inputs."""
     for tensor in graph.inputs:
         node, port = graph.producer(tensor), split(tensor)[1]
         types = output_types(node) if node.op in op_defs() else None
@@ -134,7 +134,7 @@ def _check_whole(graph: Graph) -> None:
                 "state-not-frozen",
                 name=name,
                 op=op,
-                what=held_by(op),
+                what=state_held_by(op),
                 advice=cut_off(_behind_contents(graph)),
             )
         if op == "VarHandleOp" or (contents == "filled" and name not in graph):
@@ -142,14 +142,14 @@ def _check_whole(graph: Graph) -> None:
 
 
 def _behind_contents(graph: Graph) -> tuple[str, ...]:
-    """Return what to feed in place of what takes from a queue, an iterator or the like."""
+    """Return the tensors to feed instead of the outputs of queues, iterators and similar ops."""
     holding = [node.name for node in graph if contents_of(node.op) == "refused"]
     return inputs_behind(graph, {node.name for name in holding for node in graph.consumers(name)})
 
 
 @contextlib.contextmanager
 def _opened(files: ModelFiles, source: ModelSource) -> Iterator[tuple[Graph, Initialisers]]:
-    """Yield the graph that answers, variables still in it, and what gives them their values."""
+    """Yield the inference graph with its variables, and their initializers."""
     location, interface = files.location, source.interface
     if location.kind == "keras":
         architecture = None if source.graph is None else Path(source.graph)
@@ -193,7 +193,7 @@ def _resolved(graph: Graph, pins: dict[str, str], inputs: tuple[str, ...]) -> Gr
 
 
 def _tell_what_is_dropped(graph: Graph, initialisers: Initialisers) -> None:
-    """Log the trained values that no output needs: users may fetch them, such as transitions."""
+    """Log trained values that no output needs, because users may fetch them."""
     dropped = [node.name for node in graph if _is_unread_value(graph, node)]
     if initialisers.trained:
         there = {node.name for node in graph}
@@ -207,7 +207,7 @@ def _tell_what_is_dropped(graph: Graph, initialisers: Initialisers) -> None:
 
 
 def _is_unread_value(graph: Graph, node: Node) -> bool:
-    """Say whether a node gives an array of floats as it is stored, and nobody asks for it."""
+    """Return whether a node is a stored float array that is neither read nor fetched."""
     if node.op not in ("Const", "Identity") or graph.consumers(node.name):
         return False
     constant = None if graph.is_output(node.name) else graph.constant(node.name)
@@ -215,10 +215,10 @@ def _is_unread_value(graph: Graph, node: Node) -> bool:
 
 
 def _forget_idle_waits(graph: Graph) -> None:
-    """Drop control edges that order nothing: those from where nothing before has an effect.
+    """Remove control edges from nodes without side effects, as they order nothing.
 
-    TensorFlow 2 lets a function's results wait for all that read variables, so each result would
-    keep alive what the others need. Below a Switch an edge also tells whether a node runs.
+    TensorFlow 2 makes all results of a function wait for all variable reads, so each result would
+    retain the inputs of the others. Below a Switch, an edge also decides whether a node runs.
     """
     retained = Library(graph).acting(graph) | graph.conditional_names()
     for node in graph:

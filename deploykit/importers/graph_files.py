@@ -1,4 +1,4 @@
-"""Frozen graphs on disk: read with suspicion, written the same bytes for the same graph."""
+"""Frozen graph files: validated when read, and written deterministically."""
 
 import hashlib
 import mmap
@@ -42,23 +42,23 @@ _MAGIC = {
 
 Content = TypeVar("Content", bound=bytes | mmap.mmap)
 
-_LARGE_PIECE = 1 << 20  # bytes that take longer to hash than to hand to a thread
-_TEXT = re.compile(rb"(?:\s|#[^\n]*\n)*+[a-z_]+\s*[:{<]")  # no node can be written so in binary
+_LARGE_PIECE = 1 << 20  # bytes above which hashing in a thread is worthwhile
+_TEXT = re.compile(rb"(?:\s|#[^\n]*\n)*+[a-z_]+\s*[:{<]")  # no binary GraphDef begins like this
 
 
 def parse_graph_def(path: str | os.PathLike[str]) -> GraphDef:
-    """Read a GraphDef, binary or text whatever the file is called; its nodes are not checked.
+    """Read a binary or text GraphDef, whatever its file name; its nodes are not checked.
 
-    GraphError: the file is empty, something else, or damaged.
+    GraphError: the file is empty, damaged, or of another kind.
     """
     with naming(path):
         return decoded(graph_bytes(read_bytes(path)), GraphDef)
 
 
 def graph_bytes(content: Content) -> Content | bytes:
-    """Return the binary form of what a GraphDef's file holds; it can be decoded in little memory.
+    """Return the binary form of a GraphDef file's contents, safe to decode in limited memory.
 
-    GraphError: it is empty, something else, damaged, or huge once it is read.
+    GraphError: it is empty, damaged, of another kind, or too large once decoded.
     """
     if not content:
         raise GraphError("file-empty", expected="a GraphDef")
@@ -85,19 +85,19 @@ def load_graph(
 ) -> Graph:
     """Read a frozen graph from a `.pb` or `.pbtxt` file.
 
-    What lies beside it in `X.pb.json` is on the graph: its inputs and outputs, and in `about` what
-    else is known of it. The file's bytes are checked before they are decoded; TensorFlow is not
-    started, so a model that it would refuse for its shapes is read.
+    The metadata file `X.pb.json` provides the inputs, the outputs and the graph's `about`. The
+    file's bytes are checked before decoding. TensorFlow is not started, so graphs with invalid
+    shapes are read too.
 
     Args:
         path: the file.
-        inputs: the tensors that are fed; default: what is written beside it, or the placeholders.
-        outputs: the tensors that are fetched; default: what is written beside it, or the nodes that
-            nobody reads.
-        needs_output: whether a graph in which nothing looks like an output is refused; otherwise
-            none is guessed.
+        inputs: the tensors to feed; default: from the metadata file, or the placeholders.
+        outputs: the tensors to fetch; default: from the metadata file, or the nodes that no node
+            reads.
+        needs_output: whether a graph without a recognizable output is refused; otherwise it gets
+            no outputs.
 
-    FileError: it cannot be read. GraphError: it is no sound graph, or has no such input or output.
+    FileError: it cannot be read. GraphError: it is not a valid graph, or lacks an input or output.
 
     Example:
         >>> graph = deploykit.load_graph("fashion.pb", outputs=["probabilities"])
@@ -114,14 +114,14 @@ def load_importable_graph(
     *,
     needs_output: bool,
 ) -> tuple[Graph, bool]:
-    """Read a frozen graph likewise, one that TensorFlow imports.
+    """Read a frozen graph like `load_graph`, and check that TensorFlow can import it.
 
-    Return whether nodes were left out that TensorFlow does not import, too.
+    The second value is whether nodes were removed that TensorFlow cannot import.
 
-    GraphError, too: TensorFlow refuses the graph, or dies of it.
+    GraphError, additionally: TensorFlow refuses the graph or crashes on it.
     """
     graph, is_cut = _loaded(Path(path), inputs, outputs, needs_output)
-    # What reads a graph alone works without TensorFlow.
+    # Commands that only read a graph work without TensorFlow.
     if package_folder() is not None and (graph.outputs or not unknown_ops(graph)):
         with naming(path):
             check_import(graph, is_validated=True)
@@ -149,7 +149,7 @@ def _loaded(
 
 
 def _name_after_a_cut(graph: Graph, tensor: str) -> str:
-    """Return the Placeholder NODE_PORT that `strip_unused_nodes` made of NODE:PORT, if it did."""
+    """Return the Placeholder NODE_PORT if `strip_unused_nodes` replaced NODE:PORT by it."""
     name, port = split(tensor)
     cut = [name, f"{name}_{port}"]
     is_cut = port > 0 and all(n in graph and graph[n].op == "Placeholder" for n in cut)
@@ -164,13 +164,13 @@ def save_graph(
     as_text: bool = False,
     check: Callable[[Path], object] | None = None,
 ) -> int:
-    """Write a graph, the same bytes for the same graph; return how many.
+    """Write a graph deterministically and return its size in bytes.
 
-    What is known of it is written beside it, as `X.pb.json` for `X.pb`: inputs and outputs,
-    signatures, preprocessing, labels. Every command finds it there. `check` is called with the path
-    of the whole file before it takes its name; where it raises, nothing is written.
+    Its metadata is written to `X.pb.json` for `X.pb`: inputs, outputs, signatures, preprocessing
+    and labels. Every command reads that file. `check` is called with a temporary path of the
+    complete file before the rename; if it raises, nothing is written.
 
-    FileError: the file exists and `force` is not set, or it cannot be written; then nothing is.
+    FileError: the file exists and `force` is not set, or it cannot be written.
 
     Example:
         >>> graph = deploykit.load_graph("fashion.pb")
@@ -194,7 +194,7 @@ def write_graph(
     as_text: bool = False,
     check: Callable[[Path], object] | None = None,
 ) -> tuple[int, str]:
-    """Write a graph's nodes alone; return how many bytes, and their SHA-256."""
+    """Write a graph without its metadata file; return the size in bytes and the SHA-256."""
     digest = hashlib.sha256()
     pieces: Iterable[bytes] = _within_limit(graph.serialized())
     if as_text:
@@ -207,7 +207,7 @@ def write_graph(
 
 
 def _hashed(pieces: Iterable[bytes], digest: Any, pool: ThreadPoolExecutor) -> Iterator[bytes]:
-    """Yield pieces, of which large ones are hashed while they are written."""
+    """Yield pieces; large ones are hashed while they are written."""
     for piece in pieces:
         if len(piece) < _LARGE_PIECE:
             digest.update(piece)
@@ -219,7 +219,7 @@ def _hashed(pieces: Iterable[bytes], digest: Any, pool: ThreadPoolExecutor) -> I
 
 
 def _within_limit(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces of a message. GraphError: they are more than protobuf could read back."""
+    """Yield the pieces of a message. GraphError: protobuf could not parse one this large."""
     size = 0
     for piece in pieces:
         size += len(piece)

@@ -1,4 +1,4 @@
-"""The range of pixel values that a graph expects, as its first nodes show it."""
+"""The range of pixel values that a graph expects, derived from its first nodes."""
 
 import math
 import re
@@ -14,10 +14,10 @@ from deploykit.transforms.ir.ops import op_defs, output_types
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.constants import Constants
 
-BESIDE = "as the file beside the model says"
+BESIDE = "from the model metadata file"
 _WHOLE = frozenset({"uint8", "uint16", "int16", "int32", "uint32", "int64", "uint64"})
 _FLOAT = frozenset({"float16", "bfloat16", "float32", "float64"})
-_SHAPES = frozenset({"Shape", "ShapeN", "Rank", "Size"})  # they read no value
+_SHAPES = frozenset({"Shape", "ShapeN", "Rank", "Size"})  # they do not read values
 _MOVING = frozenset(re.findall(r"\w+", """
     BroadcastTo Cast CheckNumerics ClipByValue CropAndResize EnsureShape ExpandDims
     FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel Gather
@@ -26,33 +26,33 @@ _MOVING = frozenset(re.findall(r"\w+", """
     ScaleAndTranslate Slice Snapshot Squeeze StopGradient StridedSlice Tile Transpose
 """))  # fmt: skip
 _LIMITING = frozenset({"Maximum", "Minimum"})
-_PARTING = {"Split": 1, "SplitV": 0, "Unpack": 0}  # and which of its inputs is parted
+_PARTING = {"Split": 1, "SplitV": 0, "Unpack": 0}  # op -> index of the input that it splits
 _TAKING = frozenset({"Gather", "GatherV2", "Slice", "StridedSlice"})
 _JOINING = {"ConcatV2": slice(None, -1), "Concat": slice(1, None), "Pack": slice(None)}
-_MOST_CHANNELS = 4096  # that are looked at, of a vector of numbers
+_MAX_CHANNELS = 4096  # limit of evaluated channels
 _NUMBER = r"-?\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\.\.({_NUMBER})\s*", re.ASCII)
-_LARGEST = 255.0  # of a decoded photo
+_LARGEST = 255.0  # largest value of a decoded image
 
 
 class PhotoRange(NamedTuple):
-    """What black and white become."""
+    """The values that black and white are mapped to."""
 
     low: float
     high: float
 
     @property
     def scale(self) -> float:
-        """What each byte is multiplied by."""
+        """Factor that each byte is multiplied by."""
         return (self.high - self.low) / _LARGEST
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """What is subtracted after that, if anything."""
+        """Value to subtract after scaling; empty if it is 0."""
         return (-self.low,) if self.low else ()
 
     def like(self, other: "PhotoRange") -> bool:
-        """Say whether it is the same but for rounding, such as of 1/255 or 1/256."""
+        """Return whether it is equal up to rounding, such as 1/255 instead of 1/256."""
         slack = 0.02 * abs(other.high - other.low)
         return all(abs(a - b) <= slack for a, b in zip(self, other, strict=True))
 
@@ -66,7 +66,7 @@ SIGNED = PhotoRange(-1.0, 1.0)
 
 
 def range_from(text: str) -> PhotoRange | None:
-    """Return a range that is written as `0..1`; None: it is something else."""
+    """Parse a range such as `0..1`; None if the text is not a range."""
     match = _RANGE.fullmatch(text)
     if match is None:
         return None
@@ -75,8 +75,8 @@ def range_from(text: str) -> PhotoRange | None:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A range, and what says it, in words."""
+class ExpectedRange:
+    """An expected range and its source in words."""
 
     range: PhotoRange
     why: str
@@ -85,15 +85,15 @@ class Wanted:
         return f"{self.range} ({self.why})"
 
 
-def wanted_from(text: str) -> Wanted | None:
-    """Return what `0..255 (the model divides by 255 itself)` says; None: nothing."""
+def expected_from(text: str) -> ExpectedRange | None:
+    """Parse a text such as `0..255 (the model divides by 255 itself)`; None if it is invalid."""
     said, _, why = text.partition(" (")
     range_ = range_from(said)
-    return None if range_ is None else Wanted(range_, why.removesuffix(")") or BESIDE)
+    return None if range_ is None else ExpectedRange(range_, why.removesuffix(")") or BESIDE)
 
 
 class _Arithmetic(NamedTuple):
-    """x becomes x * factor + offset; either is one number, or one for each channel."""
+    """The function x * factor + offset; both are float64 arrays [1] or [channels]."""
 
     factor: Array
     offset: Array
@@ -102,25 +102,25 @@ class _Arithmetic(NamedTuple):
 _NOTHING = _Arithmetic(np.ones(1), np.zeros(1))
 
 
-def wanted_ranges(graph: Graph, tensors: Iterable[str]) -> dict[str, str]:
-    """Return what each input of floats that photos fit says of them, as a text; "": nothing."""
+def expected_ranges(graph: Graph, tensors: Iterable[str]) -> dict[str, str]:
+    """Return the expected pixel range of each float image input as a text; "" if unknown."""
     results = {}
     for tensor in tensors:
         type_, shape = _declared(graph, tensor)
         if type_ in _FLOAT and (shape is None or len(shape) == 4):
-            expected = wanted_range(graph, tensor)
+            expected = expected_range(graph, tensor)
             results[tensor] = "" if expected is None else str(expected)
     return results
 
 
-def wanted_range(graph: Graph, tensor: str) -> Wanted | None:
-    """Return the range in which an input wants the values of photos; None: the graph says nothing.
+def expected_range(graph: Graph, tensor: str) -> ExpectedRange | None:
+    """Return the range of pixel values that an input expects; None if it is unknown.
 
-    It says nothing where several nodes read the input, or where the arithmetic fits no range.
+    It is unknown if several nodes read the input, or if their arithmetic fits no range.
     """
     type_ = _declared(graph, tensor)[0]
     if type_ in _WHOLE:
-        return Wanted(BYTES, f"{type_} input")
+        return ExpectedRange(BYTES, f"{type_} input")
     if type_ not in _FLOAT:
         return None
     result = _Reading(graph).behind(tensor)
@@ -128,11 +128,13 @@ def wanted_range(graph: Graph, tensor: str) -> Wanted | None:
     if range_ is None:
         return None
     divides = np.allclose(result.factor, 1 / 255, rtol=2e-3) and not result.offset.any()
-    return Wanted(range_, f"the model {'divides by 255' if divides else 'normalises them'} itself")
+    return ExpectedRange(
+        range_, f"the model {'divides by 255' if divides else 'normalises them'} itself"
+    )
 
 
 def _declared(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None]:
-    """Return type and shape of an input; "" and None where they are not known."""
+    """Return the dtype and shape of an input; "" and None if they are unknown."""
     node, port = graph.producer(tensor), split(tensor)[1]
     types = output_types(node) if node.op in op_defs() else None
     type_ = types[port] if types is not None and port < len(types) else ""
@@ -140,21 +142,21 @@ def _declared(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 class _Reading:
-    """A graph that is read from an input on; constants are looked for where one is needed."""
+    """A walk through a graph from an input; constants are only evaluated when needed."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._constants: Constants | None = None
 
     def behind(self, tensor: str) -> _Arithmetic:
-        """Return the arithmetic that becomes of a tensor before anything else does."""
+        """Return the arithmetic that the graph applies to a tensor first."""
         at, done = self._chain(normal(tensor), _NOTHING)
         while (joined := self._joined(at, done)) is not None:
             at, done = self._chain(*joined)
         return done
 
     def _chain(self, at: str, done: _Arithmetic) -> tuple[str, _Arithmetic]:
-        """Follow a tensor as long as one node alone reads it, and it is arithmetic."""
+        """Follow a tensor while it has a single reader that is arithmetic."""
         while len(readers := self._readers(at)) == 1:
             step = self._step(readers[0], at, done)
             if step is None:
@@ -170,7 +172,7 @@ class _Reading:
         ]
 
     def _step(self, node: Node, at: str, done: _Arithmetic) -> tuple[str, _Arithmetic] | None:
-        """Return what a node makes of a tensor, with the arithmetic until then; None: a layer."""
+        """Return a node's output and the arithmetic so far; None if the node is a layer."""
         reads = [normal(tensor) for tensor in node.data_inputs]
         if node.op == "IdentityN":
             return normal(f"{node.name}:{reads.index(at)}"), done
@@ -190,7 +192,7 @@ class _Reading:
         return None if result is None else (node.name, result)
 
     def _number(self, tensor: str) -> Array | None:
-        """Return a constant as one number, or as one for each channel."""
+        """Return a constant as float64 [1] or [channels], or None."""
         if self._constants is None:
             self._constants = Constants(self._graph)
         value = self._constants.value(tensor)
@@ -198,13 +200,13 @@ class _Reading:
             return None
         value = value.astype(np.float64)
         channels = max(value.shape, default=1)
-        if value.size > channels:  # an image that is subtracted, such as the mean of all
+        if value.size > channels:  # a whole image, such as the mean of all images
             channels = value.shape[-1]
         array: Array = value.reshape(-1, channels).mean(0)
         return array
 
     def _joined(self, at: str, done: _Arithmetic) -> tuple[str, _Arithmetic] | None:
-        """Return where the channels of a tensor come together again, each with its arithmetic."""
+        """Return the node that joins the channels of a tensor again, with their arithmetic."""
         ends = [self._chain(*start) for start in self._parts(at, done)]
         joins = {node.name: node for end, _ in ends for node in self._readers(end)}
         if len(joins) != 1:
@@ -222,7 +224,7 @@ class _Reading:
         )
 
     def _parts(self, at: str, done: _Arithmetic) -> list[tuple[str, _Arithmetic]]:
-        """Return the tensors that hold some channels of a tensor each."""
+        """Return the tensors that contain subsets of a tensor's channels."""
         readers = self._readers(at)
         if len(readers) != 1:
             return [(node.name, done) for node in readers if node.op in _TAKING]
@@ -239,7 +241,7 @@ class _Reading:
 
 
 def _applied(op: str, done: _Arithmetic, value: Array, first: bool) -> _Arithmetic | None:
-    """Return the arithmetic with one more op; `first`: the tensor is its first operand."""
+    """Return the arithmetic extended by an op; `first`: the tensor is its first operand."""
     factor, offset = done
     if len({factor.size, offset.size, value.size} - {1}) > 1:
         return None
@@ -256,17 +258,17 @@ def _applied(op: str, done: _Arithmetic, value: Array, first: bool) -> _Arithmet
 
 
 def _range_for(arithmetic: _Arithmetic) -> PhotoRange | None:
-    """Return the range that all channels agree upon, but for those that say nothing."""
-    sides = zip(*(side[:_MOST_CHANNELS] for side in np.broadcast_arrays(*arithmetic)), strict=True)
+    """Return the range on which all channels with a known range agree, or None."""
+    sides = zip(*(side[:_MAX_CHANNELS] for side in np.broadcast_arrays(*arithmetic)), strict=True)
     said = {_range_of(float(factor), float(offset)) for factor, offset in sides} - {None}
     return said.pop() if len(said) == 1 else None
 
 
 def _range_of(factor: float, offset: float) -> PhotoRange | None:
-    """Return the range for which x * factor + offset is a sensible thing to compute.
+    """Return the input range for which x * factor + offset is a plausible normalization.
 
-    The mean m and the deviation s of values within a range lie within bounds: 0 to 1 allows
-    s * s <= m * (1 - m), and s is no tiny part of the range unless the photos are all alike.
+    The mean m and standard deviation s of values in a range are bounded: 0 to 1 allows
+    s * s <= m * (1 - m), and s is not much smaller than the range for diverse images.
     """
     if not (math.isfinite(factor) and math.isfinite(offset) and factor):
         return None

@@ -1,8 +1,7 @@
-"""What a model runs before it answers: it restores its variables and fills its tables.
+"""Initialization of a model: it restores variables and fills lookup tables.
 
-A frozen graph runs nothing before it answers. So variables become constants, and each table is
-filled in the graph itself, from constants, by a node that its readers wait for: TensorFlow skips a
-table that holds as many entries already.
+A frozen graph has no initialization step. So variables become constants, and a node that the
+readers wait for fills each table from constants. TensorFlow skips a table that is already full.
 """
 
 import logging
@@ -41,32 +40,33 @@ _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "table_initializer
 
 @dataclass(frozen=True)
 class Initialisers:
-    """How the variables and tables of a model get their contents."""
+    """The sources of the contents of a model's variables and tables."""
 
     whole: Graph
-    """The graph with its saver and initialisers, not cut to what answers."""
+    """The complete graph with its saver and initializers."""
     checkpoint: Checkpoint | None = None
     restore_op: str = ""
     init_ops: tuple[str, ...] = ()
     files: Vocabularies = field(default_factory=Vocabularies)
-    """The files that tables are filled from."""
+    """Vocabulary files of the tables."""
     trained: tuple[str, ...] = ()
-    """The variables that training changes, where the model tells."""
+    """Names of the trainable variables, if the model contains them."""
 
     @classmethod
     def of(
         cls, meta: MetaGraphDef, whole: Graph, checkpoint: Checkpoint | None, folder: Path
     ) -> "Initialisers":
-        """Read from a MetaGraphDef what it says of its initialisers; `folder` holds its assets."""
+        """Read the initializers of a MetaGraphDef; `folder` contains its assets."""
         restore_op = meta.saver_def.restore_op_name
         starts = tuple(map(producer_name, init_ops(meta)))
         files = Vocabularies.of(meta, folder)
         return cls(whole, checkpoint, restore_op, starts, files, trained_variables(meta))
 
     def fill(self, graph: Graph, updates: Updates) -> None:
-        """Turn the variables of a graph into constants, and fill its tables.
+        """Convert the variables of a graph to constants, and fill its tables.
 
-        GraphError: one of them has no contents, or none that fit. FileError: a file is missing.
+        GraphError: a variable or table has no contents or unsuitable ones. FileError: a file is
+        missing.
         """
         variables = {node.name: _key(node) for node in graph if node.op in VARIABLE_OPS}
         tables = {node.name: _key(node) for node in graph if _is_empty_table(graph, node)}
@@ -87,20 +87,20 @@ class Initialisers:
             logger.info("table '%s' is filled within the graph", name)
 
     def effects(self) -> list[Effect]:
-        """Return what the init ops do besides reading the model's own vocabulary files."""
+        """Return side effects of the init ops other than reading the model's vocabulary files."""
         return self.files.effects(self._leading_to(self.init_ops))
 
     def refuse_side_effects(self) -> None:
-        """Raise RefusedError if the init ops do more than read the model's vocabulary files."""
+        """Raise RefusedError if the init ops have side effects besides reading vocabulary files."""
         self.files.refuse_side_effects(self._leading_to(self.init_ops))
 
     def _restored(self, keys: set[str]) -> dict[str, list[Array]]:
-        """Return what the checkpoint holds: values of variables, keys and values of tables.
+        """Read the values of variables and the keys and values of tables from the checkpoint.
 
-        The restore op tells what comes from where; without one, variables go by their names.
+        The restore op maps them to checkpoint entries; without one, variable names are used.
         """
         if self.checkpoint is None or not (self.restore_op or self.checkpoint.files):
-            return {}  # where there are tables alone, a SavedModel's folder of variables is empty
+            return {}  # a SavedModel that only has tables has no variable files
         places = {(key, 0): (key, "") for key in keys}
         if self.restore_op:
             graph = self._leading_to([self.restore_op])
@@ -131,9 +131,9 @@ class Initialisers:
         return contents
 
     def _copied(self) -> dict[str, str]:
-        """Return the variables that begin as copies of others, by the copies.
+        """Return the original of each variable that is initialized as a copy, by copy.
 
-        `tf.saved_model.save` copies the variables of Keras 3, and its checkpoint has the copies.
+        `tf.saved_model.save` copies the variables of Keras 3, and the checkpoint has the copies.
         """
         copied = {}
         for node in self.whole:
@@ -144,9 +144,9 @@ class Initialisers:
         return copied
 
     def _computed(self, keys: set[str]) -> dict[str, list[Array]]:
-        """Return what the init ops put into variables and tables; a TensorFlow child computes it.
+        """Run the init ops in a TensorFlow child process; return contents of variables and tables.
 
-        RefusedError: they do more than read the model's own vocabulary files.
+        RefusedError: they have side effects besides reading the model's vocabulary files.
         """
         filling = [node.name for node in self.whole if node.op.startswith(_FILLING_OPS)]
         graph = self._leading_to([*self.init_ops, *filling]) if keys else Graph()
@@ -169,7 +169,7 @@ class Initialisers:
         }
 
     def _leading_to(self, names: Iterable[str]) -> Graph:
-        """Return what the nodes need to run, checked, with functions inlined."""
+        """Return the validated subgraph that the nodes need, with functions inlined."""
         graph = self.whole.copy()
         graph.inputs, graph.outputs = (), tuple(n for n in names if producer_name(n) in graph)
         self.files.put_into(graph)
@@ -185,7 +185,7 @@ class Initialisers:
 
 
 def init_ops(meta: MetaGraphDef) -> list[str]:
-    """Return what loading a model runs before it answers."""
+    """Return the names of the ops that a loader runs to initialize a model."""
     collections = [meta.collection_def[key] for key in _INIT_COLLECTIONS]
     names = [name for collection in collections for name in collection.node_list.value]
     if _INIT_SIGNATURE in meta.signature_def:
@@ -194,12 +194,12 @@ def init_ops(meta: MetaGraphDef) -> list[str]:
 
 
 def _key(node: Node) -> str:
-    """Return the name under which functions, initialisers and checkpoints know a resource."""
+    """Return the name of a resource in functions, initializers and checkpoints."""
     return str(node.attr("shared_name") or node.name)
 
 
 def _resource(graph: Graph, setter: Node) -> Node:
-    """Return the variable or table that a node gives contents to."""
+    """Return the variable or table that a node initializes."""
     resource = graph.producer(setter.inputs[0])
     while resource.op == "Identity":
         resource = graph.producer(resource.inputs[0])
@@ -207,7 +207,7 @@ def _resource(graph: Graph, setter: Node) -> Node:
 
 
 def _setters(graph: Graph) -> dict[str, Node]:
-    """Return the nodes that give variables and tables their contents, by the keys of these."""
+    """Return the nodes that initialize variables and tables, by resource key."""
     setters = {}
     for node in graph:
         if node.op in _ASSIGN_OPS or node.op.startswith(_FILLING_OPS):
@@ -218,7 +218,7 @@ def _setters(graph: Graph) -> dict[str, Node]:
 
 
 def _contents_of(graph: Graph, setter: Node) -> list[str]:
-    """Return the tensors that hold what a node puts in: a value, or the keys and the values."""
+    """Return the tensors that a node stores: a value, or keys and values."""
     if setter.op in _ASSIGN_OPS or len(setter.data_inputs) == 3:
         return list(setter.data_inputs[1:])
     table = _resource(graph, setter)
@@ -230,7 +230,7 @@ def _contents_of(graph: Graph, setter: Node) -> list[str]:
 
 
 def _is_empty_table(graph: Graph, node: Node) -> bool:
-    """Say whether a node is a table that no constants fill within the graph."""
+    """Return whether a node is a table that the graph does not fill from constants."""
     if node.op not in TABLE_OPS:
         return False
     filling = (reader for reader in graph.readers(node.name) if reader.op.startswith(_FILLING_OPS))
@@ -238,7 +238,7 @@ def _is_empty_table(graph: Graph, node: Node) -> bool:
 
 
 def _fill_table(graph: Graph, table: Node, keys: Array, values: Array) -> None:
-    """Let the readers of a table wait until it holds these entries."""
+    """Add ops that fill a table with these entries before its readers run."""
     readers = graph.consumers(table.name)
     if "Dense" in table.op:
         keys, values = _entries(graph, table, keys, values)
@@ -264,9 +264,9 @@ def _fill_table(graph: Graph, table: Node, keys: Array, values: Array) -> None:
 
 
 def _entries(graph: Graph, table: Node, keys: Array, values: Array) -> tuple[Array, Array]:
-    """Return the entries among the buckets of a dense table, which a checkpoint holds as they lie.
+    """Return the used entries of a dense table, whose checkpoint contains all buckets.
 
-    GraphError: its keys are vectors, which no other table takes.
+    GraphError: its keys are vectors, which other tables do not support.
     """
     marks = [graph.constant(tensor) for tensor in table.data_inputs]  # empty, and deleted
     if keys.size != len(keys) or None in marks:
@@ -278,7 +278,7 @@ def _entries(graph: Graph, table: Node, keys: Array, values: Array) -> tuple[Arr
 
 
 def _lasting(table: Node) -> Node:
-    """Return a table whose entries last from run to run, and can be listed as keys and values."""
+    """Return a table op whose entries persist between runs and can be listed."""
     op = table.op.removeprefix("Anonymous")
     op = op if op == table.op else f"{op}V2"
     if "Dense" in op:

@@ -1,6 +1,6 @@
-"""Models that are alive in the user's own process: they are written to a folder, and read from it.
+"""In-memory models of the user's process: they are written to a folder and read from it.
 
-What reads a SavedModel on disk reads them too, so that a notebook and a file give the same graph.
+The SavedModel importer reads that folder, so that a notebook and a file give the same graph.
 """
 
 import tempfile
@@ -17,21 +17,21 @@ from deploykit.transforms.runtime.tensorflow_start import quiet
 
 
 def is_live(model: Any) -> bool:
-    """Say whether an object is a model of Keras or a function of TensorFlow; imports neither."""
+    """Return whether an object is a Keras model or a tf.function, without importing either."""
     return is_keras(model) or _is_function(model)
 
 
 def name_of(model: Any) -> str:
-    """Return what to call a live model."""
+    """Return a name for an in-memory model."""
     name = getattr(model, "name", None) or getattr(model, "__name__", None)
     kind = "keras.Model" if is_keras(model) else "tf.function"
     return f"{kind} '{name}'" if isinstance(name, str) else kind
 
 
 def freeze_live(model: Any, source: ModelSource) -> Graph:
-    """Return a live model as a frozen graph.
+    """Freeze an in-memory model.
 
-    GraphError: it has not seen an input yet, or a function has no one input signature.
+    GraphError: it was never called on an input, or a function has no unique input signature.
     """
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder, quiet():
         if not is_keras(model):
@@ -45,7 +45,7 @@ def freeze_live(model: Any, source: ModelSource) -> Graph:
 
 
 def is_keras(model: Any) -> bool:
-    """Return whether an object is a model of Keras; Keras is not imported."""
+    """Return whether an object is a Keras model, without importing Keras."""
     return any(
         item.__name__ == "Model" and item.__module__.split(".")[0] in ("keras", "tf_keras")
         for item in type(model).__mro__
@@ -57,21 +57,21 @@ def _is_function(model: Any) -> bool:
 
 
 def _export_subclassed(folder: str, model: Any) -> None:
-    """Write a model whose inputs no graph of layers tells, with what it was called on."""
+    """Export a subclassed Keras model, whose inputs are those that it was called on."""
     try:
         is_keras_3 = package_of(model).__name__ == "keras"  # tf_keras prints nothing
         model.export(folder, **({"verbose": False} if is_keras_3 else {}))
-    except Exception as error:  # Keras raises whatever the model happens to cause
+    except Exception as error:  # models may raise any exception
         text = " ".join(str(error).split())[:300]
         raise failed("keras-cannot-export", error, source=name_of(model), reason=text) from None
 
 
 def _traced(function: Any) -> tuple[Any, list[Any]]:
-    """Return a function of TensorFlow for one kind of inputs, and the variables that it reads."""
+    """Return the concrete function of a tf.function, and the variables that it reads."""
     if hasattr(function, "get_concrete_function"):
         try:
             function = function.get_concrete_function()
-        except Exception as error:  # TensorFlow raises whatever the function happens to cause
+        except Exception as error:  # functions may raise any exception
             text = " ".join(str(error).split())[:200]
             raise failed("inputs-open", error, source=name_of(function), reason=text) from None
     return function, list(function.graph.variables)

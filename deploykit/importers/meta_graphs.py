@@ -1,4 +1,4 @@
-"""A MetaGraphDef, as a checkpoint or a SavedModel has it, cut to the part that answers."""
+"""The MetaGraphDef of a checkpoint or SavedModel, pruned to its inference graph."""
 
 import logging
 import re
@@ -31,32 +31,32 @@ _META_INFO, _GRAPH = 1, 2  # the fields of a MetaGraphDef
 
 
 def tags_of(content: bytes) -> list[str]:
-    """Return the tags of a serialised MetaGraphDef. GraphError: it is damaged."""
+    """Return the tags of a serialized MetaGraphDef. GraphError: it is damaged."""
     return list(decoded(field_bytes(content, _META_INFO), MetaGraphDef.MetaInfoDef).tags)
 
 
 def meta_graph_nodes(content: bytes) -> bytes:
-    """Return the GraphDef of a serialised MetaGraphDef in bytes."""
+    """Return the serialized GraphDef of a serialized MetaGraphDef."""
     return field_bytes(content, _GRAPH)
 
 
 def read_meta_graph(content: bytes) -> MetaGraphDef:
-    """Return a MetaGraphDef that can be decoded in little memory, with its nodes checked.
+    """Decode a MetaGraphDef in limited memory and check its nodes.
 
-    Custom ops may be in it, such as those of training; what answers is checked when it is cut out.
-    GraphError: it is damaged, or a node is not sound.
+    It may contain custom ops, such as those of training; the inference graph is validated later.
+    GraphError: it is damaged, or a node is invalid.
     """
     survey(GraphParts.read(meta_graph_nodes(content)))
     return decoded(content, MetaGraphDef)
 
 
 def signatures(meta: MetaGraphDef) -> list[str]:
-    """Return the names of the signatures that answer."""
+    """Return the names of the signatures for inference, sorted."""
     return sorted(name for name in meta.signature_def if not name.startswith("__saved_model_"))
 
 
 def functions(meta: MetaGraphDef) -> list[str]:
-    """Return the names of the functions that a SavedModel's root object has."""
+    """Return the names of the functions of a SavedModel's root object."""
     nodes = meta.object_graph_def.nodes
     return sorted(
         child.local_name
@@ -66,7 +66,7 @@ def functions(meta: MetaGraphDef) -> list[str]:
 
 
 def trained_variables(meta: MetaGraphDef) -> tuple[str, ...]:
-    """Return the names of the variables that training changes, as far as the model tells."""
+    """Return the names of the trainable variables that the model contains."""
     packed = meta.collection_def["trainable_variables"].bytes_list.value
     names = [decoded(content, VariableDef).variable_name for content in packed]
     nodes = meta.object_graph_def.nodes
@@ -75,10 +75,10 @@ def trained_variables(meta: MetaGraphDef) -> tuple[str, ...]:
 
 
 def whole_graph(meta: MetaGraphDef) -> Graph:
-    """Return all of a MetaGraphDef's graph, with what saves, restores and trains.
+    """Return the complete graph of a MetaGraphDef, including save, restore and training ops.
 
-    Gradients in a training graph carry `_output_shapes` that today's TensorFlow rejects, so these
-    go; whatever is run of the graph is cut to what it needs before anything imports it.
+    Gradients in training graphs have `_output_shapes` that current TensorFlow rejects, so these
+    are removed. Every subgraph is pruned before TensorFlow imports it.
     """
     for node in meta.graph_def.node:
         node.attr.pop("_output_shapes", None)
@@ -86,10 +86,10 @@ def whole_graph(meta: MetaGraphDef) -> Graph:
 
 
 def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> Graph:
-    """Return what leads from the inputs to the outputs, checked; its variables are still in it.
+    """Return the validated subgraph from the inputs to the outputs, including variables.
 
-    Inputs and outputs may be names of the signature or of tensors; they default to the signature's,
-    or to guesses where there is none.
+    Inputs and outputs may be aliases of the signature or tensor names. They default to those of
+    the signature; without a signature they are guessed.
     """
     graph = whole.copy()
     name = chosen_signature(meta, interface.signature)
@@ -119,9 +119,9 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
 
 
 def chosen_signature(meta: MetaGraphDef, expected: str | None) -> str | None:
-    """Return the signature to use: the wanted one, the default one, or the only one.
+    """Return the signature to use: the requested, default or only one.
 
-    A TF1 Hub module calls its default one `default`.
+    The default signature of a TF1 Hub module is `default`.
     """
     known = signatures(meta)
     if expected is not None:
@@ -146,7 +146,7 @@ def chosen_signature(meta: MetaGraphDef, expected: str | None) -> str | None:
 def signature_sides(
     meta: MetaGraphDef, signature: str | None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the tensors of a signature's inputs and outputs, by their names in it."""
+    """Return the tensors of a signature's inputs and outputs, by alias."""
     if signature is None:
         return {}, {}
     chosen = meta.signature_def[signature]
@@ -163,13 +163,13 @@ def signature_sides(
 
 
 def signature_tensors(meta: MetaGraphDef) -> list[str]:
-    """Return the tensors of all signatures that answer."""
+    """Return the tensors of all signatures for inference."""
     sides = [side for name in signatures(meta) for side in signature_sides(meta, name)]
     return [tensor for side in sides for tensor in side.values()]
 
 
 def inputs_by_alias(graph: Graph, fed: Mapping[str, str]) -> dict[str, str]:
-    """Return the graph's inputs by alias; freezing gave some the name of their alias."""
+    """Return the graph's inputs by alias; freezing renames some inputs to their alias."""
     results = {}
     for alias, tensor in fed.items():
         places = [item for item in (normal(tensor), alias) if _is_fed(graph, item)]
@@ -179,13 +179,13 @@ def inputs_by_alias(graph: Graph, fed: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_fed(graph: Graph, tensor: str) -> bool:
-    """Say whether a tensor is an input, or a placeholder that was not named as one."""
+    """Return whether a tensor is an input or another placeholder."""
     name = producer_name(tensor)
     return tensor in graph.inputs or (name in graph and graph[name].op in FEEDABLE_OPS)
 
 
 def _tensors(info: Any) -> dict[str, str]:
-    """Return the tensors that a value of a signature consists of: one, or those of a ragged one."""
+    """Return the component tensors of a signature value: one, or several if sparse or ragged."""
     encoding = info.WhichOneof("encoding")
     if encoding == "composite_tensor":
         parts = info.composite_tensor.components
@@ -203,10 +203,10 @@ def _tensors(info: Any) -> dict[str, str]:
 def _take_names(
     graph: Graph, signature: str | None, fed: Mapping[str, str], fetched: Mapping[str, str]
 ) -> None:
-    """Give inputs and outputs their names in the signature where TensorFlow 2 made up others.
+    """Rename inputs and outputs to their aliases if TensorFlow 2 generated other names.
 
-    It calls an input `serving_default_x` and the outputs `StatefulPartitionedCall:0`, `...:1`;
-    a frozen graph has no signature, so its own names must tell which is which.
+    It names an input `serving_default_x` and the outputs `StatefulPartitionedCall:0`, `...:1`.
+    A frozen graph has no signature, so its node names must identify them.
     """
     for name, tensor in fed.items():
         if tensor.startswith(f"{signature}_") and tensor in graph and _is_free(graph, name):

@@ -1,4 +1,4 @@
-"""The metadata file `X.pb.json` beside a frozen graph `X.pb`."""
+"""The metadata file `X.pb.json` of a frozen graph `X.pb`."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.importers.image_range import wanted_from, wanted_ranges
+from deploykit.importers.image_range import expected_from, expected_ranges
 from deploykit.storage.files import check_output
 from deploykit.storage.resume_file import digest
 from deploykit.transforms.common.documents import FORMAT, converted, document, head
@@ -26,14 +26,14 @@ PREDICT = "tensorflow/serving/predict"
 
 @dataclass(frozen=True)
 class SignatureNames:
-    """A way to call a model: tensors of its graph, by the names that callers know."""
+    """A signature of a model: tensors of its graph by the aliases that clients use."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     method: str = PREDICT
 
     def within(self, graph: Graph) -> "SignatureNames":
-        """Return what of it the inputs and outputs of a graph still offer."""
+        """Return it without tensors that are not inputs or outputs of the graph."""
         inputs, outputs = frozenset(graph.inputs), frozenset(graph.outputs)
         return replace(
             self,
@@ -42,7 +42,7 @@ class SignatureNames:
         )
 
     def renamed(self, names: Mapping[str, str]) -> "SignatureNames":
-        """Return it with other names of tensors."""
+        """Return it with renamed tensors."""
         return replace(
             self,
             inputs={k: names.get(v, v) for k, v in self.inputs.items()},
@@ -52,23 +52,23 @@ class SignatureNames:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a model besides its nodes, inputs and outputs."""
+    """Metadata of a model besides its nodes, inputs and outputs."""
 
     signatures: Mapping[str, SignatureNames] = field(default_factory=dict)
     preprocessing: Mapping[str, Any] | None = None
-    """What becomes of data before they are fed: a document as `--preprocess` reads it."""
+    """Preprocessing of the inputs, as a document in the format of `--preprocess`."""
     labels: Sequence[str] = ()
-    """What the classes are called, in the order of the scores."""
+    """Class names in the order of the scores."""
     photos: Mapping[str, str] = field(default_factory=dict)
-    """In which range the graph wanted photos before it was rewritten, by input, such as `0..255
-    (the model divides by 255 itself)`; "" where it did not say."""
+    """Expected pixel range of image inputs before the graph was rewritten, such as `0..255
+    (the model divides by 255 itself)`; "" if unknown."""
     engine: EngineUse | None = None
-    """The engine that is to compute the graph, and was found to do it right; see `with_engine`."""
+    """The engine that the graph was verified with and should run in; see `with_engine`."""
     engine_graph: str = ""
-    """Digest of the graph that was found right in it, with its inputs and outputs."""
+    """Digest of the graph verified with that engine, including its inputs and outputs."""
 
     def renamed(self, before: Graph, after: Graph) -> "About":
-        """Return it for a graph whose inputs and outputs have changed their names."""
+        """Return the metadata for a graph whose inputs and outputs were renamed."""
         names: dict[str, str] = {}
         for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
             if len(old) == len(new):
@@ -80,22 +80,22 @@ class About:
         if steps is not None and isinstance(steps.get("inputs"), Mapping):
             inputs = {names.get(name, name): item for name, item in steps["inputs"].items()}
             steps = {**steps, "inputs": inputs}
-        # An input that was a node before has moved: there, photos are something else already.
+        # An input that was an inner node before does not receive original images.
         moved = {t for t, new in names.items() if producer_name(new) in before}
         photos = {names.get(t, t): said for t, said in self.photos.items() if t not in moved}
         return replace(self, signatures=signatures, preprocessing=steps, photos=photos)
 
 
 def about(graph: Graph) -> About:
-    """Return what is known of a graph, as far as it has such inputs and outputs.
+    """Return the metadata of a graph, restricted to its current inputs and outputs.
 
-    What it was known to want of photos stands; the graph itself is asked about other inputs. An
-    engine is known only where this very graph, inputs and outputs included, was found right in it.
+    Stored pixel ranges are retained; those of other inputs are derived from the graph. The engine
+    is retained only if exactly this graph, with its inputs and outputs, was verified with it.
     """
     known: About = graph.about or About()
     within = {name: item.within(graph) for name, item in known.signatures.items()}
     photos = {tensor: said for tensor, said in known.photos.items() if tensor in graph.inputs}
-    photos |= wanted_ranges(graph, [tensor for tensor in graph.inputs if tensor not in photos])
+    photos |= expected_ranges(graph, [tensor for tensor in graph.inputs if tensor not in photos])
     if known.engine is not None and known.engine_graph != _identity(graph):
         known = replace(known, engine=None, engine_graph="")
     return replace(
@@ -106,20 +106,20 @@ def about(graph: Graph) -> About:
 
 
 def with_engine(graph: Graph, use: EngineUse) -> About:
-    """Return what is known of a graph and that an engine, which computes it right, is to do so."""
+    """Return the metadata of a graph with the engine that it was verified with."""
     return replace(about(graph), engine=use, engine_graph=_identity(graph))
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:
-    """Return the file beside a graph's: `X.pb.json` for `X.pb`."""
+    """Return the path of a graph's metadata file: `X.pb.json` for `X.pb`."""
     path = Path(path)
     return path.with_name(f"{path.name}.json")
 
 
 def check_graph_output(path: str | os.PathLike[str], force: bool, *sources: str) -> None:
-    """Raise FileError now for a graph that could not be written after a long run.
+    """Raise FileError before a long run if its graph could not be written afterwards.
 
-    What lies beside it under the sidecar's name is replaced only where deploykit wrote it.
+    An existing metadata file is only replaced if deploykit wrote it.
     """
     check_output(path, force, *sources)
     beside = sidecar_path(path)
@@ -128,7 +128,7 @@ def check_graph_output(path: str | os.PathLike[str], force: bool, *sources: str)
 
 
 def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
-    """Return the file that belongs to a graph whose own file has this SHA-256."""
+    """Return the contents of the metadata file; `sha256` is that of the graph's file."""
     plain = {
         **head(KIND),
         "sha256": sha256,
@@ -141,20 +141,20 @@ def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """What of a graph's own is read beside it."""
+    """The inputs and outputs in a metadata file."""
 
     inputs: list[str]
     outputs: list[str]
 
 
 def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], About] | None:
-    """Return inputs, outputs and what else is known of a graph's file with this SHA-256, if given.
+    """Read the inputs, outputs and other metadata of a graph's file with this SHA-256.
 
-    None: nothing is known.
+    The result is None if the metadata file is missing.
 
-    What was written for other contents of the graph's file is ignored, with a warning. A file
+    Metadata of other contents of the graph's file is ignored, with a warning. A metadata file
     without a SHA-256 is used, with a warning.
-    GraphError: it cannot be read as what deploykit writes.
+    GraphError: deploykit did not write it in this format.
     """
     beside = sidecar_path(path)
     plain = _document(beside) if beside.is_file() else None
@@ -163,14 +163,14 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
     if plain.get("format") != FORMAT:
         raise GraphError("format-unsupported", source=beside, got=plain.get("format"), known=FORMAT)
     if "sha256" not in plain:
-        logger.warning("%s holds no SHA-256, so it may be of another graph than %s; write the "
-                       "graph again", beside, path)  # fmt: skip
+        logger.warning("%s contains no SHA-256, so it may belong to another graph than %s; write "
+                       "the graph again", beside, path)  # fmt: skip
     elif plain["sha256"] != sha256:
         logger.warning("%s was written for another %s and is ignored", beside, path)
         return None
     try:
         ends, known = converted(plain, _Ends), converted(plain, About)
-        if not all(said == "" or wanted_from(said) for said in known.photos.values()):
+        if not all(said == "" or expected_from(said) for said in known.photos.values()):
             raise GraphError("sidecar-invalid", source=beside, name=path.name)
         return ends.inputs, ends.outputs, replace(known, labels=tuple(known.labels))
     except GraphError:
@@ -184,7 +184,7 @@ def _identity(graph: Graph) -> str:
 
 
 def _document(path: Path) -> dict[str, Any] | None:
-    """Return a JSON document that says it describes a model; None for any other file."""
+    """Return a JSON document of the kind `model`; None for any other file."""
     try:
         plain = read_json(path, "description of a graph")
     except (FileError, GraphError):

@@ -1,4 +1,4 @@
-"""The files of a model: what they hold is parsed once, however often it is asked for."""
+"""The files of a model, whose contents are parsed at most once."""
 
 import functools
 import hashlib
@@ -26,26 +26,26 @@ from deploykit.transforms.untrusted.wire import decoded
 
 
 class ModelFiles:
-    """A model on disk, and which of its graphs is meant."""
+    """A model on disk, with its selected graph."""
 
     def __init__(self, source: ModelSource) -> None:
-        """Look what lies there. FileError: there is nothing, or no model."""
+        """Locate the model. FileError: the path does not exist or contains no model."""
         self.location: Location = locate(source.model)
         self._source = source
 
     @property
     def path(self) -> str:
-        """What the user calls the model."""
+        """The path as the user wrote it."""
         return str(self._source.model)
 
     @property
     def kind(self) -> str:
-        """graph, checkpoint, saved_model or keras."""
+        """Kind of the model: graph, checkpoint, saved_model or keras."""
         return self.location.kind
 
     @functools.cached_property
     def meta(self) -> MetaGraphDef:
-        """What a SavedModel, a checkpoint's `.meta` file or the file of its graph say."""
+        """The MetaGraphDef of a SavedModel, a `.meta` file or a separate graph file."""
         if self._source.graph is not None:
             with naming(self._source.graph):
                 content = graph_bytes(read_bytes(self._source.graph))
@@ -59,7 +59,7 @@ class ModelFiles:
 
     @functools.cached_property
     def nodes(self) -> int | None:
-        """How many nodes there are on disk; None: a file of Keras holds layers instead."""
+        """Number of nodes on disk; None for a GraphDef or a Keras file."""
         if self.kind in ("graph", "keras"):
             return None
         return sum(1 for _ in self.nodes_on_disk())
@@ -72,12 +72,12 @@ class ModelFiles:
 
     @functools.cached_property
     def bytes(self) -> int:
-        """The size of all files."""
+        """Total size of the files in bytes."""
         return self.location.bytes
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The SHA-256 of all files, one after the other."""
+        """SHA-256 of the concatenated files."""
         digest = hashlib.sha256()
         for path in self.location.files:
             with Path(path).open("rb") as file:
@@ -88,7 +88,7 @@ class ModelFiles:
 
 @dataclass(frozen=True)
 class Original:
-    """A SavedModel, and its tensors by those of the graph that was frozen of it."""
+    """A SavedModel, with its tensors by the corresponding tensors of its frozen graph."""
 
     folder: str
     tags: tuple[str, ...]
@@ -99,10 +99,10 @@ class Original:
 def original_of(
     files: ModelFiles, graph: Graph, signatures: Mapping[str, SignatureNames]
 ) -> Original | None:
-    """Return how TensorFlow runs the signature that a graph was frozen of.
+    """Return the SavedModel signature that a graph was frozen from, to run it in TensorFlow.
 
-    None: a placeholder is pinned in the graph, the tensors are others, or loading the model would
-    do more than read its own files.
+    None: the model has a boolean placeholder, the tensors differ, or loading the model has side
+    effects other than reading its files.
     """
     name, meta = next(iter(signatures), ""), files.meta
     if name not in meta.signature_def or has_boolean_placeholder(meta.graph_def.node):
@@ -125,7 +125,7 @@ def original_of(
 
 
 def initial_effects(files: ModelFiles) -> list[Effect]:
-    """Return what a SavedModel does when it is loaded, besides reading its own vocabulary files."""
+    """Return the side effects of loading a SavedModel, besides reading its vocabulary files."""
     if not any(may_act(node.op) for node in files.nodes_on_disk()):
         return []
     whole, location = whole_graph(files.meta), files.location

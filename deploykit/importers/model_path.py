@@ -1,4 +1,4 @@
-"""What a path means: the kind of model that lies there, and its files."""
+"""The kind and the files of the model at a path."""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from deploykit.transforms.common.errors import Error, FileError
 from deploykit.transforms.untrusted.files import opened
 
 KERAS_ENDS = (".keras", ".h5", ".hdf5")
-KERAS_FOLDER = ("config.json", "metadata.json")  # what a .keras archive that is unpacked holds
+KERAS_FOLDER = ("config.json", "metadata.json")  # files of an unpacked .keras archive
 _KERAS_MAGIC = (b"\x89HDF\r\n\x1a\n", b"PK\x03\x04")  # HDF5 and zip
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -25,13 +25,13 @@ class Location:
     kind: Literal["graph", "checkpoint", "saved_model", "keras"]
     path: Path
     checkpoint: Checkpoint | None = None
-    """Where the variables are."""
+    """Checkpoint of the variables."""
     name: str = ""
-    """What the model was shipped as; empty: it was not."""
+    """Name of the model in a shipped folder; empty for other models."""
 
     @property
     def files(self) -> list[Path]:
-        """The files that the model is made of."""
+        """All files of the model."""
         if self.kind == "saved_model":
             folders = [self.path, self.path / "variables", self.path / "assets"]
             results = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
@@ -42,19 +42,19 @@ class Location:
 
     @property
     def bytes(self) -> int:
-        """The size of its files."""
+        """Total size of its files in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
     @property
     def proto(self) -> Path:
-        """The file that holds the graph: a GraphDef, a MetaGraphDef or a SavedModel."""
+        """File with the graph: a GraphDef, a MetaGraphDef or a SavedModel."""
         if self.kind == "saved_model":
             return next(p for name in _SAVED_MODEL if (p := self.path / name).exists())
         return self.checkpoint.file(".meta") if self.checkpoint else self.path
 
 
 def locate(source: str | os.PathLike[str]) -> Location:
-    """Return what a path means. FileError: there is nothing, or no model."""
+    """Locate the model at a path. FileError: the path does not exist or contains no model."""
     path = Path(source)
     folder = path.parent if path.name in _SAVED_MODEL else path
     if any((folder / name).exists() for name in _SAVED_MODEL):
@@ -72,7 +72,7 @@ def locate(source: str | os.PathLike[str]) -> Location:
 
 
 def _shipped_in(folder: Path) -> Location:
-    """Return the graph that `deploykit ship` wrote to a folder. FileError: there is none."""
+    """Return the graph that `deploykit ship` wrote to a folder. FileError: it is missing."""
     try:
         report = ship_report(folder)
     except Error as error:
@@ -90,7 +90,7 @@ def _shipped_in(folder: Path) -> Location:
 
 
 def _is_keras(path: Path) -> bool:
-    """Say whether a file is one of Keras, by its name, or else by its first bytes."""
+    """Return whether a file is a Keras model, by its suffix or else by its first bytes."""
     if path.suffix in KERAS_ENDS:
         return True
     try:

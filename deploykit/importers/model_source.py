@@ -1,4 +1,4 @@
-"""ModelSource: a model as the caller names it, and the part of it that is meant."""
+"""ModelSource: a model with the options that select a part of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interface:
-    """Names of tensors that are fed and fetched; tags and signature of a SavedModel.
+    """Names of tensors to feed and fetch; tags and signature of a SavedModel.
 
-    What is empty or None defaults to the model's own: the graph for serving, its default
+    Empty values and None select the defaults of the model: the graph for serving, its default
     signature, and that signature's inputs and outputs.
     """
 
@@ -25,7 +25,7 @@ class Interface:
     signature: str | None = None
 
     def put_on(self, graph: "Graph") -> "Graph":
-        """Give a graph the inputs and outputs that are named; it keeps its own otherwise."""
+        """Set the inputs and outputs of a graph if they are specified, and check the graph."""
         from deploykit.importers.signature import check_outputs
 
         check_outputs(graph, self.outputs, graph.outputs)
@@ -37,16 +37,16 @@ class Interface:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model, and what its user says of it. Every function that takes a model takes this too.
+    """A model with import options. Every function that takes a model also accepts this.
 
-    `deploykit.ModelSource("model.ckpt", outputs=["scores"])` is what `deploykit ... model.ckpt
-    --outputs scores` means.
+    `deploykit.ModelSource("model.ckpt", outputs=["scores"])` corresponds to `deploykit ...
+    model.ckpt --outputs scores`.
     """
 
     HEADING: ClassVar = "Model"
 
     model: Any
-    """A path, or a live model: whatever `open_model` takes."""
+    """A path or an in-memory model: any model that `open_model` accepts."""
     inputs: Annotated[
         Sequence[str], Flag(format="names", hidden="--input_layer --input-layer")
     ] = ()
@@ -69,15 +69,15 @@ class ModelSource:
 
     @property
     def interface(self) -> Interface:
-        """The part of the model that is meant."""
+        """The selected inputs, outputs, tags and signature."""
         return Interface(tuple(self.inputs), tuple(self.outputs), tuple(self.tags), self.signature)
 
     @classmethod
     def of(cls, model: Any, interface: Interface) -> "ModelSource":
-        """Return a part of a model."""
+        """Return a source that selects a part of a model."""
         return cls(model, interface.inputs, interface.outputs, interface.tags, interface.signature)
 
 
 def source_of(model: Any) -> ModelSource:
-    """Return a model as a `ModelSource`, which it may be."""
+    """Return a model as a `ModelSource`; one is returned unchanged."""
     return model if isinstance(model, ModelSource) else ModelSource(model)

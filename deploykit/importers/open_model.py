@@ -1,4 +1,4 @@
-"""A model that was opened: read once, whatever it is, and handed through all that is done."""
+"""Opening models: a model of any kind is read once and then passed between commands."""
 
 import functools
 import logging
@@ -37,34 +37,34 @@ logger = logging.getLogger("deploykit")
 
 @dataclass(frozen=True)
 class OpenedModel(AsHtml):
-    """A model as a graph, and what is known of it. Nothing of it is read again.
+    """A model as a graph, with its metadata. It is read only once.
 
-    The graph of a GraphDef is as it was read; of any other model, it is frozen.
+    The graph of a GraphDef file is unchanged; the graph of any other model is frozen.
     """
 
     graph: Graph
     interface: Interface
-    """Its inputs and outputs by name, and the tags and the signature that were asked for."""
+    """Names of its inputs and outputs, and the requested tags and signature."""
     signatures: Mapping[str, SignatureNames]
-    """Its tensors by the names that callers know."""
+    """Its signatures: tensors by the aliases that clients use."""
     source: str
-    """Its path, or what it is."""
+    """Path of the model, or a description if it was in memory."""
     requested: ModelSource
     files: ModelFiles | None = None
-    """What it was read from; None: it was in memory."""
+    """Files of the model; None if it was in memory."""
     is_cut: bool = False
-    """Whether nodes of a GraphDef were left out that TensorFlow does not import."""
+    """Whether nodes of a GraphDef were removed that TensorFlow cannot import."""
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The SHA-256 of the model's files in order, or of a graph that was in memory."""
+        """SHA-256 of the model's concatenated files, or of the graph if it was in memory."""
         if self.files is not None:
             return self.files.sha256
         return digest(self.graph.serialized())
 
     @functools.cached_property
     def frozen(self) -> Graph:
-        """The graph without variables, calls and training switches; the same one where it is so."""
+        """The graph without variables, function calls and training switches."""
         if self.files is None or self.files.kind != "graph":
             return self.graph
         with naming_errors(self.source):
@@ -72,11 +72,11 @@ class OpenedModel(AsHtml):
 
     @functools.cached_property
     def reference(self) -> Graph:
-        """What any graph that is made of it is held against: it as it was read, if that can run."""
+        """The graph that rewritten graphs are compared with: the original one if it can run."""
         return self.graph if runs_as_it_stands(self.graph, self.requested) else self.frozen
 
     def file_of(self, graph: Graph) -> str | None:
-        """Return the file that holds this very graph; None: there is none."""
+        """Return the path of the file with exactly this graph, or None."""
         is_file = self.files is not None and self.files.kind == "graph" and not self.is_cut
         if self.files is None or not is_file or graph is not self.graph:
             return None
@@ -84,9 +84,9 @@ class OpenedModel(AsHtml):
 
     @functools.cached_property
     def original(self) -> Original | None:
-        """How TensorFlow itself runs what the graph was frozen of; None: it cannot, or should not.
+        """The SavedModel to run in TensorFlow for comparison with the frozen graph, or None.
 
-        It is so for a SavedModel whose graph means the same when it is frozen.
+        Only a SavedModel whose frozen graph has the same outputs has one.
         """
         if self.files is None or self.files.kind != "saved_model" or self.requested.pins:
             return None
@@ -94,15 +94,15 @@ class OpenedModel(AsHtml):
 
     @functools.cached_property
     def effects(self) -> list[Effect]:
-        """What of it acts on files, the network or processes, also while it is loaded."""
+        """Side effects on files, the network or processes, including those of loading."""
         if self.files is None or self.files.kind != "saved_model":
             return effects_in(self.graph)
         return [*effects_in(self.graph), *initial_effects(self.files)]
 
     def refuse_effects(self, allowed: Iterable[str] = (), *, runs: bool = True) -> None:
-        """Raise RefusedError if it acts on files, the network or processes, by another op.
+        """Raise RefusedError if ops other than `allowed` access files, the network or processes.
 
-        `runs`: whether it is run; where it is not, ops that wait for others are only logged.
+        If `runs` is False, the model is not run, and ops that wait for input are only logged.
         """
         waits = [effect for effect in self.effects if effect.does == WAITS and not runs]
         for wait in waits:
@@ -112,35 +112,36 @@ class OpenedModel(AsHtml):
 
     @property
     def about(self) -> About:
-        """What a graph that is made of it is written with: signatures, preprocessing, labels."""
+        """Metadata for graphs derived from it: signatures, preprocessing and labels."""
         return about(self.graph)
 
     @property
     def bytes(self) -> int | None:
-        """The size of its files; None: it was in memory."""
+        """Total size of its files in bytes; None if it was in memory."""
         return None if self.files is None else self.files.bytes
 
     @property
     def nodes(self) -> int | None:
-        """How many nodes it has on disk; None: a file of Keras holds layers instead."""
+        """Number of nodes on disk; None for a Keras file, which contains layers."""
         if self.files is None or self.files.kind == "graph":
             return len(self.graph)
         return self.files.nodes
 
 
 def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> OpenedModel:
-    """Read a model, once, and return it with what is known of it.
+    """Read a model and return it with its metadata.
 
     Args:
         model: a SavedModel folder, a checkpoint prefix (or its `.meta` or `.index` file, or the
-            folder that holds `checkpoint`), a `.keras` or `.h5` file, a frozen `.pb` or `.pbtxt`
-            file, a folder that `ship` wrote; or a live model: a `keras.Model`, a `tf.function` with
-            an input signature, a GraphDef, a Graph; or a `ModelSource`, which names a part of one.
-        needs_output: whether a GraphDef in which nothing looks like an output is refused.
+            folder with the file `checkpoint`), a `.keras` or `.h5` file, a frozen `.pb` or
+            `.pbtxt` file, or a folder that `ship` wrote. Also an in-memory `keras.Model`, a
+            `tf.function` with an input signature, a GraphDef, a Graph, or a `ModelSource`.
+        needs_output: whether a GraphDef without a recognizable output is refused.
         options: fields of `ModelSource`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`.
 
-    FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
-    tags, signature, input or output. RefusedError: it holds code. TypeError: it is no model.
+    FileError: a file is missing or unreadable. GraphError: the model is invalid, or lacks the
+    requested tags, signature, input or output. RefusedError: it contains code. TypeError: the
+    object is not a model.
 
     Example:
         >>> model = deploykit.open_model("fashion.keras")
@@ -163,19 +164,19 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     if is_live(model):
         return _opened(freeze_live(model, source), source, name_of(model))
     raise TypeError(
-        f"a {type(model).__name__} is no model; give a path, a keras.Model, a tf.function, a "
+        f"a {type(model).__name__} is not a model; pass a path, a keras.Model, a tf.function, a "
         "GraphDef or a Graph"
     )
 
 
 def open_models(models: Any, **options: Any) -> dict[str, OpenedModel]:
-    """Return models by the names that they are told by: those of a mapping, or what each is.
+    """Open several models; return them by name: the keys of a mapping, or their sources.
 
     Args:
-        models: whatever `open_model` takes; several in a list, or by name in a mapping.
-        options: those of `open_model`, for all of them.
+        models: a model that `open_model` accepts, a list of them, or a mapping from names.
+        options: options of `open_model`, applied to all models.
 
-    Errors are those of `open_model`.
+    It raises the errors of `open_model`.
     """
     if isinstance(models, Mapping):
         return {str(name): open_model(item, **options) for name, item in models.items()}
@@ -191,7 +192,7 @@ def open_models(models: Any, **options: Any) -> dict[str, OpenedModel]:
 
 
 def path_of(model: Any) -> tuple[str, ...]:
-    """Return the path of what is to be opened, or nothing where it is in memory."""
+    """Return a tuple with the path of a model, or () if it is in memory."""
     path = model.model if isinstance(model, ModelSource) else model
     if isinstance(path, OpenedModel):
         return () if path.files is None else (path.source,)
@@ -199,7 +200,7 @@ def path_of(model: Any) -> tuple[str, ...]:
 
 
 def open_files(files: ModelFiles, source: ModelSource, needs_output: bool = True) -> OpenedModel:
-    """Return a model on disk; what `files` has parsed already is not parsed again."""
+    """Open a model on disk; contents that `files` has already parsed are reused."""
     if files.kind != "graph":
         with ImportCheck() as tensorflow:
             graph = freeze_files(files, source)
@@ -211,12 +212,12 @@ def open_files(files: ModelFiles, source: ModelSource, needs_output: bool = True
     graph, is_cut = load_importable_graph(
         files.location.path, source.inputs, source.outputs, needs_output=needs_output
     )
-    source = replace(source, inputs=graph.inputs) if is_cut else source  # it may rename them
+    source = replace(source, inputs=graph.inputs) if is_cut else source  # cutting may rename inputs
     return replace(_opened(graph, source, files.path, files), is_cut=is_cut)
 
 
 def _warn_of_unused(model: OpenedModel) -> None:
-    """Log what is said of a model and has no meaning for it, as it may be meant for another one."""
+    """Log options that have no effect on this model, as they may be meant for another one."""
     source, kind = model.requested, "graph" if model.files is None else model.files.kind
     is_unused = {
         "signature": source.signature is not None and source.signature not in model.signatures,
@@ -233,7 +234,7 @@ def _warn_of_unused(model: OpenedModel) -> None:
 def _opened(
     graph: Graph, source: ModelSource, name: str, files: ModelFiles | None = None
 ) -> OpenedModel:
-    """Return a graph as a model; without a signature, its tensors are known by their names."""
+    """Return a graph as a model; without a signature, aliases are tensor names."""
     known = about(graph)
     chosen = source.signature
     if chosen is not None and chosen in known.signatures:
@@ -249,7 +250,7 @@ def _opened(
 
 
 def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
-    """Return a model that is open already with other inputs and outputs."""
+    """Return an already opened model with other inputs and outputs."""
     (source,) = with_options("open_model", options, model.requested)
     graph = source.interface.put_on(model.graph.copy())
     result = _opened(graph, source, model.source, model.files)
@@ -257,7 +258,7 @@ def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
 
 
 def _of_graph_def(model: Any, source: ModelSource) -> Graph:
-    """Return a GraphDef of any copy of protobuf's classes, frozen."""
+    """Freeze a GraphDef; it may belong to another copy of the protobuf classes."""
     graph = read_graph(model.SerializeToString())
     graph.inputs = tuple(source.inputs) or guess_inputs(graph)
     check_outputs(graph, source.outputs)
@@ -269,7 +270,7 @@ def _of_graph_def(model: Any, source: ModelSource) -> Graph:
 
 
 def _signatures(files: ModelFiles, source: ModelSource, graph: Graph) -> dict[str, SignatureNames]:
-    """Return how callers know the tensors of a model that was frozen from its files."""
+    """Return the signatures of a model that was frozen from its files."""
     if files.kind == "keras" or source.graph is not None:
         return {}
     if function_to_load(files.meta, source.signature) is not None:
@@ -280,7 +281,7 @@ def _signatures(files: ModelFiles, source: ModelSource, graph: Graph) -> dict[st
     fed, fetched = signature_sides(files.meta, name)
     if source.inputs:
         tensors = [fed.get(alias, alias) for alias in source.inputs]
-        if len(graph.inputs) == len(tensors):  # a cut may have renamed them
+        if len(graph.inputs) == len(tensors):  # cutting may have renamed them
             tensors = list(graph.inputs)
         fed = dict(zip(source.inputs, tensors, strict=True))
     if not fetched:

@@ -1,4 +1,4 @@
-"""Models that only Keras or TensorFlow's loader opens saved again as a SavedModel."""
+"""Models that only the loaders of Keras or TensorFlow open, saved again as a SavedModel."""
 
 import contextlib
 import logging
@@ -27,26 +27,26 @@ from deploykit.transforms.runtime.child_process import call
 logger = logging.getLogger("deploykit")
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\\/-]")
-_CALLS = re.compile(r"(StatefulPartitionedCall(_\d+)?/)+")  # what TensorFlow calls a signature's
+_CALLS = re.compile(r"(StatefulPartitionedCall(_\d+)?/)+")  # prefix of node names in signatures
 
 
 @dataclass(frozen=True)
 class Resaved:
-    """A model that was written as a SavedModel, as its users know it."""
+    """A model that was written as a SavedModel, with the names that users expect."""
 
     inputs: Sequence[str]
-    """Names in the user's order; those of the signature are numbered."""
+    """Original input names in order; the SavedModel's signature numbers them instead."""
     outputs: Sequence[str]
     notes: Sequence[str] = ()
-    """What users should know of it, each in one line."""
+    """Messages for the user, one line each."""
 
 
 @contextlib.contextmanager
 def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initialisers]]:
-    """Yield a model's graph without calls, and what gives its variables and tables their contents.
+    """Yield a model's graph without function calls, and its initializers.
 
-    `function` ("package.module:name") is run in a child process: it takes a folder to write into
-    and the arguments, and returns a `Resaved`.
+    `function` ("package.module:name") runs in a child process with a folder to write into and the
+    arguments, and returns a `Resaved`.
     """
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         forced = {"KERAS_BACKEND": "tensorflow"}
@@ -55,9 +55,9 @@ def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initial
 
 
 def read_again(folder: str, written: Resaved) -> tuple[Graph, Initialisers]:
-    """Return what `saved_again` yields, of a folder that was written.
+    """Return the values of `saved_again` for a folder that is already written.
 
-    The folder is read once more when the variables are filled.
+    The folder is read again when the variables are filled.
     """
     for note in written.notes:
         logger.info("%s", note)
@@ -71,7 +71,7 @@ def read_again(folder: str, written: Resaved) -> tuple[Graph, Initialisers]:
     mark_convolutions(graph)
     inline_functions(graph)
     remove_unused_functions(graph)
-    add_default_attributes(graph)  # which SavedModels leave out, and graphs of Keras have
+    add_default_attributes(graph)  # SavedModels omit them
     _shorten_names(graph)
     checkpoint = Checkpoint(Path(folder) / "variables", "variables")
     return graph, Initialisers.of(meta, whole, checkpoint, Path(folder))
@@ -79,7 +79,7 @@ def read_again(folder: str, written: Resaved) -> tuple[Graph, Initialisers]:
 
 @contextlib.contextmanager
 def writing(folder: str) -> Iterator[None]:
-    """Turn what TensorFlow raises where it cannot write into a FileError; for child processes."""
+    """Convert TensorFlow's write errors to FileError; for child processes."""
     import tensorflow as tf
 
     try:
@@ -90,17 +90,17 @@ def writing(folder: str) -> Iterator[None]:
 
 
 def input_name(place: int) -> str:
-    """Return the name of an input in the signature that a child writes."""
+    """Return the name of an input in the signature that a child process writes."""
     return f"input_{place}"
 
 
 def named_outputs(tensors: Iterable[Any]) -> dict[str, Any]:
-    """Return the outputs by their names in the signature that a child writes."""
+    """Return the outputs by their names in the signature that a child process writes."""
     return {f"output_{place}": tensor for place, tensor in enumerate(tensors)}
 
 
 def _legal(names: Sequence[str]) -> list[str]:
-    """Return names that nodes can bear, no two of them alike: `x`, `x_1`, ..."""
+    """Return valid, unique node names: `x`, `x_1`, ..."""
     legal: dict[str, None] = {}
     for name in names:
         base = _ILLEGAL.sub("_", name).lstrip("_\\/-") or "tensor"
@@ -113,7 +113,7 @@ def _legal(names: Sequence[str]) -> list[str]:
 
 
 def _give_names(meta: MetaGraphDef, interface: Interface) -> None:
-    """Let the signature have the user's names in place of those that a child writes."""
+    """Replace the generated names in the signature by the user's names."""
     signature = meta.signature_def[DEFAULT_SIGNATURE]
     for infos, names, prefix in (
         (signature.inputs, interface.inputs, "input"),
@@ -128,7 +128,7 @@ def _give_names(meta: MetaGraphDef, interface: Interface) -> None:
 
 
 def _shorten_names(graph: Graph) -> None:
-    """Take the calls of the signature off the names of the nodes where that leaves them unlike."""
+    """Remove the signature's call prefix from node names if they stay unique."""
     names: dict[str, str] = {}
     used = {node.name for node in graph}
     for node in graph:
@@ -140,17 +140,17 @@ def _shorten_names(graph: Graph) -> None:
 
 
 def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
-    """Write a function of a SavedModel as one of its own.
+    """Write a function of a SavedModel as a separate SavedModel.
 
-    This is done in a child process.
-    GraphError: it cannot be loaded, or is not one function of tensors.
+    It runs in a child process.
+    GraphError: it cannot be loaded, or has no unique form with tensor inputs.
     """
     import tensorflow as tf
 
     try:
         loaded = tf.saved_model.load(path, tags)
         function = getattr(loaded, name)
-    except Exception as error:  # TensorFlow raises whatever the damage happens to cause
+    except Exception as error:  # damaged files may raise any exception
         said = " ".join(str(error).split())[:300] or type(error).__name__
         raise failed(
             "runtime-failed", error, runtime="TensorFlow", action="load it", reason=said
@@ -160,9 +160,9 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
 
 
 def write_function(folder: str, traced: Any, retained: Any) -> Resaved:
-    """Write a traced function as a SavedModel.
+    """Write a concrete function as a SavedModel.
 
-    `retained` are the variables and tables that it reads, or what holds them.
+    `retained` are the variables and tables that it reads, or an object that owns them.
     """
     import tensorflow as tf
 
@@ -178,7 +178,7 @@ def write_function(folder: str, traced: Any, retained: Any) -> Resaved:
         return named_outputs(map(tf.identity, answers))
 
     module = tf.Module()
-    module.kept = retained  # which is saved too
+    module.kept = retained  # tracked, so that it is saved
     module.serve = tf.function(
         answer,
         input_signature=[
@@ -197,10 +197,10 @@ def write_function(folder: str, traced: Any, retained: Any) -> Resaved:
 
 
 def _inference(name: str, traced: Sequence[Any]) -> tuple[Any, list[str]]:
-    """Return the form of a function to use, and a note where others take more inputs.
+    """Return the concrete function for inference, and a note if others take more inputs.
 
-    It does not train, takes the fewest inputs, and of each the most shapes. GraphError: several
-    such forms take different inputs.
+    It has training turned off, the fewest inputs, and the most general shapes. GraphError: several
+    such functions take different inputs.
     """
     answering = [item for item in traced if not any(leaf is True for leaf in _leaves(item))]
     fewest = min((len(_specs(item)) for item in answering), default=0)
@@ -221,7 +221,7 @@ def _inference(name: str, traced: Sequence[Any]) -> tuple[Any, list[str]]:
 
 
 def _leaves(traced: Any) -> list[Any]:
-    """Return what a form of a function was traced with: tensors, and values of Python."""
+    """Return the tensor specs and Python values that a concrete function was traced with."""
     import tensorflow as tf
 
     return list(tf.nest.flatten(traced.structured_input_signature, expand_composites=True))
@@ -234,20 +234,20 @@ def _specs(traced: Any) -> list[Any]:
 
 
 def _shown(traced: Any) -> str:
-    """Return the inputs of a form in words."""
+    """Return the inputs of a concrete function as a text."""
     return ", ".join(
         f"{spec.name or 'tensor'}: {spec.dtype.name} {spec.shape}" for spec in _specs(traced)
     )
 
 
 def _takes(wide: Any, narrow: Any) -> bool:
-    """Say whether a form takes whatever another form takes."""
+    """Return whether a concrete function accepts all inputs of another one."""
     ours, others = _leaves(wide), _leaves(narrow)
     return len(ours) == len(others) and all(map(_covers, ours, others))
 
 
 def _covers(wide: Any, narrow: Any) -> bool:
-    """Say whether an argument may be whatever another one may be."""
+    """Return whether an argument spec accepts all values of another one."""
     import tensorflow as tf
 
     if isinstance(wide, tf.TensorSpec) and isinstance(narrow, tf.TensorSpec):

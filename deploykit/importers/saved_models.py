@@ -1,4 +1,4 @@
-"""SavedModels of every age: the proto is read as it stands, so neither loader has to like it."""
+"""SavedModels of all TensorFlow versions: the proto is read without TensorFlow's loaders."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -15,16 +15,16 @@ logger = logging.getLogger("deploykit")
 CALL = "__call__"
 _SERVE = "serve"
 _SERVING = frozenset({_SERVE})
-_UNUSABLE = ("tpu", "train")  # tags of graphs that do not run here, or that train; the worst first
+_UNUSABLE = ("tpu", "train")  # tags of graphs that do not run here or that train; worst first
 _NOT_FOR_SERVING = frozenset({*_UNUSABLE, "eval"})
 
 _META_GRAPHS = 2  # the field of a SavedModel
 
 
 def meta_graph_bytes(path: Path) -> list[bytes]:
-    """Return the MetaGraphDefs of a `saved_model.pb` or `.pbtxt` in binary form.
+    """Return the serialized MetaGraphDefs of a `saved_model.pb` or `.pbtxt`.
 
-    GraphError: the file is damaged, or huge once it is read.
+    GraphError: the file is damaged, or too large once decoded.
     """
     content = read_bytes(path)
     try:
@@ -40,12 +40,12 @@ def meta_graph_bytes(path: Path) -> list[bytes]:
 
 
 def parse_saved_model(path: Path, tags: Sequence[str] = ()) -> MetaGraphDef:
-    """Return the MetaGraphDef of a `saved_model.pb` or `.pbtxt` that has exactly these tags.
+    """Return the MetaGraphDef with exactly these tags from a `saved_model.pb` or `.pbtxt`.
 
-    An empty tag names the graph without tags. Without tags: the one for `serve`, or the only one
-    that can run here; then a message names it. Of several with the same tags it is the first one,
-    as in TensorFlow, with a warning.
-    GraphError: the file is damaged, or no MetaGraphDef has the tags; it lists those there are.
+    An empty tag selects the graph without tags. The default is the graph tagged `serve`, or the
+    only one that can run here, which is logged. If several have the same tags, the first one is
+    used with a warning, as in TensorFlow.
+    GraphError: the file is damaged, or no MetaGraphDef has the tags; it lists the existing tags.
     """
     by_tags: dict[frozenset[str], list[bytes]] = {}
     for meta in meta_graph_bytes(path):
@@ -66,10 +66,10 @@ def parse_saved_model(path: Path, tags: Sequence[str] = ()) -> MetaGraphDef:
 
 
 def _default_tags(known: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Return the tags of the graph to use where the caller names none.
+    """Return the tags of the graph to use if the caller specifies none.
 
-    A graph that has `serve` among its tags comes first. TF1 Hub modules have a graph without tags
-    and one for `train`. GraphError: several remain.
+    Graphs with `serve` among their tags are preferred. TF1 Hub modules have one graph without tags
+    and one tagged `train`. GraphError: several graphs remain.
     """
     if _SERVING in known:
         return _SERVING
@@ -97,14 +97,14 @@ def _shown(tags: Iterable[str]) -> str:
 
 
 def _listed(known: Iterable[frozenset[str]]) -> list[str]:
-    """Return the tags of each graph, and how to name a graph without tags."""
+    """Return the tags of each graph, with the option that selects a graph without tags."""
     return [",".join(sorted(item)) or '(none: --tags "")' for item in known]
 
 
 def function_to_load(meta: MetaGraphDef, name: str | None) -> str | None:
-    """Return the function that only TensorFlow's loader finds, or None where a signature answers.
+    """Return the function that needs TensorFlow's loader, or None if a signature is used.
 
-    It is the one that is named, or where there are no signatures the only one, or `__call__`.
+    It is the requested function; without signatures, `__call__` or the only function.
     """
     known = functions(meta)
     if name is not None:

@@ -19,7 +19,7 @@ from deploykit.transforms.untrusted.side_effects import WAITS, effect_of
 if TYPE_CHECKING:
     from deploykit.transforms.ir.graph import Graph
 
-# What training leaves unread: it saves, updates, asserts or logs, and answers nothing.
+# Unread nodes of training graphs that are not outputs: they save, update, assert or log.
 _NO_ANSWER_OPS = VARIABLE_OPS | frozenset(
     {
         "Const",
@@ -33,19 +33,19 @@ _NO_ANSWER_OPS = VARIABLE_OPS | frozenset(
     }
 )
 _NO_ANSWER_PREFIXES = ("Assign", "Scatter", "Save", "Restore", "Resource", "Sparse")
-_MOST_LISTED = 20  # outputs in a message
+_MAX_LISTED = 20  # outputs in a message
 _NO_ANSWER_SCOPES = ("gradients", "save", "report_uninitialized_variables")
 
 
 def guess_inputs(graph: Graph) -> tuple[str, ...]:
-    """Return the placeholders, and the switches that take from a queue where nothing is fed."""
+    """Return the placeholders, including those whose default reads a queue."""
     return tuple(
         node.name for node in graph if node.op in PLACEHOLDER_OPS or _is_queue_switch(graph, node)
     )
 
 
 def _is_queue_switch(graph: Graph, node: Node) -> bool:
-    """Say whether a node passes on what a queue holds where no one feeds it."""
+    """Return whether a node is a placeholder whose default value comes from a queue."""
     if node.op != "PlaceholderWithDefault" or producer_name(node.inputs[0]) not in graph:
         return False
     default = graph.producer(node.inputs[0])
@@ -53,11 +53,11 @@ def _is_queue_switch(graph: Graph, node: Node) -> bool:
 
 
 def guess_outputs(graph: Graph) -> tuple[str, ...]:
-    """Return the nodes that depend on an input and that nobody reads.
+    """Return the names of nodes that depend on an input and that no other node reads.
 
-    Of a training graph, only what answers: no gradient, update, saving or summary, and nothing that
-    needs more inputs than another answer does, as the loss needs the labels. Without an input, what
-    depends on a queue or an iterator.
+    A training graph's gradients, updates, savers and summaries are excluded. So are nodes that
+    need more inputs than another output, as the loss needs labels. Without inputs, nodes that
+    depend on a queue or an iterator are returned.
     GraphError: there is no such node.
     """
     fed = _fed(graph)
@@ -76,11 +76,11 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
 
 
 def check_outputs(graph: Graph, tensors: Iterable[str], known: Sequence[str] = ()) -> None:
-    """Raise GraphError for a name that is not a tensor of a graph; it lists the graph's outputs.
+    """Raise GraphError for a name that is not a tensor of the graph; it lists the outputs.
 
     Args:
         graph: the graph.
-        tensors: what the user names as outputs.
+        tensors: the output names that the user specified.
         known: the names of its outputs; default: guessed.
     """
     for tensor in tensors:
@@ -91,14 +91,14 @@ def check_outputs(graph: Graph, tensors: Iterable[str], known: Sequence[str] = (
         else:
             node = graph[name]
             types = output_types(node) if node.op in op_defs() else None
-            if types is None or 0 <= port < len(types):  # a function's results are checked later
+            if types is None or 0 <= port < len(types):  # results of functions are checked later
                 continue
             count = f"{len(types)} output{'' if len(types) == 1 else 's'}"
             wrong = f"'{tensor}' is named as output, but node '{name}' ({node.op}) has {count}"
         if not known:
             with contextlib.suppress(GraphError):
                 known = guess_outputs(graph)
-        listed = f" The model's outputs: {', '.join(known[:_MOST_LISTED])}." if known else ""
+        listed = f" The model's outputs: {', '.join(known[:_MAX_LISTED])}." if known else ""
         raise GraphError("outputs-wrong", problem=wrong, hint=listed)
 
 
@@ -109,19 +109,19 @@ def _fed(graph: Graph) -> set[str]:
 
 
 def _takes(node: Node) -> bool:
-    """Say whether a node takes samples from a queue, a reader or an iterator."""
+    """Return whether a node reads samples from a queue, a reader or an iterator."""
     return node.op.startswith("IteratorGetNext") or effect_of(node.op, node.attrs) == WAITS
 
 
 def _read(graph: Graph, node: Node, training: bool) -> bool:
-    """Say whether a node has consumers; gradients, which read every answer, do not count."""
+    """Return whether a node has consumers; in training graphs, gradients do not count."""
     if not training:
         return graph.has_consumers(node.name)
     return any(_scope(consumer) != "gradients" for consumer in graph.consumers(node.name))
 
 
 def _least_fed(graph: Graph, nodes: list[Node]) -> list[Node]:
-    """Return the nodes that need no more placeholders than another one of them does."""
+    """Return the nodes whose placeholders are not a proper superset of another node's."""
     needs = [
         {name for name in graph.ancestors([node.name]) if graph[name].op in PLACEHOLDER_OPS}
         for node in nodes

@@ -1,6 +1,6 @@
-"""Placeholders that switch between training and inference: known by their names, or by what waits.
+"""Boolean placeholders that switch between training and inference.
 
-Behind such a placeholder lie two branches, and a batch norm in a branch cannot fold into a layer.
+Such a placeholder selects one of two branches, and a batch norm in a branch cannot be folded.
 """
 
 import logging
@@ -25,18 +25,18 @@ _OF_BATCH_NORMS = BATCH_NORM_OPS | {"Rsqrt"}
 
 
 def is_training_switch(node: Node) -> bool:
-    """Say whether a node is a boolean placeholder named like `is_training`."""
+    """Return whether a node is a boolean placeholder with a name like `is_training`."""
     return _is_switch(node) and _TRAINING.search(_last(node)) is not None
 
 
 def has_boolean_placeholder(nodes: Iterable[NodeDef]) -> bool:
-    """Say whether one of the nodes of a GraphDef may be such a switch."""
+    """Return whether the nodes of a GraphDef contain a boolean placeholder."""
     fed = (node for node in nodes if node.op in FEEDABLE_OPS)
     return any(type_name(node.attr["dtype"].type) == "bool" for node in fed)
 
 
 def tell_what_hides_batch_norms(graph: Graph) -> None:
-    """Log each boolean placeholder that keeps batch norms in branches, and how to pin it."""
+    """Log each boolean placeholder that prevents folding of batch norms, and how to pin it."""
     library = Library(graph)
     for node in graph:
         if _is_switch(node) and _hides_batch_norms(graph, library, node):
@@ -60,7 +60,7 @@ def _last(node: Node) -> str:
 
 
 def _hides_batch_norms(graph: Graph, library: Library, placeholder: Node) -> bool:
-    """Say whether a branch that a placeholder decides holds a part of a batch norm."""
+    """Return whether a branch that a placeholder selects contains part of a batch norm."""
     conditions, switches = {placeholder.name}, set[str]()
     functions: set[str] = set()
     waiting = [placeholder.name]

@@ -1,4 +1,4 @@
-"""Ops that TensorFlow does not have, such as those of a library: only those that run matter."""
+"""Ops that TensorFlow does not have, such as custom ops: they are an error only if needed."""
 
 import logging
 
@@ -14,11 +14,11 @@ logger = logging.getLogger("deploykit")
 
 
 def leave_out_unknown_ops(graph: Graph) -> bool:
-    """Cut a graph to what its outputs need where it holds an op that TensorFlow does not have.
+    """Prune a graph to what its outputs need if it contains ops that TensorFlow does not have.
 
-    Return whether it does. A graph without outputs, which no one runs, stays as it is.
+    Return whether it was pruned. A graph without outputs cannot run and is not changed.
 
-    GraphError: the outputs need such an op; it names the ways around it.
+    GraphError: the outputs need such an op; the message contains workarounds.
     """
     unknown = unknown_ops(graph)
     if not unknown or not graph.outputs:
@@ -26,7 +26,7 @@ def leave_out_unknown_ops(graph: Graph) -> bool:
     graph.prune()
     remove_unused_functions(graph)
     if unknown_ops(graph):
-        strip_unused_nodes(graph)  # what is fed, or what only an input is computed from
+        strip_unused_nodes(graph)  # cuts at fed inputs
         remove_unused_functions(graph)
     left = unknown_ops(graph)
     if left:
@@ -48,11 +48,11 @@ def leave_out_unknown_ops(graph: Graph) -> bool:
 
 
 def unknown_ops(graph: Graph) -> list[tuple[str, str]]:
-    """Return name and op of each node whose op neither TensorFlow nor the library has."""
+    """Return (node, op) for each op that neither TensorFlow nor the function library has."""
     library = graph.library.function
     known = op_defs().keys() | {function.signature.name for function in library}
     results = []
-    if not graph.ops <= known:  # nearly always they are, of up to millions of nodes
+    if not graph.ops <= known:  # skips the scan of up to millions of nodes
         results = [(node.name, node.op) for node in graph if node.op not in known]
     for function in library:
         name = function.signature.name

@@ -1,9 +1,8 @@
-"""A frozen graph keeps nothing between calls: an update counts only where the same call reads it.
+"""Variable updates in frozen graphs, which keep no state between runs.
 
-An update that no answer needs is dropped, and what reads a variable behind an update reads the new
-value. An answer that depends on what an earlier call left behind changes from call to call; it is
-refused, unless what is left behind settles, as the power iteration of a spectral norm does, or is
-multiplied by 0 and stays finite.
+An update that no output needs is dropped. A read after an update gets the new value. An output that
+depends on state of an earlier run is refused, with two exceptions: the state converges, like the
+power iteration of a spectral norm, or it is multiplied by 0 and stays finite.
 """
 
 import logging
@@ -14,7 +13,11 @@ from deploykit.importers.variable_updates.function_updates import FunctionUses
 from deploykit.importers.variable_updates.lifting import Lifting, Needs
 from deploykit.importers.variable_updates.repeated_calls import repeat_calls, settles, stays_finite
 from deploykit.importers.variable_updates.update_values import ZeroProducts
-from deploykit.importers.variable_updates.updated_variables import Carried, Held, changes_answers
+from deploykit.importers.variable_updates.updated_variables import (
+    Carried,
+    StatefulResource,
+    changes_answers,
+)
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, split
@@ -28,26 +31,26 @@ logger = logging.getLogger("deploykit")
 
 @dataclass
 class Updates:
-    """What became of the updates of a graph's variables and tables."""
+    """The result of removing updates of variables and tables from a graph."""
 
     states: dict[str, DType] = field(default_factory=dict)
-    """Nodes that stand for a variable behind an update, and its type."""
+    """Nodes that replace a variable after an update, with its dtype."""
     idle: set[tuple[str, str]] = field(default_factory=set)
-    """Updates inside functions that no answer needs, each by its function and its node."""
+    """Updates inside functions that no output needs, as (function, node)."""
     carried: list[Carried] = field(default_factory=list)
 
     times_zero: list[Carried] = field(default_factory=list)
-    """Those that answers read only as factors of products by 0."""
+    """State that outputs only read as a factor of products with 0."""
     factors: list[str] = field(default_factory=list)
-    """These factors: a product by 0 is NaN where they are not finite."""
+    """These factors; a product with 0 is NaN if they are not finite."""
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The tensors that `check_settled` compares from call to call."""
+        """The tensors that `check_settled` compares between runs."""
         return (*(item.left for item in (*self.carried, *self.times_zero)), *self.factors)
 
     def check_settled(self, graph: Graph) -> None:
-        """Raise GraphError if answers of a filled graph would change from call to call for good."""
+        """Raise GraphError if outputs of a filled graph never converge over repeated runs."""
         if not self.kept:
             return
         graph.outputs = tuple(tensor for tensor in graph.outputs if tensor not in self.kept)
@@ -62,8 +65,8 @@ class Updates:
             if not settles(history):
                 raise _changes(item, graph)
             logger.warning(
-                "variable '%s' changes at each call until it settles; the frozen graph answers as "
-                "the first call does",
+                "variable '%s' changes in each run until it converges; the frozen graph has the "
+                "outputs of the first run",
                 item.variable,
             )
         if not all(map(stays_finite, factors)):
@@ -75,9 +78,9 @@ def _changes(carried: Carried, graph: Graph) -> GraphError:
 
 
 def settle_updates(graph: Graph) -> Updates:
-    """Take the updates of variables and tables out of a graph whose calls are inlined.
+    """Remove the updates of variables and tables from a graph with inlined functions.
 
-    GraphError: an answer depends on what an earlier call left behind.
+    GraphError: an output depends on state of an earlier run.
     """
     held = _updated(graph)
     if draw_without_seeds(graph, [item.node.name for item in held if item.updates]):
@@ -91,7 +94,7 @@ def settle_updates(graph: Graph) -> Updates:
         waiting = [item for item in waiting if item not in now]
         for entry in now:
             result.states |= entry.let_read_updates()
-        reached = _reached(graph, lifting)  # what was put in may come from others that are updated
+        reached = _reached(graph, lifting)  # new reads may depend on other updated variables
     if held:
         _note_carried(graph, held, lifting, result)
     for entry in held:
@@ -101,8 +104,10 @@ def settle_updates(graph: Graph) -> Updates:
     return result
 
 
-def _note_carried(graph: Graph, held: Sequence[Held], lifting: Lifting, updates: Updates) -> None:
-    """Note what a call leaves behind for the next one's answers, also as factors beside a 0."""
+def _note_carried(
+    graph: Graph, held: Sequence[StatefulResource], lifting: Lifting, updates: Updates
+) -> None:
+    """Record the state that outputs of the next run depend on, also as factors of a 0."""
     zeros = ZeroProducts(graph)
     needed = _reached(graph, lifting, ends=zeros.names)
     multiplied = _reached(graph, lifting, ends=zeros.certain)
@@ -118,8 +123,8 @@ def _note_carried(graph: Graph, held: Sequence[Held], lifting: Lifting, updates:
     updates.factors = zeros.watched(factors_of)
 
 
-def _lifted(graph: Graph, held: list[Held], lifting: Lifting) -> list[Held]:
-    """Lift updates that answers need out of functions; return what is updated then."""
+def _lifted(graph: Graph, held: list[StatefulResource], lifting: Lifting) -> list[StatefulResource]:
+    """Lift updates that outputs need out of functions; return the updated resources."""
     tried: set[str] = set()
     while True:
         needed = [item for item in held if item.is_needed(_reached(graph, lifting, held))]
@@ -137,20 +142,23 @@ def _lifted(graph: Graph, held: list[Held], lifting: Lifting) -> list[Held]:
                 item.origins = lifting.origins
 
 
-def _updated(graph: Graph) -> "list[Held]":
-    """Return the variables and tables that something updates."""
+def _updated(graph: Graph) -> "list[StatefulResource]":
+    """Return the variables and tables that the graph or its functions update."""
     functions = FunctionUses(graph)
-    held = [Held(graph, node, functions) for node in graph if node.op in FILLED_OPS]
+    held = [StatefulResource(graph, node, functions) for node in graph if node.op in FILLED_OPS]
     return [item for item in held if item.updates or item.updates_inside]
 
 
 def _reached(
-    graph: Graph, lifting: Lifting, held: Sequence[Held] = (), ends: Collection[str] = ()
+    graph: Graph,
+    lifting: Lifting,
+    held: Sequence[StatefulResource] = (),
+    ends: Collection[str] = (),
 ) -> set[str]:
-    """Return the names of the nodes that the graph's outputs are computed from.
+    """Return the names of the nodes that the graph's outputs depend on.
 
-    The updates of what is `held` count as outputs if an output needs it. What the nodes `ends` are
-    computed from does not count.
+    Updates of `held` resources count as outputs if an output needs the resource. Inputs of the
+    nodes `ends` are not followed.
     """
     names: set[str] = set()
     needs = Needs(graph)
@@ -176,7 +184,7 @@ def _reached(
 def _inputs_of(node: Node, port: int) -> tuple[str, ...]:
     """Return the data inputs that an output of a node depends on.
 
-    A batch norm in training mode normalises with the statistics of the batch; it reads the moving
+    A batch norm in training mode normalizes with the statistics of the batch; it reads the moving
     averages only to update them, in its outputs 1 and 2.
     """
     if node.op in FUSED_BATCH_NORM_OPS and node.attr("is_training", True) and port not in (1, 2):

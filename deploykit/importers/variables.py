@@ -1,7 +1,7 @@
-"""A variable that nobody updates any more is the constant that it was trained to.
+"""Replacement of variables that are no longer updated by constants.
 
-The value takes the variable's place, and whatever passed the variable on or read it passes on or
-reads the value, also in the functions of branches and loops.
+Nodes that passed on or read the variable pass on or read its value, including those in the
+functions of branches and loops.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -19,8 +19,8 @@ from deploykit.transforms.ir.stateful_ops import passed_ports
 from deploykit.transforms.ir.tensors import Array, DType, type_number
 
 _READING_OPS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
-# Ops that hand their inputs to functions: the attributes that hold the inputs' types and the
-# functions, and how many inputs come before those that the functions get.
+# Ops that pass inputs to functions: the attributes with the input types and the functions, and the
+# number of leading inputs that are not passed on.
 FUNCTION_OPS = {
     "Case": ("Tin", ("branches",), 1),
     "If": ("Tin", ("then_branch", "else_branch"), 1),
@@ -32,7 +32,7 @@ FUNCTION_OPS = {
     "While": ("T", ("cond", "body"), 0),
 }
 _RESOURCE = type_number("resource")
-_AXIS = "@axis"  # what a gather reads until its axis is a node
+_AXIS = "@axis"  # stands for the axis of a gather until its node exists
 
 
 def fill_variables(
@@ -41,10 +41,10 @@ def fill_variables(
     states: Mapping[str, DType] | None = None,
     idle: Container[tuple[str, str]] = (),
 ) -> None:
-    """Replace variables by their values, given by the names of their nodes.
+    """Replace variables by their values, which are given by node name.
 
-    `states` are nodes whose readers take them for a variable, and their types. `idle` are updates
-    that go as no answer needs them, each by its function and its node.
+    `states` are nodes that replace a variable, with their dtypes. `idle` are updates that are
+    removed because no output needs them, as (function, node).
     GraphError: a value does not fit its variable, or a node needs the variable itself.
     """
     types: dict[str, DType] = dict(states or {})
@@ -80,7 +80,7 @@ def fill_variables(
 
 
 def _variables_of(node: Node) -> list[str]:
-    """Return the inputs at which a node takes a variable itself, not its value."""
+    """Return the inputs of a node that need the variable itself, not its value."""
     op_def = op_defs().get(node.op)
     if op_def is None or not any(arg.is_ref or arg.type == _RESOURCE for arg in op_def.input_arg):
         return []
@@ -90,7 +90,7 @@ def _variables_of(node: Node) -> list[str]:
 
 
 def needs_variable(node: Node, graph: Graph, why: str = "") -> GraphError:
-    """Return the error for a node that works on a variable, with the ways out that there are."""
+    """Return the error for a node that needs a variable itself, with advice."""
     switches = [n.name for n in graph if n.op in FEEDABLE_OPS and n.attr("dtype") == "bool"]
     ways = [f"pin the placeholder that switches training (--pin {n}=false)" for n in switches[:1]]
     ways += ["name other --outputs", "save the model with a function that only reads the variable"]
@@ -123,13 +123,13 @@ def _reading_axis(gather: Node, axis: str) -> Node:
 def _with_value(
     node: Node, port: int, dtype: DType, functions: "_Functions"
 ) -> tuple[Node, list[int]]:
-    """Return a node that gets a value in place of a variable, and the outputs that pass it on.
+    """Return a node that reads a value instead of a variable, and the outputs that pass it on.
 
-    A gather reads its axis from `@axis`, which whoever keeps the node has to add.
+    A gather reads its axis from `@axis`, which the caller has to add.
     """
     base = replace(node, op=node.op.removeprefix("Ref"))
     passed = passed_ports(base, port)
-    if passed:  # `_output_shapes` holds the shape of the handle, a scalar
+    if passed:  # `_output_shapes` is the shape of the handle, a scalar
         base = base.with_attrs(_output_shapes=None)
     if base.op == "IdentityN":
         return _with_type(base, "T", port, dtype), passed
@@ -140,7 +140,7 @@ def _with_value(
     if base.op == "VarIsInitializedOp":
         return Node.constant(node.name, np.array(True), device=node.device), []
     if base.op not in _READING_OPS or port:
-        return node, []  # ops of old variables read values anyway; what is left is refused
+        return node, []  # ops on reference variables read values; others are refused
     reading = Node(node.name, "", node.inputs, device=node.device)
     if node.op == "ReadVariableOp":
         return replace(reading, op="Identity").with_attrs(T=dtype), []
@@ -162,7 +162,7 @@ def _with_type(node: Node, attr: str, port: int, dtype: DType) -> Node:
 
 
 class _Functions:
-    """The functions of a graph in the forms that take values in place of variables."""
+    """Variants of a graph's functions that take values instead of variables."""
 
     def __init__(self, graph: Graph, idle: Container[tuple[str, str]]) -> None:
         self._graph = graph
@@ -171,7 +171,7 @@ class _Functions:
         self._forms: dict[str, _Form] = {}
 
     def call_with_value(self, node: Node, port: int, dtype: DType) -> tuple[Node, list[int]]:
-        """Return a node whose functions take a value at a port; a loop passes it on."""
+        """Return a node whose functions take a value at a port; a loop also returns it."""
         attr, roles, before = FUNCTION_OPS[node.op]
         if port < before:
             return node, []
@@ -186,7 +186,7 @@ class _Functions:
         return node, [port] if "body" in roles else []
 
     def _form(self, name: str, argument: int, dtype: DType, is_body: bool) -> str:
-        """Return the name of a function in the form that takes one more value."""
+        """Return the name of the function variant that takes one more value."""
         form = self._forms.get(name, _Form(name, (), is_body))
         form = replace(form, values=tuple(sorted({*form.values, (argument, dtype)})))
         places = "_".join(str(place) for place, _ in form.values)
@@ -195,7 +195,7 @@ class _Functions:
         return name
 
     def finish(self) -> None:
-        """Add the forms that are called to the library, and those that they call."""
+        """Add the called variants to the library, including those that they call."""
         waiting = [name for node in self._graph for name in names_in(node.attrs.values())]
         while waiting:
             name = waiting.pop()
@@ -212,7 +212,7 @@ class _Functions:
         for argument, dtype in form.values:
             changed = [result.signature.input_arg[argument]]
             state_shape(result, argument)
-            if form.is_body:  # what comes in at a port of a loop's body goes out there
+            if form.is_body:  # a loop body returns its arguments at the same ports
                 changed.append(result.signature.output_arg[argument])
             for item in changed:
                 item.type = type_number(dtype)
@@ -222,7 +222,7 @@ class _Functions:
         return result
 
     def _without_idle_updates(self, name: str) -> FunctionDef:
-        """Return a copy of a function in which updates that no answer needs do nothing."""
+        """Return a copy of a function with updates that no output needs replaced by NoOps."""
         result = FunctionDef()
         result.CopyFrom(self._functions[name])
         for proto in result.node_def:
@@ -232,7 +232,7 @@ class _Functions:
         return result
 
     def _take_value(self, function: FunctionDef, argument: str, dtype: DType) -> None:
-        """Let the readers of an argument, direct or not, read a value."""
+        """Make the direct and indirect readers of an argument read a value."""
         readers: dict[str, list[int]] = {}
         for index, proto in enumerate(function.node_def):
             for tensor in dict.fromkeys(proto.input):
@@ -256,7 +256,7 @@ class _Functions:
     def _replace(
         self, function: FunctionDef, index: int, port: int, dtype: DType, renamed: dict[str, str]
     ) -> list[str]:
-        """Let a node of a function read a value at a port; return the tensors that pass it on."""
+        """Make a node of a function read a value at a port; return the tensors that pass it on."""
         proto = function.node_def[index]
         old = replace(Node.from_proto(proto), inputs=tuple(proto.input))
         node, passed_on = _with_value(old, port, dtype, self)
@@ -273,9 +273,9 @@ class _Functions:
 
 
 def state_shape(function: FunctionDef, argument: int) -> None:
-    """Let a function state the shape of a variable's value for an argument that held its handle.
+    """Set the shape of an argument, formerly a variable's handle, to that of the value.
 
-    A handle is a scalar, and TensorFlow's loader would give the value that shape.
+    A handle is a scalar, and TensorFlow's loader would assign that shape to the value.
     """
     handles = function.signature.input_arg[argument].handle_data
     shape = handles[0].shape if handles else TensorShapeProto(unknown_rank=True)
@@ -290,7 +290,7 @@ def state_shape(function: FunctionDef, argument: int) -> None:
 
 @dataclass(frozen=True)
 class _Form:
-    """A function that takes values at some of its arguments; a loop's body returns them too."""
+    """A function with values for some arguments; a loop body also returns them."""
 
     function: str
     values: tuple[tuple[int, DType], ...]

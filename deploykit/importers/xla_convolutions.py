@@ -1,7 +1,7 @@
-"""A convolution that Keras leaves to XLA is written in ops that every processor has kernels for.
+"""Convolutions that Keras compiles with XLA, rewritten as ops with kernels for all CPUs.
 
-TensorFlow has none for a convolution in three dimensions in groups, and only oneDNN's for channels
-that stand first. A group is a convolution by itself, and channels can be moved.
+TensorFlow has no kernel for grouped Conv3D, and only oneDNN kernels for channels first. So each
+group becomes a convolution, and channels are transposed.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ _CONVOLUTIONS = {"Conv2D": "NHWC", "Conv3D": "NDHWC"}
 
 
 def mark_convolutions(graph: Graph) -> None:
-    """Mark the convolutions in functions that XLA compiles: once inlined, nothing tells them."""
+    """Mark convolutions in functions that XLA compiles, as inlining loses this information."""
     library = Library(graph)
     compiled = [name for name, item in library.functions.items() if item.attr[_COMPILED].b]
     for node in graph:
@@ -35,9 +35,9 @@ def mark_convolutions(graph: Graph) -> None:
 
 
 def rewrite_convolutions(graph: Graph) -> None:
-    """Write the convolutions that are marked anew: channels last, and one for each group.
+    """Rewrite the marked convolutions: channels last, and one Conv3D per group.
 
-    GraphError: the sizes of the channels are not known.
+    GraphError: the numbers of channels are unknown.
     """
     marked = [node for node in graph if _MARK in node.attrs]
     if not marked:
@@ -57,7 +57,7 @@ def rewrite_convolutions(graph: Graph) -> None:
 
 
 def _channels_last(graph: Graph, node: Node) -> Node:
-    """Let a convolution have its channels last, between two transpositions; return it."""
+    """Convert a convolution to channels last, between two transpositions; return it."""
     rank = len(_CONVOLUTIONS[node.op])
     last = [0, *range(2, rank), 1]  # new axis -> old axis
     first = [0, rank - 1, *range(1, rank - 1)]
@@ -87,7 +87,7 @@ def _transposed(graph: Graph, name: str, tensor: str, order: list[int], like: No
 
 
 def _split(graph: Graph, node: Node, groups: int) -> None:
-    """Put a convolution for each group in the place of one whose channels stand last."""
+    """Replace a channels-last convolution by one convolution per group."""
     parts = []
     for tensor, name in zip(node.data_inputs, ("image", "weights"), strict=True):
         axis = graph.constant_beside(node, np.array(4, np.int32), f"{node.name}/{name}/axis")

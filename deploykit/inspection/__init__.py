@@ -1,1 +1,1 @@
-"""What is in a model, what two models do not have in common, and where each node runs."""
+"""Model contents, differences between two models, and the placement of nodes on devices."""

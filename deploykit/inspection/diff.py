@@ -1,8 +1,8 @@
-"""What two graphs do not have in common: nodes, their attributes and inputs, functions.
+"""Differences between two graphs: nodes, their attributes and inputs, functions.
 
-The order of nodes and of control inputs does not matter, nor do attributes whose names start with
-an underscore, which only hint, nor the versions. `a` and `a:0` are one tensor, and a constant is
-its value, however the file spells it.
+The comparison ignores the order of nodes and control inputs, the graph versions, and attributes
+whose names start with an underscore, which are hints. `a` and `a:0` are the same tensor. Constants
+are compared by value, not by their encoding.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from deploykit.inspection.summary import shape_text, tensor_facts, weights_in
+from deploykit.inspection.summary import shape_text, tensor_metadata, weights_in
 from deploykit.rendering.templates import size
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
@@ -20,7 +20,7 @@ from deploykit.transforms.ir.tensors import Array
 
 
 class GraphDifferences(TypedDict):
-    """What differs between two graphs, as `deploykit diff --json` shows it."""
+    """The differences between two graphs, as `deploykit diff --json` prints them."""
 
     equal: bool
     summary: dict[str, Any]
@@ -32,7 +32,7 @@ class GraphDifferences(TypedDict):
 
 
 def differences(first: Graph, second: Graph) -> GraphDifferences:
-    """Return what differs as plain values; each pair is (in the first graph, in the second)."""
+    """Return the differences as plain values; each pair is (first graph, second graph)."""
     shared = [_changes(node, second[node.name]) for node in first if node.name in second]
     added = [node.name for node in second if node.name not in first]
     removed = [node.name for node in first if node.name not in second]
@@ -50,7 +50,7 @@ def differences(first: Graph, second: Graph) -> GraphDifferences:
 
 
 def _changes(first: Node, second: Node) -> dict[str, Any]:
-    """Return what differs between two nodes of one name, beside that name."""
+    """Return the name of two nodes and, under further keys, their differences."""
     change: dict[str, Any] = {"node": first.name}
     if first.op != second.op:
         change["op"] = [first.op, second.op]
@@ -73,7 +73,7 @@ def _inputs(node: Node) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def _attribute(first: Node, second: Node, name: str) -> list[str | None] | None:
-    """Return an attribute of both nodes as text, None for an absent one; None if it is the same."""
+    """Return an attribute of both nodes as text, None where absent; None if both are equal."""
     pair = [node.attrs.get(name) for node in (first, second)]
     if pair[0] is None or pair[1] is None:
         return [node.attr_text(name) if name in node.attrs else None for node in (first, second)]
@@ -94,7 +94,7 @@ def _bytes(value: AttrValue) -> bytes:
 
 
 def _distance(first: Array, second: Array) -> str:
-    """Return how far two arrays of one type and shape are apart, or an empty string."""
+    """Return the difference of two arrays of the same dtype and shape in words; empty: equal."""
     same = first == second
     if first.dtype.kind not in "OSUbiu":
         same |= np.isnan(first) & np.isnan(second)
@@ -111,7 +111,7 @@ def _distance(first: Array, second: Array) -> str:
 
 
 def _functions(first: Graph, second: Graph) -> list[dict[str, str]]:
-    """Return the functions that only one library has or that are not the same in both."""
+    """Return the functions that are in only one library or differ between both."""
     results = []
     bodies = [{f.signature.name: f for f in g.library.function} for g in (first, second)]
     for name in sorted({*bodies[0], *bodies[1]}):
@@ -126,7 +126,7 @@ def _functions(first: Graph, second: Graph) -> list[dict[str, str]]:
 
 
 def summary(facts: Mapping[str, Any]) -> str:
-    """Return how much differs: `1 node added, 2 changed, 1 function changed`."""
+    """Return the counts of differences, such as `1 node added, 2 changed, 1 function differs`."""
     kinds = [(kind, len(facts[kind])) for kind in ("added", "removed", "changed")]
     parts = [f"{count} {kind}" for kind, count in kinds if count]
     if parts:
@@ -139,7 +139,7 @@ def summary(facts: Mapping[str, Any]) -> str:
 
 
 def text(result: Any) -> Iterator[str]:
-    """Return the lines of two opened models that were compared."""
+    """Return the text lines of a comparison of two opened models."""
     return lines(result.document(), result.first.graph, result.second.graph)
 
 
@@ -165,16 +165,16 @@ def lines(facts: Mapping[str, Any], first: Graph, second: Graph) -> Iterator[str
         yield f"~ function {function['function']}: {function['change']}"
     before, after = facts["producers"]
     if before != after:
-        yield f"note: versions do not count: producer {before} -> {after}"
+        yield f"note: graph versions are not compared: producer {before} -> {after}"
 
 
 def _arrow(pair: Sequence[str | None]) -> str:
-    """Return two texts as a change; what is absent or empty is a dash."""
+    """Return two texts as a change; an absent or empty text is a dash."""
     return " -> ".join(item or "-" for item in pair)
 
 
 def overview(first: Graph, second: Graph) -> dict[str, Any]:
-    """Return what two graphs hold as plain values; each pair is (in the first, in the second)."""
+    """Return the contents of two graphs as plain values; each pair is (first, second)."""
     ops = [Counter(node.op for node in graph) for graph in (first, second)]
     weights = [weights_in(graph) for graph in (first, second)]
     return {
@@ -186,16 +186,18 @@ def overview(first: Graph, second: Graph) -> dict[str, Any]:
         },
         "weights": [values for values, _ in weights],
         "weight_bytes": [held for _, held in weights],
-        "inputs": [[tensor_facts(graph, t) for t in graph.inputs] for graph in (first, second)],
-        "outputs": [[tensor_facts(graph, t) for t in graph.outputs] for graph in (first, second)],
+        "inputs": [[tensor_metadata(graph, t) for t in graph.inputs] for graph in (first, second)],
+        "outputs": [
+            [tensor_metadata(graph, t) for t in graph.outputs] for graph in (first, second)
+        ],
     }
 
 
 def overview_lines(results: Mapping[str, Any]) -> Iterator[str]:
-    """Yield it as four lines, and a line for each input or output that only one graph has."""
+    """Yield an overview as four lines, then a line per input or output that differs."""
     yield f"nodes:     {_same_or_both(*results['nodes'])}"
     ops = (f"{op} {before} -> {after}" for op, (before, after) in results["ops"].items())
-    yield f"ops:       {', '.join(ops) or 'the same, as often'}"
+    yield f"ops:       {', '.join(ops) or 'the same counts'}"
     weights = [
         f"{count:,} values, {size(held)}"
         for count, held in zip(results["weights"], results["weight_bytes"], strict=True)

@@ -1,4 +1,4 @@
-"""What another engine made of a model: one device computes all, by its own ops."""
+"""The ops that another engine executes for a model, all on one device."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,21 +27,21 @@ _CONVERTING = ("Convert", "Reorder")
 
 @dataclass(frozen=True)
 class EnginePlacement(AsHtml):
-    """What an engine executes of a model, all of it on one device."""
+    """The ops that an engine executes for a model, all on one device."""
 
     model: Hidden[OpenedModel]
     engine: str
     version: Annotated[str, Written("engine_version")]
-    """That of the engine."""
+    """The version of the engine."""
     executed: tuple[Executed, ...]
-    """Its ops, in the order in which they run."""
+    """The ops of the engine, in execution order."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Preprocessing of files for each input, in words."""
 
     @property
     @written()
     def devices(self) -> list[str]:
-        """Where they run."""
+        """The devices that run the ops."""
         return [DEVICE]
 
     @property
@@ -53,19 +53,19 @@ class EnginePlacement(AsHtml):
     @property
     @written("layers_in_8_bits")
     def in_8_bits(self) -> int:
-        """How many layers are computed in 8 bits."""
+        """Number of int8 layers."""
         return sum(layer.precision in EIGHT_BITS for layer in self.layers)
 
     @property
     @written()
     def conversions(self) -> int:
-        """How many ops only turn numbers into another type or order."""
+        """Number of ops that only convert the dtype or the layout."""
         return sum(item.kind in _CONVERTING for item in self.executed)
 
     @property
     @written("ops_by_precision")
     def by_precision(self) -> dict[str, dict[str, int]]:
-        """How often each op runs, by the precision that it computes in."""
+        """Number of executions of each op, by precision."""
         results: dict[str, Counter[str]] = {}
         for item in self.executed:
             results.setdefault(item.precision, Counter())[item.kind] += 1
@@ -79,9 +79,10 @@ def find_engine_placement(
     *,
     batch: int | None = None,
 ) -> EnginePlacement:
-    """Run a model in an engine, and return what that executes.
+    """Run a model in an engine, and return the ops that it executes.
 
-    GraphError: it cannot be had, or refuses the graph. CrashError, LimitError: it died or hung.
+    GraphError: the engine is not available or refuses the graph. CrashError: it died. LimitError:
+    it took too much time or memory.
     """
     RunConfig(engine=engine).check_here()
     graph = model.graph
@@ -101,7 +102,7 @@ def find_engine_placement(
 def executed(
     graph_def: bytes, feeds: Mapping[str, Array], outputs: Sequence[str]
 ) -> tuple[Executed, ...]:
-    """Return what OpenVINO executes of a graph; it is meant for a child process."""
+    """Return the ops that OpenVINO executes for a graph; call it in a child process."""
     fed = {normal(name): np.asarray(array) for name, array in feeds.items()}
     compiled = compiled_for(GraphDef.FromString(graph_def), fed, outputs)
     compiled.run(fed)

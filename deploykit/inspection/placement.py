@@ -1,8 +1,8 @@
-"""Where each node of a graph really runs, and what is copied between devices for it.
+"""The device that runs each node of a graph, and the tensors copied between devices.
 
-The graph runs twice in a child process: once as it stands, which shows where TensorFlow places each
-node of the model, and once as a user runs it, after TensorFlow's own graph optimizer has folded and
-fused nodes.
+The graph runs twice in a child process. The first run is without Grappler and shows where
+TensorFlow places each node of the model. The second is with Grappler, after it folded and fused
+nodes.
 """
 
 import re
@@ -25,56 +25,56 @@ from deploykit.transforms.runtime.child_process import Worker
 
 @dataclass(frozen=True)
 class PlacedNode:
-    """A node, the device that the model asks for and the one it got."""
+    """A node, the device that the model requests and the device that ran it."""
 
     name: Annotated[str, Written("node")]
     op: str
     asked: str | None
-    """Empty: the model leaves it open. None: TensorFlow made the node."""
+    """The requested device; empty: none requested. None: TensorFlow created the node."""
     got: str
 
     @property
     def fell_back(self) -> bool:
-        """Whether the model asked for another device."""
+        """Whether the model requested another device."""
         return not satisfies(self.got, self.asked or "")
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A tensor that one device sends to another, as in the run that was looked at."""
+    """A tensor that one device sent to another during the traced run."""
 
     tensor: str
     source: str
     target: str
     type: str
     shape: tuple[int, ...] | None
-    """None: not known, or not sent in this run."""
+    """The shape; None: not known, or not sent in this run."""
     times: int | None
-    """More than once a run in a loop. None: not known."""
+    """Number of copies per run, more than one in a loop. None: not known."""
     bytes: int | None
-    """A run. None: not known, as for strings."""
+    """Bytes per run. None: not known, as for strings."""
     to_host: bool
-    """Whether the target takes it in the host's memory, not in its own."""
+    """Whether the target receives it in host memory, not in device memory."""
 
 
 @dataclass(frozen=True)
 class Placement(AsHtml):
-    """Where the nodes of a model run."""
+    """The devices that run the nodes of a model."""
 
     model: Hidden[OpenedModel]
     devices: tuple[str, ...]
-    """Those that TensorFlow has."""
+    """The devices of TensorFlow."""
     model_nodes: int
-    """Those that the outputs need."""
+    """Number of nodes that the outputs need."""
     placed: Hidden[tuple[PlacedNode, ...]]
     """The nodes of the model as TensorFlow places them, in execution order."""
     executed: Annotated[tuple[PlacedNode, ...], Written("nodes")]
-    """What TensorFlow ran, in execution order, without copies."""
+    """The nodes that TensorFlow ran, in execution order, without copies."""
     folded: tuple[str, ...]
-    """The nodes of the model that were folded or fused before it ran."""
+    """The nodes of the model that were folded or fused before the run."""
     copies: tuple[Copy, ...]
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Preprocessing of files for each input, in words."""
 
     @property
     @written("fallbacks")
@@ -84,13 +84,13 @@ class Placement(AsHtml):
     @property
     @written()
     def copies_of_unknown_size(self) -> int:
-        """How many copies have no known size."""
+        """Number of copies whose size is not known."""
         return sum(copy.bytes is None for copy in self.copies)
 
     @property
     @written()
     def ops_by_device(self) -> dict[str, dict[str, int]]:
-        """How often each op ran, by device."""
+        """Number of executions of each op, by device."""
         results: dict[str, Counter[str]] = {device: Counter() for device in self.devices}
         for node in self.executed:
             results.setdefault(node.got, Counter())[node.op] += 1
@@ -98,20 +98,20 @@ class Placement(AsHtml):
 
     @property
     def fallbacks(self) -> tuple[PlacedNode, ...]:
-        """The nodes that silently got another device than the model asks for."""
+        """The nodes that silently ran on another device than the model requests."""
         return tuple(node for node in self.placed if node.fell_back)
 
     @property
     @written()
     def copied_bytes(self) -> int:
-        """Of all copies whose size is known, in one run."""
+        """Bytes of all copies of known size in one run."""
         return sum(copy.bytes or 0 for copy in self.copies)
 
     def why(self, node: PlacedNode) -> str:
-        """Say why a node did not get the device that it asked for."""
+        """Return why a node did not get the requested device."""
         if any(satisfies(device, node.asked or "") for device in self.devices):
-            return "it has no kernel there, or has to be beside another node"
-        return "there is no such device"
+            return "it has no kernel there, or is colocated with another node"
+        return "the device does not exist"
 
     def log(self) -> Iterator[str]:
         """Yield a line for each node, as TensorFlow's log_device_placement writes it."""
@@ -128,7 +128,7 @@ def find_placement(
     cpu_devices: int = CPU_DEVICES,
     soft_placement: bool = True,
 ) -> Placement:
-    """Run a model and return where its nodes ran; the arguments are those of the API's function."""
+    """Run a model and return where its nodes ran; the arguments are those of `placement`."""
     graph = model.graph
     feeds = feeding.batches(graph, batch)[0]
     settings = RunConfig(device=device)
@@ -153,7 +153,7 @@ def find_placement(
 
 
 def _placement(model: OpenedModel, seen: Mapping[str, Any]) -> Placement:
-    """Return what was seen of a run."""
+    """Return the placement from the result of `look`."""
     live = model.graph.copy()
     live.prune()
     executed = {name: op for name, op, _ in seen["executed"]}
@@ -182,7 +182,7 @@ def _placement(model: OpenedModel, seen: Mapping[str, Any]) -> Placement:
 def _asked(graph: Graph, name: str) -> str | None:
     if name not in graph:
         return None
-    return "" if graph.is_input(name) else graph[name].device  # what is fed comes from the host
+    return "" if graph.is_input(name) else graph[name].device  # the host feeds inputs
 
 
 def _in_a_sentence(error: GraphError, soft_placement: bool) -> GraphError:

@@ -1,4 +1,4 @@
-"""Whether a model is sound, and what it would do: found out of its bytes, before anything runs."""
+"""Checks the bytes of a model, before anything runs, for errors and for effects of its nodes."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -33,21 +33,21 @@ _LISTED = 1000  # ops, and nodes of each
 
 @dataclass(frozen=True)
 class OpUse:
-    """An op, and the nodes of a graph and of its functions (`function/node`) that are of it."""
+    """An op, and its nodes in a graph and in the graph's functions (`function/node`)."""
 
     op: str
     count: int
-    """How many nodes there are."""
+    """Number of nodes."""
     nodes: tuple[str, ...]
-    """Of thousands, the first ones."""
+    """Names of the first 1000 nodes."""
     effect: str = ""
-    """What it does beyond the graph."""
+    """The effect of the op beyond the graph."""
     allowed: bool = False
 
 
 @dataclass
-class GraphFacts:
-    """What is in one graph of a model; of one that is not sound, as far as it could be read."""
+class GraphMetadata:
+    """Contents of one graph of a model; of an unsound graph, the part that could be read."""
 
     tags: tuple[str, ...] = ()
     bytes: int = 0
@@ -55,29 +55,29 @@ class GraphFacts:
     functions: int = 0
     function_nodes: int = 0
     call_depth: int = 0
-    """How many calls lie within each other at most."""
+    """Maximum depth of nested function calls."""
     expanded_nodes: int = 0
-    """How many nodes there are with every call replaced by what it calls."""
+    """Number of nodes with all function calls inlined."""
     variables: int = 0
     largest_constant: str | None = None
     largest_constant_bytes: int = 0
     custom_ops: list[OpUse] = field(default_factory=list)
     unlisted_nodes: int = 0
-    """How many nodes are of still more custom ops."""
+    """Number of nodes of custom ops beyond those in `custom_ops`."""
     effects: list[OpUse] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """What is wrong with nodes that no output needs."""
+    """Problems of nodes that no output needs."""
 
     def __post_init__(self) -> None:
         """Start without tensors to feed, which the document does not list."""
-        self.feed: tuple[str, ...] = ()  # in place of the ops that wait
+        self.feed: tuple[str, ...] = ()  # instead of the ops that wait
 
-    def judge_custom_ops(self, are_needed: bool) -> None:
-        """Note custom ops as problems, or as warnings where no output needs them."""
+    def check_custom_ops(self, are_needed: bool) -> None:
+        """Add custom ops to the problems, or to the warnings if no output needs them."""
         results = [_unknown(use) for use in self.custom_ops]
         if self.unlisted_nodes:
-            results.append(f"{self.unlisted_nodes} nodes are of still more custom ops")
+            results.append(f"{self.unlisted_nodes} nodes of further custom ops are not listed")
         if are_needed:
             self.problems += results
         else:
@@ -85,9 +85,9 @@ class GraphFacts:
 
 
 class _Survey:
-    """Takes note of the nodes that pass by."""
+    """Collects metadata of the nodes that it is called with."""
 
-    def __init__(self, facts: GraphFacts) -> None:
+    def __init__(self, facts: GraphMetadata) -> None:
         self._facts = facts
         self._functions: set[str] = set()
         self.nodes: list[Node] = []  # those of the graph, for TensorFlow's importer
@@ -116,29 +116,29 @@ class _Survey:
             facts.largest_constant_bytes = node.attrs["value"].ByteSize()
 
 
-def meta_graph_facts(
+def meta_graph_metadata(
     content: bytes, tensorflow: ImportCheck, allow_ops: Collection[str]
-) -> GraphFacts:
-    """Return what is in the bytes of a MetaGraphDef, likewise; its saver does not count."""
-    return graph_facts(meta_graph_nodes(content), tensorflow, allow_ops, content)
+) -> GraphMetadata:
+    """Return the contents of a MetaGraphDef like `graph_metadata`; its saver is ignored."""
+    return graph_metadata(meta_graph_nodes(content), tensorflow, allow_ops, content)
 
 
-def graph_facts(
+def graph_metadata(
     graph_def: bytes,
     tensorflow: ImportCheck,
     allow_ops: Collection[str],
     meta: bytes | None = None,
     answering: Callable[[], Graph] | None = None,
-) -> GraphFacts:
-    """Return what is in the bytes of a GraphDef, which may be that of a MetaGraphDef.
+) -> GraphMetadata:
+    """Return the contents of the bytes of a GraphDef, which may be that of a MetaGraphDef.
 
-    Custom ops are listed, but not yet judged.
+    Custom ops are listed, but not yet reported as problems or warnings.
     LimitError: TensorFlow took more time or memory than allowed.
 
-    `answering` returns the graph of a bare GraphDef with its inputs and outputs: queues and savers
-    that these do not need are not listed.
+    `answering` returns the graph of a bare GraphDef with its inputs and outputs; queues and savers
+    that no output needs are not listed.
     """
-    facts = GraphFacts(bytes=len(graph_def))
+    facts = GraphMetadata(bytes=len(graph_def))
     seen = _Survey(facts)
     try:
         if meta is not None:
@@ -171,38 +171,38 @@ def graph_facts(
 
 def _unknown(use: OpUse) -> str:
     more = f" and {use.count - 1} more" if use.count > 1 else ""
-    return f"node '{use.nodes[0]}'{more}: {use.op} is no op of TensorFlow, but a custom one"
+    return f"node '{use.nodes[0]}'{more}: {use.op} is a custom op, not a TensorFlow op"
 
 
 def _excused(
     meta: bytes | None, answering: Callable[[], Graph] | None
-) -> "_Excused | _ExcusedBeside | None":
+) -> "_Excused | _UnusedEffects | None":
     if meta is not None:
         return _Excused(decoded(meta, MetaGraphDef))
     if answering is not None:
-        with contextlib.suppress(GraphError):  # the caller finds out on its own what is not sound
-            return _ExcusedBeside(effects_in(answering()))
+        with contextlib.suppress(GraphError):  # the caller reports what is not sound
+            return _UnusedEffects(effects_in(answering()))
     return None
 
 
-class _ExcusedBeside:
-    """Tells the queues and savers of a GraphDef that run for its outputs from those beside them."""
+class _UnusedEffects:
+    """Separates the queues and savers of a GraphDef that its outputs need from the others."""
 
     def __init__(self, effects: list[Effect]) -> None:
         self._running = {(effect.op, effect.where) for effect in effects}
         self.feed = next((effect.tensors for effect in effects if effect.tensors), ())
 
     def is_harmless(self, op: str, effect: str, function: str, name: str) -> bool:
-        """Say whether a node waits, saves or restores where no output needs it."""
+        """Return whether a node waits, saves or restores and no output needs it."""
         if function or not (op in CHECKPOINT_OPS or effect == WAITS):
             return False
         return (op, f"node '{name}'") not in self._running
 
 
 class _Excused:
-    """Tells the nodes that serve training or the model's own variables from those that act.
+    """Separates nodes for training and the model's variables from nodes with other effects.
 
-    GraphError: a signature or an init op names a tensor that is not there.
+    GraphError: a signature or an init op names a tensor that does not exist.
     """
 
     def __init__(self, meta: MetaGraphDef) -> None:
@@ -220,7 +220,7 @@ class _Excused:
         self.feed: tuple[str, ...] = ()
 
     def is_harmless(self, op: str, effect: str, function: str, name: str) -> bool:
-        """Say whether a node reads the model's own files, or acts only where no one asks for it."""
+        """Return whether a node reads the model's files, or no signature or init op runs it."""
         if op in SAVING_OPS or effect == WAITS:
             return function not in self._functions if function else name not in self._nodes
         return op in READING_OPS

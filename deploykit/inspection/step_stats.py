@@ -1,7 +1,7 @@
-"""What TensorFlow ran: nodes in order with their devices, and the copies between devices.
+"""The nodes that TensorFlow ran, in order with their devices, and the copies between devices.
 
-It is read off RunMetadata: one graph a device, in which a pair of _Send and _Recv nodes stands for
-each copy, and the shapes of what each node gave. These functions are meant for a child process.
+RunMetadata has one graph per device, in which a pair of _Send and _Recv nodes represents each copy,
+and the output shapes of each node. Call these functions in a child process.
 """
 
 import math
@@ -17,18 +17,18 @@ from deploykit.transforms.ir.tensors import Array, numpy_type, type_name
 
 _SENDS = frozenset({"_HostSend", "_Send"})
 _RECEIVES = frozenset({"_HostRecv", "_Recv"})
-_FED = re.compile(r"_arg_(.+)_\d+_\d+")  # how TensorFlow calls what is fed in place of a tensor
+_FED = re.compile(r"_arg_(.+)_\d+_\d+")  # TensorFlow's node name for a fed tensor
 _PART = re.compile(r"/(job|replica|task):([^/]+)|/?(?:device:)?(\w+):(\d+|\*)$|/device:(\w+)$")
 
 
 def satisfies(device: str, requested: str) -> bool:
-    """Say whether a device's full name is what a node asks for, such as `/gpu:0` or `/job:a`."""
+    """Return whether a full device name matches a requested one, such as `/gpu:0` or `/job:a`."""
     got = _parts(device)
     return all(got.get(part) == value for part, value in _parts(requested).items())
 
 
 def _parts(device: str) -> dict[str, str]:
-    """Return the parts of a device's name that say something; `*` says nothing."""
+    """Return the parts of a device name, without the wildcard `*`."""
     parts = {}
     for name, value, kind, number, kind_alone in _PART.findall(device):
         if name:
@@ -47,7 +47,10 @@ def look(
     cpu_devices: int,
     soft_placement: bool,
 ) -> dict[str, Any]:
-    """Run a graph without and with Grappler; this is done in a child process."""
+    """Run a graph without and with Grappler; call it in a child process.
+
+    Return the devices, the nodes placed and executed as (name, op, device), and the copies.
+    """
     from deploykit.benchmarking.devices import config
     from deploykit.transforms.runtime.session import Session
 
@@ -71,13 +74,13 @@ def look(
 
 
 def _model_name(name: str) -> str:
-    """Return the name in the model of what is fed, and any other name as it is."""
+    """Return the model's name of a fed tensor, and any other name as it is."""
     fed = _FED.fullmatch(name)
     return fed[1] if fed else name
 
 
 def _in_order(graphs: Iterable[Any]) -> list[Any]:
-    """Return the nodes of all devices so that each comes after what it reads, loops aside."""
+    """Return the nodes of all devices in topological order, ignoring the back edges of loops."""
     nodes: dict[tuple[int, str], Any] = {
         (number, node.name): node for number, graph in enumerate(graphs) for node in graph.node
     }
@@ -105,13 +108,13 @@ def _in_order(graphs: Iterable[Any]) -> list[Any]:
 
 
 def _pair(node: Any) -> tuple[str, str, str]:
-    """Return what a _Send and its _Recv have in common."""
+    """Return the key that a _Send and its _Recv share."""
     attrs = node.attr
     return attrs["tensor_name"].s, attrs["send_device"].s, attrs["recv_device"].s
 
 
 def _copies(metadata: Any) -> Iterator[dict[str, Any]]:
-    """Yield the copies of a run, with the sizes of what the senders' producers gave in it."""
+    """Yield the copies of a run, with the output sizes that were traced on the sending devices."""
     given: dict[tuple[str, str, int], list[Any]] = {}
     for stats in metadata.step_stats.dev_stats:
         for node in stats.node_stats:
@@ -125,7 +128,7 @@ def _copies(metadata: Any) -> Iterator[dict[str, Any]]:
     to_host = {_pair(node) for node in receives.values() if node.op == "_HostRecv"}
     for node in sends.values():
         first = node
-        for _ in sends:  # what is passed on was given by who sent it first
+        for _ in sends:  # a forwarded tensor was made on the first device
             name, port = split(first.input[0])
             if (first.device, name) not in receives:
                 break

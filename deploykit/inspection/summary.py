@@ -1,4 +1,4 @@
-"""What is in a graph: inputs, outputs, parameters, ops, functions, batch norms, and its costs."""
+"""Contents of a graph: inputs, outputs, parameters, ops, functions, batch norms, and costs."""
 
 import math
 from collections import Counter
@@ -17,12 +17,12 @@ from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.transforms.shapes.static_shapes import Shapes, variable_shape
 from deploykit.transforms.untrusted.side_effects import effect_of
 
-_NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it
-_SHOWN = 10  # of a list of names in the text; --json has them all
+_NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as in summarize_graph
+_SHOWN = 10  # names per list in the text; --json has them all
 
 
-class TensorFacts(TypedDict):
-    """A tensor; None: its type or shape is not stated."""
+class TensorMetadata(TypedDict):
+    """A tensor; type or shape is None if the graph does not state it."""
 
     name: str
     op: str
@@ -30,11 +30,11 @@ class TensorFacts(TypedDict):
     shape: list[int] | None
 
 
-class InspectionFacts(TypedDict):
-    """What is in a graph, as `deploykit inspect --json` shows it."""
+class InspectionMetadata(TypedDict):
+    """Contents of a graph, as `deploykit inspect --json` prints them."""
 
-    input_tensors: list[TensorFacts]
-    output_tensors: list[TensorFacts]
+    input_tensors: list[TensorMetadata]
+    output_tensors: list[TensorMetadata]
     possible_inputs: list[str]
     possible_outputs: list[str]
     parameters: int
@@ -54,16 +54,16 @@ class InspectionFacts(TypedDict):
     structure: NotRequired[list[str]]
 
 
-def inspect_graph(graph: Graph, top: int = 10) -> InspectionFacts:
-    """Return the facts of a graph as plain values; of the nodes with most bytes, the `top` ones."""
+def inspect_graph(graph: Graph, top: int = 10) -> InspectionMetadata:
+    """Return the contents of a graph as plain values, with the `top` nodes of most memory."""
     nodes = list(graph)
     bodies = [node for function in graph.library.function for node in function.node_def]
     shapes = Shapes(graph, batch=1)
     variables = [_variable(node) for node in nodes if node.op in VARIABLE_OPS]
     to_fold = foldable(graph)
     return {
-        "input_tensors": [tensor_facts(graph, name) for name in graph.inputs],
-        "output_tensors": [tensor_facts(graph, name) for name in graph.outputs],
+        "input_tensors": [tensor_metadata(graph, name) for name in graph.inputs],
+        "output_tensors": [tensor_metadata(graph, name) for name in graph.outputs],
         "possible_inputs": [n.name for n in nodes if n.op == "Placeholder"],
         "possible_outputs": [n.name for n in nodes if _may_be_output(graph, n)],
         "parameters": weights_in(nodes)[0],
@@ -84,7 +84,7 @@ def inspect_graph(graph: Graph, top: int = 10) -> InspectionFacts:
 
 
 def _effects(graph: Graph) -> list[dict[str, Any]]:
-    """Return what nodes do beyond the graph when they run; those of functions are `f/node`."""
+    """Return the effects of nodes beyond the graph; nodes of functions are named `f/node`."""
     places = [(node.name, node.op, node.attrs) for node in graph]
     for function in graph.library.function:
         name = function.signature.name
@@ -100,9 +100,9 @@ def _effects(graph: Graph) -> list[dict[str, Any]]:
 
 
 def weights_in(nodes: Iterable[Node]) -> tuple[int, int]:
-    """Return how many values the constants hold, and their bytes in memory; no value is decoded.
+    """Return the number of values in constants and their bytes in memory, without decoding them.
 
-    A string counts as a reference to it.
+    A string counts as a pointer.
     """
     results = [node for node in nodes if node.op == "Const" and "value" in node.attrs]
     sizes = [math.prod(node.shape) for node in results]
@@ -126,13 +126,13 @@ def _may_be_output(graph: Graph, node: Node) -> bool:
 
 
 def _other_batch_norms(nodes: Iterable[Node], to_fold: Mapping[str, Iterable[str]]) -> int:
-    """Return how many batch norm ops no layer would take in."""
+    """Return the number of batch norm ops that cannot be folded into a layer."""
     steps = {step for steps in to_fold.values() for step in steps}
     return sum(node.op in BATCH_NORM_OPS and node.name not in steps for node in nodes)
 
 
-def tensor_facts(graph: Graph, name: str) -> TensorFacts:
-    """Return name, op, type and stated shape of a tensor as plain values."""
+def tensor_metadata(graph: Graph, name: str) -> TensorMetadata:
+    """Return the name, op, type and stated shape of a tensor as plain values."""
     node, port = graph.producer(name), split(name)[1]
     types = output_types(node) if node.op in op_defs() else None
     shape = node.attr("shape")
@@ -185,7 +185,7 @@ def lines(result: Any) -> Iterator[str]:
 
 
 def _some(names: list[str]) -> str:
-    """Return a list in words, cut where it grows long."""
+    """Return names joined by commas, truncated after 10."""
     more = f" and {len(names) - _SHOWN} more (--json has all)" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
@@ -195,8 +195,8 @@ def _batch_norm_lines(to_fold: int, others: int) -> Iterator[str]:
         yield f"{to_fold} batch norm{'s' * (to_fold > 1)}: run fold_batch_norms"
     if others:
         yield (
-            f"{others} batch norm{'s' * (others > 1)} that no layer can take in: in training mode, "
-            "or behind no layer with constant weights"
+            f"{others} batch norm{'s' * (others > 1)} that cannot be folded: in training mode, or "
+            "not after a layer with constant weights"
         )
 
 

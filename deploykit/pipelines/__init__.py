@@ -1,1 +1,1 @@
-"""Pipelines of transforms on a graph: transform, optimize, int8, with proof that outputs match."""
+"""Pipelines of transforms on a graph: transform, optimize, int8, with verification of outputs."""

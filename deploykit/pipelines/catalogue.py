@@ -1,4 +1,4 @@
-"""What the transforms say of themselves: their docstrings and their parameters."""
+"""Descriptions of the transforms: their docstrings and parameters."""
 
 import inspect
 import re
@@ -12,7 +12,7 @@ from deploykit.transforms.ir.user_functions import value_type
 def describe(name: str) -> dict[str, Any]:
     """Return a transform's name, summary, text and parameters (name, type, default, help).
 
-    An alias has those of the transforms that it stands for. PipelineError: there is none such.
+    An alias has the parameters of its transforms. PipelineError: the transform does not exist.
     """
     if name in pipeline.ALIASES:
         return _describe_alias(name)

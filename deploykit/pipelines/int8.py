@@ -39,11 +39,11 @@ def int8_graph(
     keep_float: Iterable[str] = (),
     rounded: Rounded | None = None,
 ) -> Graph:
-    """Return the 8-bit form of a float graph whose ranges lie in a file.
+    """Return the int8 form of a float32 graph whose ranges are in a file.
 
-    Other layers are kept in float32, on oneDNN's kernels where this TensorFlow has them, as are
-    layer norms. The weights of layers in `rounded` are those that were chosen, of others the
-    nearest int8 values. GraphError: as in `quantize_static`.
+    Other layers are kept in float32. They and layer norms use oneDNN kernels if this TensorFlow
+    has them. `rounded` has the weights chosen by rounding; other weights become the nearest int8
+    values. GraphError: as in `quantize_static`.
     """
     return kernels_after(codes_graph(graph, ranges, isa, keep_float, rounded, write_kernels))
 
@@ -56,9 +56,9 @@ def codes_graph(
     rounded: Rounded | None = None,
     write: Write = write_codes,
 ) -> Graph:
-    """Return the same decisions in plain ops, which OpenVINO makes 8-bit kernels of.
+    """Return the int8 form in plain ops, which OpenVINO compiles to int8 kernels.
 
-    They are in what `write` makes of layers. GraphError: as in `quantize_codes`.
+    `write` writes the layers. GraphError: as in `quantize_codes`.
     """
     known, retained, exact_sums = load_ranges(ranges), tuple(sorted(keep_float)), sums_exactly(isa)
     chosen: Rounded = rounded or {}
@@ -72,7 +72,7 @@ def codes_graph(
 
 
 def onednn_graph(codes: Graph, isa: str = "auto") -> Graph:
-    """Return the 8-bit form of a graph in codes: what `int8_graph` gives of its float graph.
+    """Return the int8 form of a graph in codes: what `int8_graph` returns for float32.
 
     GraphError: as in `quantize_static` without ranges.
     """
@@ -80,12 +80,12 @@ def onednn_graph(codes: Graph, isa: str = "auto") -> Graph:
 
 
 def kernels_after(graph: Graph) -> Graph:
-    """Return an int8 graph with the best kernels for what is still float32."""
+    """Return an int8 graph with the fastest kernels for its float32 ops."""
     return _after(graph, _kernels())
 
 
 def _kernels() -> list[Step]:
-    """Return what is done with a graph in 8 bits and the floats that it still computes with."""
+    """Return the steps that optimize the float32 ops of an int8 graph."""
     steps = [Step("merge_duplicate_nodes")]
     if probe([LAYER_NORM]):
         steps.append(Step("fuse_layer_norms"))
@@ -103,14 +103,14 @@ def _after(graph: Graph, steps: list[Step]) -> Graph:
 
 @dataclass(frozen=True)
 class FakeQuantGraph:
-    """A graph whose weights are those that fake-quants gave, and what these stated."""
+    """A graph whose weights are the outputs of fake-quants, and the scales that these state."""
 
     graph: Graph
-    """float32, with batch norms folded and the fake-quants of activations in place."""
+    """The float32 graph, with batch norms folded and with the fake-quants of activations."""
     weights: Mapping[str, tuple[Array, Array]]
-    """By layer: int8 codes in the shape of its weights, float32 steps [output channels]."""
+    """Weights by layer: int8 codes in the shape of the weights, float32 steps [output channels]."""
     refused: Mapping[str, str]
-    """By fake-quant of weights that int8 kernels cannot take: why."""
+    """Fake-quants of weights that int8 kernels do not support, with the reason."""
 
     def plan(self, keep_float: Collection[str] = ()) -> Plan:
         """Return which layers run in int8. GraphError: `keep_float` names no node."""
@@ -122,7 +122,7 @@ class FakeQuantGraph:
         return FakeQuantPlanner(self.graph, self.weights, self.refused).missing()
 
     def rounded_again(self, planned: Plan, isa: str) -> list[str]:
-        """Return the int8 layers whose codes `isa` cannot sum exactly, so which are rounded."""
+        """Return the int8 layers to round again, as `isa` cannot sum their codes exactly."""
         if sums_exactly(isa):
             return []
         return [
@@ -131,19 +131,19 @@ class FakeQuantGraph:
 
 
 def has_fake_quants(graph: Graph) -> bool:
-    """Say whether a graph, or a function of it, has fake-quants that deploykit did not write."""
+    """Return whether a graph or a function of it has fake-quants that deploykit did not write."""
     return any(node.op in OPS and not node.attr(ROUNDS) for node in graph) or any(
         node.op in OPS for function in graph.library.function for node in function.node_def
     )
 
 
 def states_weights(graph: Graph) -> bool:
-    """Say whether fake-quants state the int8 weights of a layer."""
+    """Return whether fake-quants state the int8 weights of a layer."""
     return has_fake_quants(graph) and bool(read_fake_quants(graph).weights)
 
 
 def read_fake_quants(graph: Graph) -> FakeQuantGraph:
-    """Return an optimized form of a quantization-aware graph, and what its fake-quants state."""
+    """Return a quantization-aware graph, optimized, with the scales that its fake-quants state."""
     work = run_steps(graph, PREPARE_LAYERS)[0].copy()
     stated = take_weights(work)
     work = run_steps(work, PREPARE_LAYERS)[0].copy()
@@ -172,9 +172,9 @@ def stated_codes_graph(
     keep_float: Iterable[str] = (),
     write: Write = write_codes,
 ) -> Graph:
-    """Return the int8 form in plain ops, which OpenVINO makes int8 kernels of.
+    """Return the int8 form in plain ops, which OpenVINO compiles to int8 kernels.
 
-    Or in what `write` makes of layers. GraphError: `keep_float` names no node.
+    `write` writes the layers. GraphError: `keep_float` names no node.
     """
     work, planned = stated.graph.copy(), stated.plan(tuple(keep_float))
     write(work, planned, _chosen(stated, planned, isa), sums_exactly(isa))
@@ -184,7 +184,7 @@ def stated_codes_graph(
 
 
 def _chosen(stated: FakeQuantGraph, planned: Plan, isa: str) -> Rounded:
-    """Return the stated weights of int8 layers, but those that are rounded again."""
+    """Return the stated weights of int8 layers, except of those that are rounded again."""
     exact_sums, others = sums_exactly(isa), stated.rounded_again(planned, isa)
     chosen = {}
     for name, chain in planned.chains.items():

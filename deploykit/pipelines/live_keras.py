@@ -1,7 +1,7 @@
-"""A graph that was frozen of a Keras model against the live model, called eagerly.
+"""Compares a graph frozen from a Keras model with the live model, called eagerly.
 
-Keras can trace a model into something else than it computes: a graph that was frozen of the trace
-agrees with the trace. So the live model runs as well, at two batch sizes and lengths.
+Keras can trace a model into a graph that differs from an eager call, and the frozen graph matches
+the trace. Therefore the live model runs as well, at two batch sizes and lengths.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.runtime.differences import QualityBar, compare
 from deploykit.transforms.runtime.session import Session
-from deploykit.transforms.untrusted.files import MOST_TEXT
+from deploykit.transforms.untrusted.files import MAX_TEXT
 from deploykit.verification.synthetic.sample_inputs import Shaped, made_up_feeds, type_and_shape
 from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import Verification
@@ -31,15 +31,15 @@ from deploykit.verification.verify import Verification
 logger = logging.getLogger("deploykit")
 
 Feed = Sequence[Array]
-"""Values of all inputs, in their order."""
+"""Arrays of all inputs, in the order of the inputs."""
 
 SLACK = 10
-"""Times the tolerance of a rewrite: an eager call may take other kernels than a graph."""
+"""Factor on the tolerance of a rewrite: an eager call may use other kernels than a graph."""
 
 
 @dataclass(frozen=True)
 class KerasFile:
-    """A model in a file, loaded where it runs."""
+    """A Keras model file, which the child process loads."""
 
     path: str
     architecture: bytes | None = None
@@ -47,7 +47,7 @@ class KerasFile:
 
 @dataclass(frozen=True)
 class LiveModel:
-    """A model of Keras, and what errors call it."""
+    """A Keras model, and its name in error messages."""
 
     name: str
     model: Any
@@ -56,7 +56,7 @@ class LiveModel:
 
 @dataclass(frozen=True)
 class FrozenFile:
-    """The file of a frozen graph, and its ends in the order of the model's."""
+    """The file of a frozen graph, and its inputs and outputs in the order of the model's."""
 
     path: str
     inputs: Sequence[str]
@@ -68,22 +68,22 @@ class LiveComparison:
     """How the outputs of a graph differ from those of the live model."""
 
     failure: str = ""
-    """The first difference above the tolerance; an empty string: there is none."""
+    """The first difference above the tolerance; empty: none."""
     layer: str = ""
-    """The layer whose traced call gives other values than its eager one."""
+    """The layer whose traced call differs from its eager call."""
     not_possible: str = ""
-    """Why the live model was not run."""
+    """Why the models could not be compared; empty: they were."""
 
 
 def live_model(model: OpenedModel) -> LiveModel | None:
-    """Return the Keras model that a graph was frozen of as a whole; None: there is none."""
+    """Return the Keras model that was frozen as a whole; None: no Keras model, or only a part."""
     source = model.requested
     if source.inputs or source.outputs or source.pins or source.signature:
         return None
     if model.files is not None and model.files.kind == "keras":
         architecture = None
         if source.graph is not None:
-            architecture = read_bytes(Path(source.graph), MOST_TEXT, "description")
+            architecture = read_bytes(Path(source.graph), MAX_TEXT, "description")
         return LiveModel(model.source, KerasFile(str(model.files.location.path), architecture))
     if is_keras(source.model) and getattr(source.model, "inputs", None):
         return LiveModel(model.source, source.model)
@@ -98,10 +98,10 @@ def checked_against_live(
     feeds: Sequence[Feed],
     strict: bool,
 ) -> Verification:
-    """Return what was found of a frozen graph's file, once it also agrees with the live model.
+    """Return the verification of a frozen graph's file after a comparison with the live model.
 
-    VerificationError: it differs from the Keras model that it was made of. UnverifiedError: the
-    model cannot run eagerly on the feeds. If not `strict`, a warning says so.
+    VerificationError: the graph differs from its Keras model. UnverifiedError: the model cannot
+    run eagerly on the feeds. If not `strict`, both are logged as warnings instead.
     """
     try:
         _check(live, graph, str(path), feeds)
@@ -145,7 +145,7 @@ def _check(live: LiveModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> N
 def compare_file(
     file: KerasFile, frozen: FrozenFile, feeds: Sequence[Feed], tolerance: float
 ) -> LiveComparison:
-    """Compare a graph with a Keras file; this is done in a child process."""
+    """Compare a graph with a Keras file; call it in a child process."""
     model = load_model(file.path, file.architecture)
     try:
         expected = _eager(model, feeds)
@@ -158,7 +158,7 @@ def compare_file(
 def compare_outputs(
     frozen: FrozenFile, feeds: Sequence[Feed], expected: Sequence[Sequence[Array]], tolerance: float
 ) -> LiveComparison:
-    """Compare a graph with what the live model gave; this is done in a child process."""
+    """Compare a graph with the outputs of the live model; call it in a child process."""
     session, bar = Session(parse_graph_def(frozen.path)), QualityBar(tolerance)
     for feed, values in zip(feeds, expected, strict=False):
         named = dict(zip(frozen.inputs, feed, strict=True))
@@ -178,9 +178,9 @@ def compare_outputs(
 
 
 def _eager(model: Any, feeds: Sequence[Feed]) -> list[list[Array]]:
-    """Return the model's outputs for each feed, up to the first after the first that it refuses.
+    """Return the model's outputs for each feed, up to the first feed that it refuses.
 
-    GraphError: it refuses the first.
+    GraphError: the model refuses the first feed.
     """
     import tensorflow as tf
 
@@ -200,9 +200,9 @@ def _eager(model: Any, feeds: Sequence[Feed]) -> list[list[Array]]:
 def _with_layer(
     model: Any, feeds: Sequence[Feed], live_comparison: LiveComparison, tolerance: float
 ) -> LiveComparison:
-    """Return a comparison with the layer whose trace differs, where one does."""
+    """Return a comparison with the layer whose trace differs, if one is found."""
     for feed in feeds:
-        with contextlib.suppress(Exception):  # Keras raises whatever the model happens to cause
+        with contextlib.suppress(Exception):  # Keras may raise any exception
             layer = differing_layer(package_of(model), model, caller(model), feed, tolerance)
             if layer:
                 return replace(live_comparison, layer=layer)
@@ -225,5 +225,5 @@ def live_feeds(graph: Graph, input_range: tuple[float, float], shapes: Shaped) -
 
 
 def _other(size: int) -> int:
-    """Return another size for an open dimension; half of it keeps below limits of a length."""
+    """Return another size for an open dimension; half of it, as lengths may be limited."""
     return size // 2 if size > 3 else size + 1

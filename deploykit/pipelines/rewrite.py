@@ -1,6 +1,4 @@
-"""The common part of transform, optimize and quantize: rewrite, verify, advise, and write one
-file.
-"""
+"""The common part of transform, optimize and quantize: rewrite, verify, write one file."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -26,14 +24,14 @@ from deploykit.transforms.shapes.import_check import check_import
 from deploykit.verification.verify import Verification
 
 SLOW = (
-    "quantize_nodes makes a graph five to eight times slower than float on today's processors; "
-    "the fast way to 8 bits is deploykit quantize --calibration DATA"
+    "quantize_nodes makes a graph 5 to 8 times slower than float32 on current CPUs; for a fast "
+    "int8 graph, use deploykit quantize --calibration DATA"
 )
 _READING_OPS = frozenset({"IteratorGetNext", "ReadFile"})
 
 
 def advice(before: Graph, after: Graph, transforms: str, inputs_given: bool) -> Iterator[str]:
-    """Yield what to tell of a graph that this transform string has changed."""
+    """Yield advice on the result of a transform string."""
     if not inputs_given:
         for node in after:
             if _decodes(node):
@@ -44,7 +42,7 @@ def advice(before: Graph, after: Graph, transforms: str, inputs_given: bool) -> 
 
 
 def _decodes(node: Node) -> bool:
-    """Say whether a node decodes or parses what lies in files, as samples do."""
+    """Return whether a node reads, decodes or parses files or records."""
     return node.op.startswith(("Decode", "Parse", "Reader")) or node.op in _READING_OPS
 
 
@@ -52,14 +50,13 @@ def _stays(before: Graph, node: Node) -> str:
     layer = _first_layer(before, node.name)
     example = "NAME" if layer is None else layer.data_inputs[0]
     return (
-        f"node '{node.name}' ({node.op}) stays in front of the model, as no --inputs are given; "
-        f"with --inputs {example}, the tensor that the model is to be fed, strip_unused_nodes cuts "
-        "it off"
+        f"node '{node.name}' ({node.op}) is kept in front of the model, as no --inputs are given; "
+        f"with --inputs {example}, the tensor to feed, strip_unused_nodes removes it"
     )
 
 
 def _first_layer(graph: Graph, decoder: str) -> Node | None:
-    """Return the first layer that computes on what a node decodes."""
+    """Return the first layer that depends on the output of a decoder."""
     below = graph.descendants([decoder], control=False) if decoder in graph else set()
     layers = (graph[name] for name in graph.order() if name in below)
     return next((node for node in layers if node.op in LAYER_OPS), None)
@@ -70,7 +67,7 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class OutputFiles:
-    """Where a graph is written, if anywhere."""
+    """The files and folders to write a graph to."""
 
     output: PathLike | None = None
     force: bool = False
@@ -79,7 +76,7 @@ class OutputFiles:
     """A folder for the graph after each step."""
 
     def check(self, model: object) -> None:
-        """Raise FileError now for what could not be written after a long run."""
+        """Raise FileError now for a path that could not be written after a long run."""
         sources = path_of(model)
         if self.dump is not None:
             check_folder(os.fspath(self.dump), self.force, *sources)
@@ -89,10 +86,10 @@ class OutputFiles:
     def write(
         self, graph: Graph, check: Callable[[Path | None], Verification] | None = None
     ) -> tuple[int | None, Verification | None]:
-        """Write a graph and what is known of it; return the bytes of its file, and what was found.
+        """Write a graph and its metadata; return the bytes of the file, and the verification.
 
-        `check` is called with the path of the file before it takes its name, or with None where no
-        file is written; where it raises, nothing is left.
+        `check` is called with the temporary path of the file before it is renamed, or with None if
+        no file is written. If it raises, no file is left.
         """
         verifications: list[Verification] = []
 
@@ -111,43 +108,43 @@ class OutputFiles:
 
 @dataclass(frozen=True)
 class Rewriting(Documented):
-    """How a graph was made of another one."""
+    """How a graph was made from another one."""
 
     model: Hidden[OpenedModel]
     nodes: Annotated[int | None, Written("nodes_in")]
-    """Of the graph before; None: a file of Keras holds layers instead."""
+    """Number of nodes of the graph before; None: a Keras file, which contains layers instead."""
     steps: IfSet[tuple[StepReport, ...]] = ()
     verification: Flat[Verification | None] = None
-    """None: nothing was compared."""
+    """Comparison of the result with the model; None: not compared."""
     dump: IfSet[tuple[Path, ...]] = ()
     bytes: Annotated[int | None, Written("bytes_out")] = None
-    """Size of the file that was written; None: none was written."""
+    """Size of the written file; None: no file was written."""
     before: Hidden[Graph | None] = None
-    """What was rewritten; None: the frozen model."""
+    """The graph that was rewritten; None: the frozen model."""
     nodes_out: int | None = None
-    """Nodes of the result."""
+    """Number of nodes of the result."""
 
     @property
     def rewriting(self) -> "Rewriting":
-        """Itself, as `Quantized` has one."""
+        """The result itself, as `Quantized` has this property."""
         return self
 
     @property
     @written()
     def inputs(self) -> tuple[str, ...]:
-        """Names of the tensors that are fed."""
+        """Names of the input tensors."""
         return (self.before or self.model.frozen).inputs
 
     @property
     @written()
     def outputs(self) -> tuple[str, ...]:
-        """Names of the tensors that are computed."""
+        """Names of the output tensors."""
         return (self.before or self.model.frozen).outputs
 
     @property
     @written()
     def bytes_in(self) -> int | None:
-        """Size of the model's files; None: it is in memory."""
+        """Size of the model's files in bytes; None: the model is in memory."""
         return self.model.bytes
 
     @property
@@ -168,9 +165,9 @@ def rewrite(
 ) -> Graph:
     """Transform a model's graph, compare it with the model, write it, and return it.
 
-    `require` raises for a result that is not to be written. Its `report` is a `Rewriting`.
-    VerificationError: the result is below the bar. It names the first step that breaks it; the
-    output is not written, and of the dump only the graphs before that step are kept.
+    `require` raises for a result that must not be written. The graph's `report` is a `Rewriting`.
+    VerificationError: the result is outside the tolerance. The error names the first step that
+    fails; the output is not written, and the dump keeps only the graphs before that step.
     """
     dumped = None if target.dump is None else Dump(Path(target.dump), target.force)
 
@@ -193,12 +190,12 @@ def rewrite(
         if value.differs:
             place, broken = _blame(proof, graph, transforms, value)
             step = "" if place < 0 else steps[place].transform
-            what = f"step {place + 1} of {len(steps)}, {step}," if step else "freezing it"
+            what = f"step {place + 1} of {len(steps)}, {step}," if step else "freezing"
             raise StepError(
                 "step-differs",
                 source=model.source,
                 step=step,
-                reason=f"{what} breaks the bar: {broken.reason}",
+                reason=f"{what} fails verification: {broken.reason}",
                 kept=_kept(dumped, max(place, 0), target),
             )
         return value
@@ -212,9 +209,9 @@ def rewrite(
 
 
 def _check_import(model: OpenedModel, result: Graph) -> None:
-    """Raise LoadError where TensorFlow's importer refuses what was made of a model.
+    """Raise LoadError if TensorFlow's importer refuses the result of a model.
 
-    A graph with ops of the user's own, of which a warning tells, is imported only where they are.
+    A graph with custom ops is not checked, as only a process with these ops can import it.
     """
     if any(node.op not in op_defs() for node in result):
         return
@@ -227,7 +224,7 @@ def _check_import(model: OpenedModel, result: Graph) -> None:
 def _blame(
     proof: Proof, graph: Graph, transforms: str, verification: Verification
 ) -> tuple[int, Verification]:
-    """Return the place of the first step that broke the bar, and how; -1: freezing did."""
+    """Return the index of the first step that fails verification, and how; -1: freezing."""
 
     def compare(_: Graph, result: Graph) -> Verification:
         return proof.compare(proof.reference, result)
@@ -238,7 +235,7 @@ def _blame(
 
 
 def _kept(dump: Dump | None, place: int, target: OutputFiles) -> str:
-    """Drop the graphs of a dump from a step on, and say what is left."""
+    """Drop the graphs of a dump from a step on, and return what is left in words."""
     if dump is None:
         return "nothing was written"
     dump.drop_from(place)

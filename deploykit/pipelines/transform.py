@@ -1,6 +1,4 @@
-"""Runs a transform string on a graph step by step, writes the graph after each step, and bisects
-differences.
-"""
+"""Runs transform strings step by step, dumps the graph after each step, and bisects failures."""
 
 import os
 import re
@@ -37,16 +35,16 @@ sink_reshapes
 merge_duplicate_nodes
 sort_by_execution_order
 """
-"""What goes before 8-bit layers: products in all forms become MatMul, next to its bias."""
+"""Steps before quantizing layers: all kinds of matrix products become MatMul, next to its bias."""
 
 
 def quantize_string(
     minimum_size: int = 1024, skip: Iterable[str] = (), nodes: bool = False, ranges: str = ""
 ) -> str:
-    """Return the standard set with 8-bit weights; with `nodes`, with TensorFlow's first 8-bit ops.
+    """Return the optimizing steps with 8-bit weights; with `nodes`, also quantize_nodes.
 
-    Those are what the Graph Transform Tool's quantize_nodes wrote. With a file of `ranges` of the
-    optimized graph, biases take back what rounded weights shift.
+    quantize_nodes writes the 8-bit ops of the Graph Transform Tool. With a file of `ranges` of the
+    optimized graph, biases compensate the mean error of rounded weights.
     """
     options = [f"minimum_size={minimum_size}", *(f'skip="{name}"' for name in skip)]
     options += [f'ranges="{ranges}"'] if ranges else []
@@ -57,7 +55,7 @@ def quantize_string(
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one transform did: seconds, nodes left, what it left alone and why."""
+    """Report of one transform: seconds, nodes of the result, and what it skipped and why."""
 
     transform: str
     seconds: Annotated[float, Written(digits=4)]
@@ -74,7 +72,7 @@ class Dump:
 
     folder: Path
     force: bool = False
-    """Whether what an earlier dump left in it is replaced."""
+    """Whether to replace the files of an earlier dump."""
     files: list[Path] = field(default_factory=list)
 
     def add(self, transform: str, graph: Graph) -> None:
@@ -86,13 +84,13 @@ class Dump:
         self.files.append(path)
 
     def drop_from(self, step: int) -> None:
-        """Remove the graphs after this step (0 is the first one) and those that follow."""
+        """Remove the graphs from this step on (0 is the first step)."""
         for path in self.files[step:]:
             path.unlink(missing_ok=True)
         del self.files[step:]
 
     def _prepare(self) -> None:
-        """Make the folder, or remove what an earlier dump left in it."""
+        """Create the folder, or remove the files of an earlier dump."""
         try:
             self.folder.mkdir(exist_ok=True)
             for path in _dumped(self.folder) if self.force else ():
@@ -122,12 +120,12 @@ def check_folder(path: str, force: bool, source: str | None = None) -> None:
 
 
 def _dumped(folder: Path) -> Sequence[Path]:
-    """Return the files of a dump that lie in a folder; it may hold other things, which stay."""
+    """Return the files of a dump in a folder; other files are ignored."""
     return [path for path in folder.iterdir() if _FILE.fullmatch(path.name) and path.is_file()]
 
 
 def check_ranges_of(transforms: str, model: OpenedModel) -> None:
-    """Raise MismatchError where a step takes ranges of another model than this one.
+    """Raise MismatchError if a step uses ranges of another model.
 
     PipelineError: the string does not parse. FileError, GraphError: as `load_ranges`.
     """
@@ -145,7 +143,7 @@ def run_steps(
 ) -> tuple[Graph, list[StepReport]]:
     """Return the graph after the steps of a transform string, and a report of each.
 
-    `on_step` is called after each step with what it did and the number of all steps.
+    `on_step` is called after each step with its result and the number of all steps.
     """
     steps = pipeline.parse(transforms)
     reports = []
@@ -164,10 +162,10 @@ def first_failure(
     compare: Callable[[Graph, Graph], Verification],
     last: Verification,
 ) -> tuple[int, Verification]:
-    """Return the place of the first step that breaks the bar, from 0, and what was found after it.
+    """Return the index of the first step that fails verification, and the verification after it.
 
-    `last` is what was found after the last step: it failed. Half of the steps that are left is
-    ruled out at a time, since what one step broke, no later one mends.
+    `last` is the failed verification after the last step. The steps are bisected, assuming that no
+    later step repairs an earlier failure.
     """
     results = list(pipeline.run(graph, pipeline.parse(transforms)))
     sound, broken = -1, len(results) - 1

@@ -1,6 +1,4 @@
-"""Loads and runs the written file, and compares its outputs with those of the model as it was
-read.
-"""
+"""Loads and runs the written file, and compares its outputs with those of the original model."""
 
 import contextlib
 import logging
@@ -28,11 +26,11 @@ class Compare(Protocol):
     """Compares two graphs."""
 
     def __call__(self, reference: Graph, result: Graph, stored: Stored = IN_MEMORY) -> Verification:
-        """Return what was found; where they are stored, the files are run."""
+        """Return the verification; with `stored`, the files are run instead."""
 
 
 def by_calibration(error: UnverifiedError) -> UnverifiedError:
-    """Return an error that names the option by which some commands take samples."""
+    """Return an error that names --calibration instead of --data."""
     error.fields = {
         name: value.replace("--data", "--calibration") if isinstance(value, str) else value
         for name, value in error.fields.items()
@@ -42,24 +40,24 @@ def by_calibration(error: UnverifiedError) -> UnverifiedError:
 
 @dataclass(frozen=True)
 class Proof:
-    """How a graph is compared with the model that it was made of, and what follows from that."""
+    """How a graph is compared with the model that it was made from, and when it is written."""
 
     model: OpenedModel
     reference: Graph
-    """The model as it was read, or as near to that as it can be run."""
+    """The model as it was read, or the closest graph that can run."""
     compare: Compare
     allow_unverified: bool = False
-    """Whether a graph is written also where nothing could be compared."""
+    """Whether a graph is also written if it could not be compared."""
     stops_at_doubt: bool = False
-    """Whether nothing is written where the model's own answers on given samples cannot be right."""
+    """Whether to write nothing if the model's predictions on given samples cannot be right."""
     is_same: bool = False
-    """Whether what is written is the reference, which then needs no file of its own."""
+    """Whether the written graph is the reference, which then needs no separate file."""
 
     def of(self, result: Graph, path: Path | None = None) -> Verification:
-        """Compare a graph, or the file that holds it, with the model as it was read.
+        """Compare a graph, or its file, with the model as it was read.
 
-        UnverifiedError: nothing was compared, or the model's answers cannot be right. LimitError:
-        it took too much time or memory.
+        UnverifiedError: nothing was compared, or the model's predictions cannot be right.
+        LimitError: the comparison took too much time or memory.
         """
         try:
             verification = self._compared(result, path)
@@ -90,13 +88,13 @@ class Proof:
                     return value
         file = str(path) if self.is_same else self.model.file_of(self.reference)
         with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-            if file is None:  # memory holds the model once as it is
+            if file is None:  # a file, as memory already contains the model once
                 file = str(Path(folder, "reference.pb"))
                 write_graph(self.reference, file)
             return self.compare(self.reference, result, Stored(file, str(path)))
 
     def checked(self, result: Graph, path: Path | None = None) -> Verification:
-        """Compare likewise. VerificationError, too: the result differs from the model."""
+        """Compare as `of` does. VerificationError: the result differs from the model."""
         value = self.of(result, path)
         if value.differs:
             raise VerificationError("result-differs", source=self.model.source, reason=value.reason)
@@ -112,7 +110,7 @@ class Proof:
         logger.warning("%s: not verified: %s", self.model.source, reason)
 
     def _pins(self) -> str:
-        """Return what helps where a model draws random numbers."""
+        """Return advice for a model that draws random numbers."""
         graph = self.reference
         switches = [
             node.name
@@ -124,7 +122,7 @@ class Proof:
         return f"{pinned} an unverified result with --allow-unverified."
 
     def _doubt(self, verification: Verification) -> None:
-        """Warn that the model's own answers cannot be right, or raise UnverifiedError."""
+        """Warn that the model's predictions cannot be right, or raise UnverifiedError."""
         if self.stops_at_doubt and verification.is_classifier:
             raise UnverifiedError(
                 "outputs-doubtful", source=self.model.source, doubt=verification.doubt[:-1]

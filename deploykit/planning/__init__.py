@@ -1,1 +1,1 @@
-"""How many replicas a load takes: a server is measured, and a queue before several simulated."""
+"""Capacity planning: measure one server, and simulate a queue before several replicas."""

@@ -1,4 +1,4 @@
-"""What one replica does, read from a result of `load-test` or of `benchmark --scenario server`."""
+"""Service times of one replica, from a result of `load-test` or `benchmark --scenario server`."""
 
 import itertools
 import math
@@ -20,9 +20,9 @@ from deploykit.planning.service_times import (
     RESTS,
     STATES,
     Order,
-    ServiceCourse,
     Services,
     ServiceTimes,
+    ServiceTimesOfLoad,
     Trace,
 )
 from deploykit.planning.sizing import P99, Forecast
@@ -32,49 +32,49 @@ from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import read_json
 
-_MADE = 2000  # services that stand for a distribution of which percentiles are known
+_MADE = 2000  # samples that represent a distribution with known percentiles
 _QUANTILES = (0, 50, 90, 99, 99.9, 100)
-_VARIES = (0.95, 1.0, 1.05)  # what is measured once
+_VARIES = (0.95, 1.0, 1.05)  # assumed variation of a single measurement
 _PIECES = 5
-_LIGHT = 0.3  # of the capacity: so few calls hardly meet
+_LIGHT = 0.3  # share of the capacity at which requests rarely overlap
 _FEWEST = 100
 _LUCKS = 8
 
 
 @dataclass(frozen=True)
 class RecordedLoad:
-    """Calls that came at random."""
+    """A load of random arrivals in a result."""
 
     rate: float
     calls: int
     p99_ms: float
     due: Array | None = None
-    """Seconds at which they were due; None: that is not known."""
+    """Scheduled times in seconds; None: unknown."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a file tells of one replica."""
+    """Metadata of one replica from a result file."""
 
     measured: Measured
     loads: Sequence[RecordedLoad]
     note: str
-    """What it does not tell, in words."""
+    """What the file does not contain, in words."""
     model: str
 
     def check(self, forecast: Forecast, rate: float) -> PlanCheck | None:
-        """Compare what is foreseen with the load in the file that is nearest to a rate."""
+        """Compare the prediction with the recorded load whose rate is nearest."""
         loads = [load for load in self.loads if forecast.allows(load.rate)]
         if not loads:
             return None
         near = min(loads, key=lambda item: abs(item.rate - rate))
-        bar = bar_for(self.measured.lone_ms[0])
-        foreseen = _foreseen(forecast, near)
-        return PlanCheck(near.rate, near.calls, 0, [near.p99_ms], [foreseen], bar)
+        bar = bar_for(self.measured.unloaded_ms[0])
+        predicted = _predicted(forecast, near)
+        return PlanCheck(near.rate, near.calls, 0, [near.p99_ms], [predicted], bar)
 
 
-def _foreseen(forecast: Forecast, load: RecordedLoad) -> P99:
-    """Return what is foreseen of a load; where its arrivals are not known, of as many others."""
+def _predicted(forecast: Forecast, load: RecordedLoad) -> P99:
+    """Return the predicted p99 of a load; for unknown arrivals, over several random ones."""
     if load.due is not None:
         return forecast.replayed(load.rate, load.due)
     results = []
@@ -89,7 +89,7 @@ def _foreseen(forecast: Forecast, load: RecordedLoad) -> P99:
 
 
 def recorded(path: str | os.PathLike[str], model: str | None) -> Recorded:
-    """Read a file. GraphError: it is no such result, or does not tell enough."""
+    """Read a result file. GraphError: not such a result, or it lacks data."""
     document = read_json(path, "result of load-test or benchmark")
     kind = document.get("kind", document.get("command")) if isinstance(document, dict) else None
     try:
@@ -122,14 +122,14 @@ def _from_load_test(
         raise GraphError(
             "plan-wanted",
             source=path,
-            reason=_wanted("how many calls several callers get answered"),
+            reason=_wanted("the throughput with several clients"),
         )
     capacity = max(several)
     lone = [load for load in loads if load["callers"] == 1]
     light = [load for load in loads if 0 < load["rate"] <= _LIGHT * capacity]
     if not lone + light:
         raise GraphError(
-            "plan-wanted", source=path, reason=_wanted("how long a call takes that meets no other")
+            "plan-wanted", source=path, reason=_wanted("the latency of an unloaded request")
         )
     latency = (lone + light)[0]["latency_ms"]
     alone = _like(latency)
@@ -151,23 +151,23 @@ def _from_load_test(
         if load["rate"] and not load["failed"]
     ]
     note = (
-        "a load test does not tell how the server differs when it rested or has a queue; a plan "
-        "that measures the server itself (plan ADDRESS MODEL) knows"
+        "a load test does not show how idle periods and queues change the latency; to include "
+        "that, measure the server itself (plan ADDRESS MODEL)"
     )
     return Recorded(measured, at_random, note, name)
 
 
 def _made(alone: Array, slots: int, capacity: float) -> ServiceTimes:
-    """Return service times with the spread of a lone caller's calls, and the mean of a capacity."""
+    """Return service times with the spread of unloaded requests, scaled to a capacity."""
     busy = alone * (slots / capacity / alone.mean())
     states = [alone if state < len(RESTS) else busy for state in range(STATES)]
-    return ServiceTimes(slots, capacity, 0.0, [ServiceCourse(1.0, states)])
+    return ServiceTimes(slots, capacity, 0.0, [ServiceTimesOfLoad(1.0, states)])
 
 
 def _like(latency: Mapping[str, Any]) -> Array:
-    """Return seconds with these percentiles in milliseconds.
+    """Return latencies in seconds with these percentiles, which are in milliseconds.
 
-    Those below p50 are taken to be as far from it as those above, up to p90.
+    The distribution is assumed symmetric around p50, up to p90.
     """
     p50, p90 = float(latency["p50"]), float(latency["p90"])
     known = [max(2 * p50 - p90, p50 / 2), p50, p90, *map(float, (latency["p99"],
@@ -209,12 +209,12 @@ def _from_benchmark(
         f"one process, without a server ({path})",
     )
     load = RecordedLoad(trace.rate, len(trace.calls), 1e3 * trace.p99(), trace.calls[:, 0])
-    note = "what a server adds to a call is not in a benchmark of one process"
+    note = "what a server adds to a request is not part of a benchmark of one process"
     return Recorded(measured, [load], note, chosen.name)
 
 
 def _replayed(measurement: Measurement, path: str | os.PathLike[str]) -> Trace:
-    """Return when calls were due, which a seed tells, and when they ended."""
+    """Return the arrivals, which the seed determines, and the end of each request."""
     scenario, latencies = measurement.scenario, np.array(measurement.latencies_ms) / 1e3
     assert scenario is not None
     rate = scenario.rate_asked or 0.0
@@ -240,6 +240,6 @@ def _check_model(path: str | os.PathLike[str], model: str | None, names: Sequenc
 
 def _wanted(what: str) -> str:
     return (
-        f"it does not tell {what}; deploykit load-test --concurrency 1,2,4,8 -o FILE does, or let "
-        "deploykit plan ADDRESS MODEL measure the server"
+        f"it lacks {what}; run deploykit load-test --concurrency 1,2,4,8 -o FILE, or measure the "
+        "server with deploykit plan ADDRESS MODEL"
     )

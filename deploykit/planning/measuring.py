@@ -1,6 +1,4 @@
-"""The service of one replica under load, measured at a real server, and the loads that it
-sustained.
-"""
+"""Measurement of a server's service times under load, and of the loads that it sustains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,26 +18,26 @@ from deploykit.serving.client.load_generator import LoadStep
 from deploykit.transforms.common.errors import VerificationError
 from deploykit.transforms.ir.tensors import Array
 
-MOST_FAILED = 0.01
-"""Of the calls."""
-MOST_LATE = 0.1
-"""Of the calls; where a server shares its cores with the generator, some are."""
+MAX_FAILED = 0.01
+"""Maximum share of failed requests."""
+MAX_LATE = 0.1
+"""Maximum share of late requests; some are late if the server shares cores with the generator."""
 
 
 @dataclass(frozen=True)
-class HeldLoads:
-    """The loads of each round up to the first one that tells nothing."""
+class SustainedLoads:
+    """Number of sustained loads per round, lightest first."""
 
     count: int
     why: str
-    """What went wrong in the next one, in words; empty where all were held."""
+    """Why the next load was not sustained, in words; empty if all were."""
 
 
-def held(rounds: Sequence[Sequence[Load]], needed: int) -> HeldLoads:
-    """Return how many loads of each round were held, from the least on.
+def held(rounds: Sequence[Sequence[Load]], needed: int) -> SustainedLoads:
+    """Return how many loads of each round were sustained, lightest first.
 
-    One is not that failed in most rounds, and not as a machine was busy. VerificationError: it is
-    one of the first `needed`, without which nothing is known.
+    A load is not sustained if it failed in most rounds; a single failure may be due to other load
+    on the machine. VerificationError: one of the first `needed` loads was not sustained.
     """
     loads = list(zip(*rounds, strict=True))
     for number, alike in enumerate(loads):
@@ -47,24 +45,24 @@ def held(rounds: Sequence[Sequence[Load]], needed: int) -> HeldLoads:
         if why and number < needed:
             raise VerificationError("plan-impossible", reason=why, advice=way_out)
         if why:
-            return HeldLoads(number, why)
-    return HeldLoads(len(loads), "")
+            return SustainedLoads(number, why)
+    return SustainedLoads(len(loads), "")
 
 
 def calls_of(load: Load) -> int:
-    """Return how many calls a load made."""
+    """Return the number of requests of a load."""
     return sum(load.statuses.values())
 
 
 def _refused(alike: Sequence[Load]) -> tuple[str, str] | None:
-    failing = [item for item in alike if item.failed > MOST_FAILED * calls_of(item)]
+    failing = [item for item in alike if item.failed > MAX_FAILED * calls_of(item)]
     if len(failing) <= len(alike) / 2:
         return None
     worst = max(failing, key=lambda item: item.failed)
     return (
         f"{worst.failed} of {calls_of(worst)} requests failed at {worst.name} "
         f"({failures(worst.statuses)})",
-        "let the server answer them all first",
+        "first make the server answer all requests",
     )
 
 
@@ -79,57 +77,58 @@ def _limited(alike: Sequence[Load]) -> tuple[str, str] | None:
 
 
 def _is_limited(load: Load) -> bool:
-    """Say whether a load was its generator's limit; of those at random, some may be late."""
-    return load.sent_late > MOST_LATE * calls_of(load) if load.rate else load.generator_limited
+    """Return whether the generator limited a load; a few late random arrivals are tolerated."""
+    return load.sent_late > MAX_LATE * calls_of(load) if load.rate else load.generator_limited
 
 
 ROUNDS = 5
-"""All loads are measured so often in turn: what differs between rounds is the machine."""
+"""Number of interleaved rounds of all loads; differences between them are due to the machine."""
 RUNGS = (0.2, 0.4, 0.6, 0.8)
-"""Loads that come at random, as shares of what the server can answer."""
-_CLOSED = 2  # loads before them in a round, of callers that wait for their answers
+"""Loads with random arrivals, as shares of the server's capacity."""
+_CLOSED = 2  # preceding loads in a round, with clients that wait for responses
 STEPS = ROUNDS * (_CLOSED + len(RUNGS))
-MOST_LOAD = 0.9
-"""Of what a replica can answer; beyond it a small error of that changes everything."""
+MAX_LOAD = 0.9
+"""Highest planned share of a replica's capacity; above it, small errors have large effects."""
 _PROBE_SECONDS = 1.0
-_MOST_CALLERS = 64
-_GAIN = 1.1  # twice the callers that bring less bring nothing
+_MAX_CALLERS = 64
+_GAIN = 1.1  # minimum speedup from twice the clients
 _CALLERS_A_SLOT = 4
 _NEARLY = 0.35
 _SOME_CALLS, _FEWEST_CALLS = 25, 5
-MOST_OVERTAKEN = 0.03
-"""Of the calls of a load, by others that came later and yet ended long before them."""
-_LONG = 3.0  # times p99 of a lone caller
+MAX_OVERTAKEN = 0.03
+"""Maximum share of requests that end long after a later one."""
+_LONG = 3.0  # in units of unloaded p99
 ALIKE = 1.5
-"""Services differ no more than this, as a ratio, where calls do not overtake each other."""
+"""Largest ratio of service times on a server where requests do not overtake each other."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of one replica."""
+    """The measured capacity, latencies and service times of one replica."""
 
-    lone_ms: tuple[float, float]
-    """Of a lone caller's calls: p50 and p99."""
+    unloaded_ms: tuple[float, float]
+    """p50 and p99 latency of unloaded requests, in milliseconds."""
     order: Order
     capacity: float
-    """Calls a second that it answers where it never waits for one."""
+    """Throughput in requests per second when the server is never idle."""
     front_end: float
-    """By how many seconds a call that comes lengthens those in service."""
+    """Seconds by which an arriving request delays the running ones."""
     rounds: Sequence[ServiceTimes]
-    """What each round of the measurement tells."""
+    """Service times of each round of the measurement."""
     source: str
-    """Where it was measured, in words."""
+    """Description of the measured server."""
     busy: float = 0.0
-    """The share of a core that the generator took at most."""
+    """Largest CPU use of the generator, as a share of a core."""
     late: float = 0.0
-    """The share of calls that it sent too late, at most."""
-    most_load: float = MOST_LOAD
-    """The share of the capacity that a replica is given at most."""
+    """Largest share of requests that the generator sent late."""
+    most_load: float = MAX_LOAD
+    """Highest planned share of the capacity."""
     limit: str = ""
-    """Why it is less than MOST_LOAD, in words: what happened at the next load; else empty."""
+    """Why `most_load` is below MAX_LOAD: what failed at the next load, in words; otherwise
+    empty."""
 
     def with_rounds(self, traces: Sequence[Trace]) -> "Measured":
-        """Return it with more loads that came at random, each a round by itself."""
+        """Return a copy with more loads of random arrivals, each as a separate round."""
         rounds = [
             ServiceTimes.of([trace], self.order, self.capacity, self.front_end) for trace in traces
         ]
@@ -137,17 +136,17 @@ class Measured:
 
     @property
     def slots(self) -> int:
-        """How many calls are computed at the same time."""
+        """Number of requests that the server runs concurrently."""
         return self.order.slots
 
 
 def measure_server(
     generators: Generators, seconds: float, source: str, advance: Advance
 ) -> Measured:
-    """Measure a server: a lone caller, several of them, and calls at random times.
+    """Measure a server with one client, with several clients, and with random arrivals.
 
-    Each load lasts for so many seconds, in each of ROUNDS rounds. VerificationError: calls failed,
-    or the generator was the limit, already at the least load.
+    Each load lasts for `seconds` in each of ROUNDS rounds. VerificationError: requests failed, or
+    the generator was the limit, already at the lightest load.
     """
     slots = probed(generators, advance)
     rounds = [measured_round(generators, seconds, slots, turn, advance) for turn in range(ROUNDS)]
@@ -155,13 +154,15 @@ def measure_server(
 
 
 def measured_of(rounds: Sequence[Sequence[tuple[Load, Trace]]], source: str) -> Measured:
-    """Return what rounds tell, each as `measured_round` gave it. VerificationError: too little."""
+    """Return the measurement from the rounds of `measured_round`. VerificationError: too little
+    data.
+    """
     reported = held([[load for load, _ in round_] for round_ in rounds], _CLOSED + 1)
     rounds = [round_[: reported.count] for round_ in rounds]
     lone = [round_[0][1] for round_ in rounds]
     traces = [[trace for _, trace in round_[1:]] for round_ in rounds]
     capacities = [capacity_in(round_) for round_ in rounds]
-    pairs = zip(lone, capacities, strict=True)  # of one time, as a machine's speed drifts
+    pairs = zip(lone, capacities, strict=True)  # by round, as a machine's speed drifts
     slots = int(np.median([slots_of(float(item.latencies.mean()), rate) for item, rate in pairs]))
     order = order_of(slots, [item.latencies for item in lone])
     _check_one_queue(order, lone, [trace[-1] for trace in traces])
@@ -169,7 +170,7 @@ def measured_of(rounds: Sequence[Sequence[tuple[Load, Trace]]], source: str) -> 
     loads = [load for round_ in rounds for load, _ in round_]
     busy = max(load.generator_busy for load in loads)
     late = max(load.sent_late / calls_of(load) for load in loads)
-    most = RUNGS[reported.count - _CLOSED - 1] if reported.why else MOST_LOAD
+    most = RUNGS[reported.count - _CLOSED - 1] if reported.why else MAX_LOAD
     return replace(result, busy=busy, late=late, most_load=most, limit=reported.why)
 
 
@@ -181,10 +182,10 @@ def measured_round(
     advance: Advance,
     capacity: float | None = None,
 ) -> list[tuple[Load, Trace]]:
-    """Return each load of a round and its calls: of a lone caller, of several, and at random.
+    """Run a round of loads with one client, several clients and random arrivals; return them.
 
-    `slots` is what `probed` found, and `capacity` what the loads at random are shares of; None:
-    what the server answers in this round. VerificationError: as `traced`.
+    `slots` is the result of `probed`. Random arrivals are shares of `capacity`; None: the
+    throughput in this round. VerificationError: as in `traced`.
     """
     results = []
     for callers in (1, _CALLERS_A_SLOT * slots):
@@ -199,30 +200,30 @@ def measured_round(
 
 
 def capacity_in(loads: Sequence[tuple[Load, Trace]]) -> float:
-    """Return how many calls a second a server answered in a round, of callers that never wait."""
+    """Return the throughput of a round in requests per second, with clients that never pause."""
     return loads[1][0].throughput
 
 
 def at_random(seconds: float, rate: float, seed: int) -> LoadStep:
-    """Return a load that comes at random, for so long, or until there are some calls."""
+    """Return a load of random arrivals that lasts for `seconds`, or longer for enough requests."""
     return LoadStep(max(seconds, _SOME_CALLS / rate), rate=rate, seed=seed)
 
 
 def _check_one_queue(order: Order, lone: Sequence[Trace], traces: Sequence[Trace]) -> None:
-    """Raise VerificationError where calls wait in several queues, each for a place of its own.
+    """Raise VerificationError if requests wait in several queues, one per worker.
 
-    A call that waits in one queue begins before all that came after it, so none of these ends
-    earlier than it by more than what it takes itself. `lone` and `traces` are those of a lone
-    caller and of the largest load, of each round.
+    With a single queue, a waiting request starts before all later ones. So none of these ends
+    earlier by more than its service time. `lone` and `traces` are the unloaded and the heaviest
+    load of each round.
     """
     pairs = zip(lone, traces, strict=True)
     share = float(np.median([overtaken(item, _LONG * alone.p99()) for alone, item in pairs]))
-    if order.slots > 1 and share > MOST_OVERTAKEN:
+    if order.slots > 1 and share > MAX_OVERTAKEN:
         raise VerificationError("plan-several-queues", percent=100 * share)
 
 
 def overtaken(trace: Trace, seconds: float) -> float:
-    """Return the share of calls that ended so many seconds after another one that came later."""
+    """Return the share of requests that end more than `seconds` after a later one."""
     ended = trace.calls[:, 1]
     first_later = np.minimum.accumulate(ended[::-1])[::-1]
     return float(np.mean(ended - first_later > seconds))
@@ -235,7 +236,7 @@ def summed_up(
     capacities: Sequence[float],
     source: str,
 ) -> Measured:
-    """Return what the traces of rounds tell of a server that takes its calls in an order."""
+    """Return a measurement from the traces of rounds, for a server with this order."""
     services = [
         Services.of(trace, order.slots, order.overtaking)
         for traces in rounds
@@ -258,9 +259,9 @@ def summed_up(
 
 
 def traced(generators: Generators, step: LoadStep, advance: Advance) -> tuple[Load, Trace]:
-    """Return what a load measured, and its calls.
+    """Run a load; return its result and its requests.
 
-    VerificationError: too few were answered.
+    VerificationError: too few requests were answered.
     """
     load, calls = generators.trace(step, advance)
     if len(calls) < _FEWEST_CALLS:
@@ -277,31 +278,31 @@ def traced(generators: Generators, step: LoadStep, advance: Advance) -> tuple[Lo
 
 
 def order_of(slots: int, lone: Sequence[Array]) -> Order:
-    """Return how calls are taken, of which those of a lone caller took so many seconds, by round.
+    """Return the order of requests, from unloaded latencies in seconds by round.
 
-    Where these are much alike, so are all, and one that ends before another that came first has
-    merely had more of a core. From one round to the next it is the machine that differs. One at a
-    time, none overtakes another.
+    Similar latencies mean similar service times; a request that then ends before an earlier one
+    merely got more CPU time. Rounds are compared separately, as the machine changes between them.
+    With one slot, no request overtakes another.
     """
     ratios = [slow / quick for quick, slow in (np.percentile(item, (10, 90)) for item in lone)]
     return Order(slots, overtaking=slots > 1 and bool(np.median(ratios) > ALIKE))
 
 
-def slots_of(lone_seconds: float, capacity: float) -> int:
-    """Return how many calls a server computes at once: so many lone callers keep it busy.
+def slots_of(unloaded_seconds: float, capacity: float) -> int:
+    """Return the number of concurrent requests of a server: the clients that use its capacity.
 
-    What it does before and after it computes makes that a little more than it is. Calls that share
-    a core count as one: they bring no more than one after another.
+    Work before and after the model raises the estimate a little. Requests that share a core count
+    as one, as they gain nothing over sequential requests.
     """
-    return max(1, int(capacity * lone_seconds + _NEARLY))
+    return max(1, int(capacity * unloaded_seconds + _NEARLY))
 
 
 def probed(generators: Generators, advance: Advance) -> int:
-    """Return about how many calls are computed at once."""
-    advance("a first look", 0)
+    """Return an estimate of the number of requests that the server runs concurrently."""
+    advance("probing", 0)
     lone = generators.measure(LoadStep(_PROBE_SECONDS, callers=1), advance)
     best, callers = lone.throughput, 1
-    while callers < _MOST_CALLERS:
+    while callers < _MAX_CALLERS:
         callers *= 2
         more = generators.measure(LoadStep(_PROBE_SECONDS, callers=callers), advance)
         if more.throughput < _GAIN * best:

@@ -1,4 +1,4 @@
-"""What a plan is asked for; nothing heavy is imported."""
+"""Options of a plan. This module imports nothing heavy."""
 
 import os
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from typing import Annotated, ClassVar, Literal
 
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import Error
-from deploykit.transforms.common.flag import MOST_INT64, Flag
-from deploykit.transforms.engines.engines import MOST_BATCH
+from deploykit.transforms.common.flag import MAX_INT64, Flag
+from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import PreprocessLike
 
 NOTHING, REPLICA, ZONE = LOSSES = ("nothing", "replica", "zone")
-MOST_REPLICAS = 1000
+MAX_REPLICAS = 1000
 
 
 @takes_former_names
 @dataclass(frozen=True)
 class PlanOptions:
-    """Which load is to be borne, by what, and how one replica is measured."""
+    """Options of a plan: target load, allowed replicas, and measurement of one replica."""
 
     HEADING: ClassVar = "Plan"
 
@@ -30,7 +30,7 @@ class PlanOptions:
     """Limit on p99 latency, in milliseconds."""
     replicas: Annotated[tuple[int, int], Flag(format="span", at_least=1, at_most=1000000)] = (
         1,
-        MOST_REPLICAS,
+        MAX_REPLICAS,
     )
     """Smallest and largest number of replicas to consider."""
     survive: Literal["nothing", "replica", "zone"] = "nothing"
@@ -45,7 +45,7 @@ class PlanOptions:
     manifests: Annotated[str | os.PathLike[str] | None, Flag(metavar="DIR")] = None
     """Set the number of replicas in kubernetes.yaml and kserve.yaml in this folder, which deploykit
     export `manifests` wrote; nothing else is changed."""
-    version: Annotated[int | None, Flag(at_least=0, at_most=MOST_INT64, heading="Server")] = None
+    version: Annotated[int | None, Flag(at_least=0, at_most=MAX_INT64, heading="Server")] = None
     """Version of the model [default: the newest]."""
     version_label: Annotated[str, Flag(metavar="LABEL", heading="Server")] = ""
     """Choose the version by its label, such as stable."""
@@ -57,7 +57,7 @@ class PlanOptions:
     """Preprocessing of file features into model inputs, such as image size and value range: a JSON
     file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the model
     metadata file X.pb.json, or from the model itself]."""
-    batch: Annotated[int, Flag(at_most=MOST_BATCH, heading="Measurement")] = 1
+    batch: Annotated[int, Flag(at_most=MAX_BATCH, heading="Measurement")] = 1
     """Samples per request."""
     seconds: Annotated[float, Flag(metavar="S", above=0, heading="Measurement")] = 5
     """Duration of each load; about 36 loads are measured."""
@@ -65,7 +65,7 @@ class PlanOptions:
     """Client processes, up to 64; use more if one cannot send enough requests."""
 
     def check(self) -> None:
-        """Raise Error for what cannot be planned."""
+        """Raise Error for missing or invalid options."""
         for name, value in (("rate", self.rate), ("latency-limit", self.latency_limit)):
             if value is None:
                 raise Error("option-needs", option="a plan", needed=f"a {name} (--{name})")

@@ -1,4 +1,4 @@
-"""Calls that arrive at random before one replica or several, each with a queue of its own."""
+"""Simulation of random arrivals at one or several replicas, each with its own queue."""
 
 import bisect
 import heapq
@@ -13,30 +13,30 @@ from deploykit.planning.service_times import (
     QUEUES,
     RESTS,
     STATES,
-    ServiceCourse,
     ServiceTimes,
+    ServiceTimesOfLoad,
 )
 from deploykit.transforms.ir.tensors import Array
 
 CALLS = 60_000
-"""Calls that are simulated."""
-_STARTING = 0.05  # of them, which find queues that are not filled yet
+"""Number of simulated requests."""
+_STARTING = 0.05  # share of requests before queues are in a steady state
 _NOTHING: tuple[list[list[float]], list[list[float]]] = [[]] * STATES, [[]] * STATES
 
 
 def latencies(times: ServiceTimes, rate: float, seed: int, replicas: int = 1) -> Array:
-    """Return simulated latencies in seconds, of calls that arrive at a rate (Poisson).
+    """Return simulated latencies in seconds, float64 [requests], of Poisson arrivals at a rate.
 
-    With several replicas, `rate` is that of all together, and each call goes to one that has the
-    fewest calls: that is what a balancer which sees every call can do. One replica is what is left
-    to each where calls are dealt out at random: its arrivals are Poisson again.
+    With several replicas, `rate` is their total, and each request goes to the replica with the
+    fewest requests, as an ideal load balancer does. One replica also models random balancing, as
+    its arrivals are again Poisson.
     """
     due = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, CALLS))
     return answered(times, rate, due, seed, replicas)[int(_STARTING * CALLS) :]
 
 
 def answered(times: ServiceTimes, rate: float, due: Array, seed: int, replicas: int = 1) -> Array:
-    """Return simulated latencies in seconds of calls that are due at these seconds."""
+    """Return simulated latencies in seconds of requests scheduled at these seconds."""
     load = rate / replicas / times.capacity
     draws = times.at(load)
     machines = [Machine(times, load, draws, seed + 1 + number) for number in range(replicas)]
@@ -45,23 +45,23 @@ def answered(times: ServiceTimes, rate: float, due: Array, seed: int, replicas: 
 
 
 class Machine:
-    """Services as one after another was, of courses that follow each other at random."""
+    """Service times in measured sequences, which follow each other in random order."""
 
     def __init__(
         self, times: ServiceTimes, load: float, draws: Sequence[Sequence[float]], seed: int
     ) -> None:
-        """Begin; `draws` has the services of each state, for where a course has none left."""
+        """Start; `draws` contains service times of each state, for states that a sequence lacks."""
         self._draws, self._random = draws, random.Random(seed)
         below, above, self._above = times.near(load)
         self._decks = [
             [course for course in courses if course.seconds] for courses in (below, above)
         ]
-        self._dealt: tuple[list[ServiceCourse], ...] = ([], [])
-        self._due = self._random.random()  # a course of the upper load is, from 1 on
+        self._dealt: tuple[list[ServiceTimesOfLoad], ...] = ([], [])
+        self._due = self._random.random()  # from 1 on, a sequence of the upper load is next
         self._end = float("-inf")
 
     def service(self, state: int, now: float) -> float:
-        """Return the service of a call that comes now."""
+        """Return the service time of a request that arrives now, in seconds."""
         if now >= self._end:
             self._begin(now)
         at, services = self._at[state], self._services[state]
@@ -72,7 +72,7 @@ class Machine:
         return services[place]
 
     def _begin(self, now: float) -> None:
-        """Deal the next course; all of a load have their turn before one comes again."""
+        """Start the next sequence; all sequences of a load are used before one repeats."""
         self._due += self._above
         upper = bool(self._due >= 1)
         self._due -= upper
@@ -90,14 +90,14 @@ class Machine:
 
 
 class Crowd:
-    """Replicas that calls come to."""
+    """Replicas behind a load balancer."""
 
     def __init__(self, replicas: "Sequence[Replica]", slots: int, front_end: float) -> None:
-        """Begin; each replica computes so many calls at once."""
+        """Start; each replica runs `slots` requests concurrently."""
         self._replicas, self._slots, self._front_end = list(replicas), slots, front_end
 
     def ends(self, due: Sequence[float]) -> list[float]:
-        """Return when each call ends."""
+        """Return the end of each request in seconds."""
         done = [0.0] * len(due)
         rests: list[float] = RESTS.tolist()
         queues: list[int] = QUEUES.tolist()
@@ -105,7 +105,7 @@ class Crowd:
         for number, now in enumerate(due):
             for item in replicas:
                 item.go_on(now, done)
-            start = number % count  # of equals, each has its turn
+            start = number % count  # ties rotate over the replicas
             replica = replicas[0]
             if count > 1:
                 replica = min(replicas[start:] + replicas[:start], key=Replica.calls)
@@ -126,26 +126,26 @@ class Crowd:
 
 
 class Replica:
-    """The calls of one replica: what is computed, and what waits in its order."""
+    """The requests of one replica: running ones, and a queue."""
 
     __slots__ = ("last", "machine", "running", "shift", "waiting")
 
     def __init__(self, machine: Machine) -> None:
-        """Begin idle."""
+        """Start idle."""
         self.machine = machine
         self.running: list[tuple[float, int]] = []
-        """When each ends, less `shift`; a heap."""
+        """Heap of the end of each running request, minus `shift`."""
         self.waiting: deque[tuple[float, int]] = deque()
         self.shift = 0.0
-        """By how much calls that came have put off the ends of all that is computed."""
+        """Seconds by which arrivals have delayed all running requests."""
         self.last = float("-inf")
 
     def calls(self) -> int:
-        """Return how many calls it has."""
+        """Return the number of running and waiting requests."""
         return len(self.running) + len(self.waiting)
 
     def go_on(self, now: float, done: list[float]) -> None:
-        """Compute until a moment; write down when calls end."""
+        """Simulate until a time; store the end of finished requests in `done`."""
         running = self.running
         while running and running[0][0] + self.shift <= now:
             end, number = heapq.heappop(running)

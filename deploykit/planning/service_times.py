@@ -1,17 +1,16 @@
-"""How long a server works on each call, found from when calls were due and when they ended.
+"""Service times of a server, derived from scheduled times and ends of requests.
 
-The server is taken for `slots` places that take calls in the order in which they come. A call
-begins when a place is free; from there to its end is its time of service. Three things make that
-depend on what else happens, and each is found in the same measurement:
+The model is a server with `slots` workers and one queue in order of arrival. A request starts when
+a worker is free; its service time is from there to its end. Three effects change service times, and
+each is derived from the same measurement:
 
-* A server that rested is slower at first, as its core slept and its caches are cold. So calls that
-  find it idle are kept apart, by how long it was.
-* What a server does with a call before the model and after it (gRPC, reading the request) is done
-  while another call is computed, and holds that one up where they share a core: each call that
-  comes lengthens those in service by the same time, the front end's. It is what the service of a
-  call grows by for each arrival during it.
-* A queue makes a server a little slower or quicker. So calls that find another one are kept apart
-  from those that find several.
+* An idle server is slower at first, as its core slept and its caches are cold. So requests to an
+idle server are separate states, by the idle time.
+* Work before and after the model (gRPC, reading the request) runs while another request is
+computed. If both share a core, each arrival delays the running requests by the same time, the
+front-end time. It is the growth of service times per arrival during the service.
+* A queue makes a server a little slower or faster. So requests that find one other request are a
+different state from those that find several.
 """
 
 from collections.abc import Sequence
@@ -24,14 +23,14 @@ import numpy as np
 from deploykit.transforms.ir.tensors import Array
 
 RESTS = 1e-3 * np.array([0, 0.5, 1, 2, 4, 8, 16, 32, 64])
-"""Seconds for which a server was idle, at least, of each state of a call that finds it idle."""
+"""Minimum idle seconds of each state of a request to an idle server."""
 QUEUES = np.array([1, 2])
-"""Calls that a call finds, at least, of each state of a call that finds any."""
+"""Minimum number of other requests for each state of a request to a loaded server."""
 STATES = len(RESTS) + len(QUEUES)
 FEWEST = 20
-"""Calls from which on a state is known by itself."""
+"""Minimum number of requests for separate service times of a state."""
 DRAWS = 4096
-_SETTLING = 3  # calls at the start of a load, which find what is no state of it
+_SETTLING = 3  # first requests of a load, in the state of the load before
 _TRIES = 40
 _STEP = 0.7
 _LEAST = 1e-6  # seconds
@@ -40,61 +39,61 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Trace:
-    """The calls of one load."""
+    """The requests of one load."""
 
     rate: float
-    """Calls that were due in a second."""
+    """Scheduled requests per second."""
     calls: Array
-    """When each was due and when it ended, in seconds, [calls, 2], by when they were due."""
+    """Scheduled time and end of each request in seconds, [requests, 2], sorted by scheduled
+    time."""
     open: bool = True
-    """Whether calls came at random, and not as soon as others were answered."""
+    """Whether arrivals were random, rather than each following a response."""
 
     @property
     def latencies(self) -> Array:
-        """Seconds from when each call was due until it ended."""
+        """Latency of each request in seconds, from its scheduled time."""
         array: Array = self.calls[:, 1] - self.calls[:, 0]
         return array
 
     @property
     def throughput(self) -> float:
-        """Answers in a second."""
+        """Responses per second."""
         due, done = self.calls[:, 0], self.calls[:, 1]
         return len(due) / float(done.max() - due.min())
 
     def p99(self) -> float:
-        """Return the latency that 99 of 100 calls are within, in seconds."""
+        """Return the 99th percentile of latency in seconds."""
         return float(np.percentile(self.latencies, 99))
 
 
 @dataclass(frozen=True)
 class Order:
-    """How a server takes its calls."""
+    """How a server schedules requests."""
 
     slots: int
-    """So many at the same time."""
+    """Number of requests that run concurrently."""
     overtaking: bool = False
-    """Whether one may end before another that came first: where their services differ much."""
+    """Whether a request may end before an earlier one, because service times differ widely."""
 
 
 @dataclass(frozen=True)
 class Services:
-    """The services of a trace, before the front end's time is known."""
+    """The service times of a trace, including front-end delays."""
 
     rate: float
     at: Array
-    """When each call was due, in seconds from the first one on."""
+    """Scheduled time of each request in seconds from the first one."""
     seconds: Array
     arrivals: Array
-    """How many other calls came during each."""
+    """Number of arrivals during each service."""
     states: Array
 
     @classmethod
     def of(cls, trace: Trace, slots: int, overtaking: bool = False) -> "Services":
-        """Find them, for a server of so many places.
+        """Derive the service times of a trace, for a server with this number of slots.
 
-        Unless a call may overtake another one, they are taken to end in the order in which they
-        came, whatever the threads say that report it; then what one gets more of a core than
-        another, which it takes from that one, is not told for a spread.
+        Unless requests may overtake each other, ends are sorted into the order of arrival. So a
+        request that got more CPU time at the cost of another does not increase the spread.
         """
         due, ended = trace.calls[:, 0], np.sort(trace.calls[:, 1])
         done = trace.calls[:, 1] if overtaking else ended
@@ -114,24 +113,24 @@ class Services:
         )
 
     def without(self, front_end: float) -> Array:
-        """Return the services without what other calls lengthened them by."""
+        """Return the service times without front-end delays of other requests."""
         array: Array = np.maximum(self.seconds - front_end * self.arrivals, _LEAST)
         return array
 
 
 def state_of(array: Array, rested: Array) -> Array:
-    """Return the number of the state of calls that find so many others, or a server at rest."""
+    """Return the states of requests from the number of other requests, or the idle seconds."""
     idle = np.searchsorted(RESTS, rested, side="right") - 1
     busy = len(RESTS) + np.searchsorted(QUEUES, array, side="right") - 1
     return np.where(array == 0, idle, busy)
 
 
 def front_end_of(services: Sequence[Services]) -> float:
-    """Return by how many seconds a call that comes lengthens those in service.
+    """Return the front-end time: seconds by which an arrival delays running requests.
 
-    It is the slope of services over arrivals during them, within each state, less what comes of
-    longer services seeing more arrivals: of services whose own variance is v, calls at a rate r
-    that lengthen them by f each have the covariance r v / (1 - r f) with them.
+    It is the slope of service times over arrivals within each state, corrected for longer services
+    seeing more arrivals. With service variance v, arrival rate r and delay f, that covariance is r
+    v / (1 - r f).
     """
     groups = [
         (service.seconds[chosen], service.arrivals[chosen], service.rate)
@@ -152,36 +151,34 @@ def front_end_of(services: Sequence[Services]) -> float:
 
 
 @dataclass(frozen=True)
-class ServiceCourse:
-    """The services of one load, by state, in the order in which they were.
+class ServiceTimesOfLoad:
+    """Service times of one load by state, in their original order.
 
-    A machine that is shared is slower for a while, and quicker for another: services that are drawn
-    one by one would know nothing of that.
+    Shared machines are slower for a while, then faster. Independent draws would lose that.
     """
 
     load: float
-    """As a share of the capacity; 1 where callers sent the next call as soon as one was
-    answered."""
+    """Share of the capacity; 1 for clients that send a request after each response."""
     services: Sequence[Array]
-    """Of each state, in seconds."""
+    """Service times of each state in seconds."""
     at: Sequence[Array] | None = None
-    """When each was, in seconds from the start; None: that is not known."""
+    """Scheduled time of each request in seconds from the first one; None: unknown."""
 
     @classmethod
-    def of(cls, load: float, services: Services, front_end: float) -> "ServiceCourse":
-        """Sort services by their states."""
+    def of(cls, load: float, services: Services, front_end: float) -> "ServiceTimesOfLoad":
+        """Group services by their states."""
         own = services.without(front_end)
         chosen = [services.states == state for state in range(STATES)]
         return cls(load, [own[item] for item in chosen], [services.at[item] for item in chosen])
 
     @cached_property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration of the sequence in seconds."""
         return max((float(item[-1]) for item in self.at or () if len(item)), default=0.0)
 
     @cached_property
     def lists(self) -> tuple[list[list[float]], list[list[float]]]:
-        """When each service was, and the services, of each state."""
+        """Times and service times of each state, as lists."""
         return [item.tolist() for item in self.at or ()], [
             service.tolist() for service in self.services
         ]
@@ -189,44 +186,46 @@ class ServiceCourse:
 
 @dataclass(frozen=True)
 class ServiceTimes:
-    """What is known of one replica's services."""
+    """Model of one replica's service times."""
 
     slots: int
-    """Calls that it computes at the same time."""
+    """Number of requests that run concurrently."""
     capacity: float
-    """Calls a second that it answers where it never waits for one."""
+    """Throughput in requests per second when the server is never idle."""
     front_end: float
-    """By how many seconds a call that comes lengthens those in service."""
-    courses: Sequence[ServiceCourse]
+    """Seconds by which an arriving request delays the running ones."""
+    courses: Sequence[ServiceTimesOfLoad]
 
     @classmethod
     def of(
         cls, traces: Sequence[Trace], order: Order, capacity: float, front_end: float
     ) -> "ServiceTimes":
-        """Find them in traces of one server."""
+        """Derive service times from traces of one server."""
         courses = []
         for trace in traces:
             load = round(min(trace.rate / capacity, 1.0), 2) if trace.open else 1.0
             services = Services.of(trace, order.slots, order.overtaking)
-            courses.append(ServiceCourse.of(load, services, front_end))
+            courses.append(ServiceTimesOfLoad.of(load, services, front_end))
         return cls(order.slots, capacity, front_end, courses)
 
-    def near(self, load: float) -> tuple[Sequence[ServiceCourse], Sequence[ServiceCourse], float]:
-        """Return the courses of the two loads around one, and which share the second ones have."""
+    def near(
+        self, load: float
+    ) -> tuple[Sequence[ServiceTimesOfLoad], Sequence[ServiceTimesOfLoad], float]:
+        """Return the sequences of the loads below and above one, and the share of the latter."""
         (low, below), (high, above) = _around(self.by_load, load)
         return below, above, _share(low, high, load)
 
     def at(self, load: float) -> list[list[float]]:
-        """Return for each state what its service may be at a load, so many draws of it.
+        """Return DRAWS service times in seconds of each state at a load.
 
-        Between two loads that were measured, draws are of both, the more the nearer. A state that
-        was not seen there takes what was seen of it elsewhere, or of the nearest one.
+        Between two measured loads, draws come from both, more of them from the nearer one. A state
+        without data there uses its data at other loads, or the nearest state.
         """
         return [self._draws(state, load).tolist() for state in range(STATES)]
 
     @cached_property
-    def by_load(self) -> Sequence[tuple[float, Sequence[ServiceCourse]]]:
-        """The courses of each load, from the least."""
+    def by_load(self) -> Sequence[tuple[float, Sequence[ServiceTimesOfLoad]]]:
+        """Sequences by load, lightest first."""
         loads = sorted({course.load for course in self.courses})
         return [
             (load, [course for course in self.courses if course.load == load]) for load in loads
@@ -234,7 +233,7 @@ class ServiceTimes:
 
     @cached_property
     def _rungs(self) -> Sequence[tuple[float, Sequence[Array]]]:
-        """By load, from the least: the services of each state."""
+        """Service times of each state by load, lightest first."""
         return [
             (load, [np.concatenate([course.services[state] for course in courses])
                     for state in range(STATES)])
@@ -255,7 +254,7 @@ class ServiceTimes:
 
     @cached_property
     def _nearest(self) -> list[list[int]]:
-        """For each state, those that may stand for it: of an idle server, or of a busy one."""
+        """For each state, the states that may replace it, nearest first, idle or loaded like it."""
         idle, busy = list(range(len(RESTS))), list(range(len(RESTS), STATES))
         return [
             sorted(idle if state in idle else busy, key=lambda other: abs(other - state))
@@ -264,19 +263,19 @@ class ServiceTimes:
 
 
 def _around(known: Sequence[tuple[float, T]], load: float) -> tuple[tuple[float, T], ...]:
-    """Return what lies below a load and above it, or one end twice."""
+    """Return the entries below and above a load, or one end twice."""
     above = next((n for n, (rung, _) in enumerate(known) if rung >= load), len(known) - 1)
     below = above if known[above][0] <= load else max(0, above - 1)
     return known[below], known[above]
 
 
 def _share(low: float, high: float, load: float) -> float:
-    """Return how much the upper one of two loads counts for one between them."""
+    """Return the weight of the upper of two loads for one between them."""
     return min(1.0, max(0.0, (load - low) / (high - low))) if high > low else 0.0
 
 
 def _spread(values: Array, count: int) -> Array:
-    """Return so many values that are spread like these: their mean stays, unlike that of a draw."""
+    """Return `count` values with the distribution and the mean of these, without random draws."""
     places = (np.arange(count) + 0.5) * len(values) / max(count, 1)
     array: Array = np.sort(values)[places.astype(int)]
     return array

@@ -1,4 +1,4 @@
-"""The number of replicas for a load, and the p99 that a number of replicas would have."""
+"""Number of replicas for a load, and the predicted p99 of a number of replicas."""
 
 import math
 import statistics
@@ -9,16 +9,16 @@ from typing import Annotated
 
 import numpy as np
 
-from deploykit.planning.measuring import MOST_LOAD, Measured
+from deploykit.planning.measuring import MAX_LOAD, Measured
 from deploykit.planning.plan_options import LOSSES, NOTHING, REPLICA, PlanOptions
 from deploykit.planning.queueing import answered, latencies
 from deploykit.planning.service_times import ServiceTimes
 from deploykit.transforms.common.documents import Hidden, Written, written
 from deploykit.transforms.ir.tensors import Array
 
-LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, MOST_LOAD)
+LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, MAX_LOAD)
 _TOGETHER = 8
-"""Replicas behind one balancer that are simulated; more are no worse."""
+"""Maximum number of simulated replicas behind one balancer; more replicas are no slower."""
 _HALVINGS = 5
 _ENOUGH_ROUNDS = 5
 _SEED = 7
@@ -26,9 +26,9 @@ _SEED = 7
 
 @dataclass(frozen=True)
 class P99:
-    """A 99th percentile in milliseconds: the median of the rounds of a measurement, and its range.
+    """A 99th percentile in milliseconds: median and range over the rounds of a measurement.
 
-    The best and the worst round are left out of the range, where there are five.
+    With five or more rounds, the range excludes the best and the worst one.
     """
 
     ms: float
@@ -37,23 +37,23 @@ class P99:
 
 
 class Forecast:
-    """What replicas like the one that was measured would do."""
+    """Prediction of latencies for replicas like the measured one."""
 
     def __init__(self, measured: Measured) -> None:
-        """Take what was measured."""
+        """Store the measurement."""
         self.measured = measured
         self._known: dict[float, P99] = {}
 
     def load(self, rate: float) -> float:
-        """Return which share of its capacity a replica gives at a rate of its own."""
+        """Return a replica's load at a rate, as a share of its capacity."""
         return rate / self.measured.capacity
 
     def allows(self, rate: float) -> bool:
-        """Say whether a replica may be given so many calls a second."""
+        """Return whether a replica may get this number of requests per second."""
         return self.load(rate) <= self.measured.most_load + 1e-9
 
     def p99(self, rate: float) -> P99 | None:
-        """Return p99 of a replica that has so many calls a second, at random; None: too many."""
+        """Return p99 of a replica with Poisson arrivals at a rate; None: the rate is too high."""
         if not self.allows(rate):
             return None
         if rate not in self._known:
@@ -61,10 +61,10 @@ class Forecast:
         return self._known[rate]
 
     def replayed(self, rate: float, due: Array) -> P99:
-        """Return p99 of a replica whose calls are due at these seconds, at a rate.
+        """Return p99 of a replica for requests scheduled at these seconds.
 
-        So what a load measures can be compared without the luck of its arrivals, which moves p99 by
-        half where there are some hundred calls.
+        With the arrivals of a measured load, chance does not affect the comparison. For some
+        hundred requests, it changes p99 by half.
         """
         return self._over(lambda times: answered(times, rate, due, _SEED))
 
@@ -76,7 +76,7 @@ class Forecast:
         return P99(statistics.median(results), inner[0], inner[-1])
 
     def together(self, rate: float, replicas: int) -> float | None:
-        """Return p99 in ms where each call goes to a replica that has the fewest; None: too many.
+        """Return p99 in ms with a least-loaded balancer; None: the rate is too high.
 
         `rate` is that of one replica.
         """
@@ -87,14 +87,15 @@ class Forecast:
 
     @cached_property
     def curve(self) -> list[tuple[float, P99]]:
-        """P99 of a replica by its calls a second."""
+        """Predicted p99 of a replica by requests per second."""
         rates = [load * self.measured.capacity for load in LOADS]
         return [(rate, result) for rate in rates if (result := self.p99(rate)) is not None]
 
     def bears(self, limit_ms: float) -> float:
-        """Return the most calls a second at which a replica's p99 stays within a limit.
+        """Return the highest rate at which a replica's p99 stays within a limit, requests per
+        second.
 
-        All of its range has to. 0: it does at no rate.
+        The whole range of p99 must be within the limit. 0: no rate is sustained.
         """
         holding = [rate for rate, item in self.curve if item.high_ms <= limit_ms]
         if not holding:
@@ -113,27 +114,27 @@ MONTH_HOURS = 730
 
 
 def p99_document(p99: P99 | None) -> dict[str, float | None]:
-    """Return a 99th percentile and its range under their keys."""
+    """Return a 99th percentile and its range under their JSON keys."""
     names = {"p99_ms": "ms", "p99_low_ms": "low_ms", "p99_high_ms": "high_ms"}
     return {key: getattr(p99, name, None) for key, name in names.items()}
 
 
 @dataclass(frozen=True)
 class LossOutcome:
-    """What replicas do that are left when something is lost."""
+    """Performance of the remaining replicas after a failure."""
 
     lost: str
-    """`nothing`, a `replica` or a `zone`."""
+    """What fails: `nothing`, a `replica` or a `zone`."""
     replicas: int
-    """That are left."""
+    """Number of remaining replicas."""
     load: Annotated[float, Written(digits=4)]
-    """The share of its capacity that each gives; more than 1: it cannot."""
+    """Load of each as a share of its capacity; above 1, it is overloaded."""
     p99: Hidden[P99 | None]
-    """Where calls are dealt out at random; None: the load is more than it is given."""
+    """P99 with random balancing; None: the load exceeds the highest planned one."""
     together_ms: Annotated[float | None, Written("p99_least_busy_ms", digits=3)]
-    """P99 where each call goes to a replica that has the fewest."""
+    """P99 with a least-loaded balancer, in milliseconds."""
     holds: bool
-    """Whether p99 is within the limit, in all of its range."""
+    """Whether the whole range of p99 is within the limit."""
 
     @property
     @written(flat=True, digits=3)
@@ -143,37 +144,38 @@ class LossOutcome:
 
 @dataclass(frozen=True)
 class ReplicaCost:
-    """What replicas cost, in the currency of the price."""
+    """Cost of the replicas, in the currency of the price."""
 
     hour: float
     month: float
-    """Of 730 hours."""
+    """Cost of 730 hours."""
     million_calls: float
-    """At the planned rate."""
+    """Cost of a million requests at the planned rate."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many replicas, and what follows from that."""
+    """The planned number of replicas, and its consequences."""
 
     replicas: int
-    """None of those allowed holds where `bears` is 0 or `needed` says more; then it is the most."""
+    """Planned number. If `bears` is 0 or `needed` is larger, no allowed number suffices, and this
+    is the maximum."""
     bears: Annotated[float, Written("rate_of_one", digits=4)]
-    """Calls a second that one replica answers with p99 within the limit; 0: at no rate."""
+    """Highest rate of one replica with p99 within the limit, requests per second; 0: none."""
     needed: Mapping[str, int | None]
-    """By what may be lost: how many replicas hold then; None: no number does."""
+    """Required number of replicas by tolerated failure; None: no number suffices."""
     outcomes: tuple[LossOutcome, ...]
     cost: ReplicaCost | None
 
     @property
     @written("highest_rate", digits=4)
     def headroom(self) -> float:
-        """Calls a second that all replicas answer within the limit."""
+        """Highest rate of all replicas with p99 within the limit, requests per second."""
         return self.replicas * self.bears
 
 
 def sized(forecast: Forecast, how: PlanOptions) -> Size:
-    """Return how many replicas a load takes, within the numbers that are allowed."""
+    """Return the plan for a load, within the allowed numbers of replicas."""
     assert how.rate is not None
     assert how.latency_limit is not None
     bears = forecast.bears(how.latency_limit)
@@ -193,21 +195,21 @@ def sized(forecast: Forecast, how: PlanOptions) -> Size:
 
 
 def left(replicas: int, lost: str, zones: int) -> int:
-    """Return how many replicas are left; the largest zone is the one that is lost."""
+    """Return the number of remaining replicas; the largest zone is the one that fails."""
     if lost == NOTHING:
         return replicas
     return replicas - (1 if lost == REPLICA else math.ceil(replicas / zones))
 
 
 def _surviving(least: int, lost: str, zones: int) -> int | None:
-    """Return the fewest replicas of which so many are left; None: a loss leaves none."""
+    """Return the smallest number of which `least` remain after a failure; None: no number does."""
     if lost == NOTHING:
         return least
     if lost == REPLICA:
         return least + 1
     if zones == 1:
         return None
-    result = least + math.ceil(least / (zones - 1))  # of which one zone is lost
+    result = least + math.ceil(least / (zones - 1))  # including the zone that fails
     while left(result - 1, lost, zones) >= least:
         result -= 1
     return result

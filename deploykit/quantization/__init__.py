@@ -1,1 +1,1 @@
-"""8-bit graphs: which values tensors take, and what is made of them."""
+"""Quantization: calibration, int8 search, quantization-aware models, 8-bit weights."""

@@ -1,5 +1,5 @@
-"""Runs a model on representative samples and records the ranges of its tensors, clipped where
-that loses less.
+"""Runs a model on representative samples and records the ranges of its tensors, optionally
+clipped for the least error.
 """
 
 import contextlib
@@ -27,22 +27,21 @@ from deploykit.transforms.layers.layers import LAYER_OPS, channels_first
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.samples import Dataset, samples_in
 
-BINS = 2048  # eight a level
-_STRIDE = 16  # bins between two ends that are tried: 128 a side
+BINS = 2048  # 8 per int8 level
+_STRIDE = 16  # bins between two candidate ends: 128 per side
 _STEPS = 255
 
 
 def least_error_range(counts: Array, low: float, high: float) -> tuple[float, float]:
-    """Return the range within [low, high] of least mean squared error.
+    """Return the range within [low, high] of least mean squared error in int8.
 
-    `counts` says how many values lie in each of BINS equal parts. Zero stays inside a range that
-    holds it.
+    `counts` is the histogram of the values, [BINS]. A range that contains zero still does.
     """
     edges = np.linspace(low, high, len(counts) + 1)
     centers = (edges[1:] + edges[:-1]) / 2
     counts = counts.astype(np.float64)
     powers = [counts, counts * centers, counts * centers**2]
-    # Values below each edge: how many, their sum, the sum of their squares.
+    # Of the values below each edge: count, sum, sum of squares.
     number, total, squares = (np.concatenate([[0.0], np.cumsum(p)]) for p in powers)
     tried = np.arange(0, len(edges), _STRIDE)
     lows = tried[edges[tried] <= 0] if low < 0 else tried[:1]
@@ -54,7 +53,7 @@ def least_error_range(counts: Array, low: float, high: float) -> tuple[float, fl
         - 2 * above * (total[-1] - total[highs])
         + (squares[-1] - squares[highs])
     )
-    # 8 bits must hold zero exactly, so a range that lacks it is widened to it.
+    # int8 must represent zero exactly, so a range without zero is widened to it.
     step = (np.maximum(above, 0) - np.minimum(below, 0)[:, np.newaxis]) / _STEPS
     zeros = counts[np.clip(np.searchsorted(edges, 0, "right") - 1, 0, len(counts) - 1)]
     inside = number[highs] - number[lows][:, np.newaxis] - (zeros if low <= 0 <= high else 0)
@@ -65,27 +64,27 @@ def least_error_range(counts: Array, low: float, high: float) -> tuple[float, fl
 
 
 RangeMethod = Literal["minmax", "mse"]
-WIDEST = 5  # tensors that are shown
-NAMED = 3  # in a note
+WIDEST = 5  # tensors in the report
+NAMED = 3  # names in a note
 
-# Their result has its channels where their input has them.
+# Their output has the same channel axis as their input.
 _FOLLOWING_OPS = ELEMENTWISE_OPS | PAD_OPS | {"Concat", "ConcatV2"}
 
 
 @dataclass(frozen=True)
 class Calibration(AsHtml):
-    """What a calibration found, and what a reader should know of it."""
+    """The result of a calibration: ranges of tensors, and notes."""
 
     ranges: Hidden[Ranges]
     method: str
     seconds: Annotated[float, Written("calibration_seconds", digits=4)]
     notes: tuple[str, ...] = ()
     model: Hidden[OpenedModel | None] = None
-    """What was run."""
+    """The model that was run."""
     bytes: Hidden[int | None] = None
-    """Of the file that was written."""
+    """Size of the written file in bytes."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Preprocessing of files for each input, in words."""
 
     @property
     @written(flat=True)
@@ -105,14 +104,14 @@ class Calibration(AsHtml):
 
 @dataclass(frozen=True)
 class KnownRanges:
-    """A calibration that a later step may take instead of one of its own."""
+    """A calibration that a later step may use instead of running one."""
 
     graph_sha256: str
-    """Of the graph that was run."""
+    """SHA-256 of the graph that was run."""
     calibration: Calibration
 
     def of(self, graph: Graph) -> Calibration | None:
-        """Return the calibration if it is of this very graph."""
+        """Return the calibration if it is of this graph, else None."""
         return self.calibration if digest(graph.serialized()) == self.graph_sha256 else None
 
 
@@ -126,19 +125,19 @@ def calibrate(
 ) -> Calibration:
     """Run a frozen graph on feeds and return the range of each of its float32 tensors.
 
-    Observed is every tensor of two axes or more that depends on an input and that an output needs;
-    not what lies within loops, branches or functions.
+    Tensors of rank 2 or more are observed if they depend on an input and an output needs them.
+    Tensors inside loops, branches or functions are not.
 
     Args:
-        graph: what is run.
-        feeds: arrays by input name, batch by batch; of equal size or not.
-        method: minmax takes the smallest and the largest value; mse the range within these on which
-            rounding to 8 bits has the least mean squared error.
-        model_sha256: of the model's files, for the ranges to say what they belong to.
-        advance: called before each batch with what is done and how many steps there are.
+        graph: the frozen graph to run.
+        feeds: arrays by input name, batch by batch; batch sizes may differ.
+        method: minmax takes the smallest and the largest value; mse the range within these for
+            which rounding to int8 has the least mean squared error.
+        model_sha256: SHA-256 of the model's files, stored with the ranges.
+        advance: called before each batch with the name of the step and the number of steps.
 
-    GraphError: there is no such tensor or no sample, an activation holds NaN or Inf, or TensorFlow
-    cannot run the graph.
+    GraphError: no tensor can be observed, the feeds are empty, an activation contains NaN or Inf,
+    or TensorFlow cannot run the graph.
     """
     (result,) = _observed_in(graph, [feeds], (), method, advance)
     return replace(result, ranges=replace(result.ranges, model_sha256=model_sha256))
@@ -150,10 +149,10 @@ def calibrate_split(
     *,
     advance: Callable[[str, int], None] = lambda name, count: None,
 ) -> tuple[Calibration, KnownRanges | None]:
-    """Run a graph once on samples; return the ranges of all, and of those that quantizing takes.
+    """Run a graph once; return the ranges on all samples, and on the calibration split.
 
-    Quantizing holds samples out, so their ranges must not count there. None: the graph demands so
-    many samples at once that both parts together would not be all. Errors are those of `calibrate`.
+    `quantize` holds samples out, which must not affect its ranges. The second value is None if the
+    splits are not multiples of a fixed batch size. Errors are those of `calibrate`.
     """
     split, sha256 = samples.split(), digest(graph.serialized())
     if split.order is None:
@@ -174,9 +173,9 @@ def _observed_in(
     method: str,
     advance: Callable[[str, int], None],
 ) -> list[Calibration]:
-    """Return what is known after each of several parts of feeds: of it, and of those before it.
+    """Return a calibration after each part of the feeds, on this part and the parts before.
 
-    `order` are the numbers of the samples as they come, for messages; empty: 0 and on.
+    `order` are the sample numbers in feed order, for messages; empty: 0, 1, ...
     """
     live = graph.copy()
     live.prune()
@@ -185,7 +184,7 @@ def _observed_in(
     if not tensors:
         raise GraphError("calibrate-nothing")
     started = time.perf_counter()
-    again = method == "mse"  # the histograms need the whole ranges
+    again = method == "mse"  # the histograms need the full ranges first
     steps = sum(len(part) * (1 + again) for part in parts if isinstance(part, Sequence))
     samples, result = 0, list[tuple[int, dict[str, TensorRange]]]()
     with contextlib.closing(
@@ -234,7 +233,7 @@ def _observed(graph: Graph, depths: Mapping[str, int]) -> list[str]:
 
 
 def _with_channels_first(graph: Graph) -> set[str]:
-    """Return the tensors whose channels lie along axis 1: ops with a data format say so."""
+    """Return the tensors whose channels are on axis 1, derived from ops with a data format."""
     order = graph.order()
     results = set()
     for name in order:
@@ -244,7 +243,7 @@ def _with_channels_first(graph: Graph) -> set[str]:
             results |= {tensor_name(name, 0), *inputs[:1]}
         elif node.op in _FOLLOWING_OPS and any(tensor in results for tensor in inputs):
             results.add(tensor_name(name, 0))
-    for name in reversed(order):  # what an op with a data format reads, through others
+    for name in reversed(order):  # back to the inputs of those ops
         node = graph[name]
         if node.op in _FOLLOWING_OPS and tensor_name(name, 0) in results:
             results |= set(node.data_inputs)
@@ -252,7 +251,7 @@ def _with_channels_first(graph: Graph) -> set[str]:
 
 
 def _idle(tensor_ranges: Mapping[str, TensorRange]) -> list[str]:
-    """Return notes on tensors that told nothing: always zero, or always the same."""
+    """Return notes on tensors that are constant on all samples: zero, or another value."""
     same = [name for name, item in tensor_ranges.items() if item.min == item.max]
     zero = [name for name in same if tensor_ranges[name].min == 0]
     other = [name for name in same if tensor_ranges[name].min != 0]
@@ -260,12 +259,12 @@ def _idle(tensor_ranges: Mapping[str, TensorRange]) -> list[str]:
     if zero:
         notes.append(f"never active on these samples: {listed(zero, NAMED)}")
     if other:
-        notes.append(f"of one value on these samples: {listed(other, NAMED)}")
+        notes.append(f"constant on these samples: {listed(other, NAMED)}")
     return notes
 
 
 def _left_out(graph: Graph, depths: Mapping[str, int]) -> list[str]:
-    """Return a note on layers that are not observed because of where they lie."""
+    """Return a note on layers in loops, branches or functions, which are not observed."""
     layers = [n.name for n in graph if n.op in LAYER_OPS and depths[n.name]]
     used = reachable(graph)
     layers += [
@@ -277,4 +276,4 @@ def _left_out(graph: Graph, depths: Mapping[str, int]) -> list[str]:
     ]
     if not layers:
         return []
-    return [f"layers in loops, branches or functions are left out: {listed(layers, NAMED)}"]
+    return [f"layers in loops, branches or functions are skipped: {listed(layers, NAMED)}"]

@@ -1,4 +1,4 @@
-"""What a search came to in each engine, and which of them is the result."""
+"""Results of an int8 search in each engine, and the choice between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,21 +24,21 @@ from deploykit.verification.tolerance import QUANTIZED_BAR_DB
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a search came to in an engine, before graphs are compared."""
+    """The result of a search in one engine, before graphs are benchmarked."""
 
     target: EngineTarget
     choice: LayerChoice | None = None
-    """None: no layer is to be in 8 bits."""
+    """The choice of layers; None: no layer will be int8."""
     why_float: str = ""
     layers: tuple[LayerOutcome, ...] = ()
 
     @property
     def times(self) -> LayerTimes | None:
-        """Of layers, where they were taken."""
+        """Times of the layers; None: not measured."""
         return None if self.choice is None else self.choice.times
 
     def stays_float(self, which: str) -> frozenset[str]:
-        """Return the layers that stay float in the graph INT8, or in FEWER."""
+        """Return the layers that are kept in float32 in the graph INT8 or FEWER."""
         assert self.choice is not None
         return self.choice.slow if which == FEWER else self.choice.noisy
 
@@ -46,7 +46,7 @@ class Candidate:
 def candidate_in(
     task: SearchTask, calibrated: Calibrated, target: EngineTarget, known: Sequence[Noise]
 ) -> Candidate:
-    """Return which layers are in 8 bits in an engine; `known`: their noise in another one."""
+    """Choose the int8 layers for an engine; `known` is their noise in another engine."""
 
     def stopped(why: str, choice: LayerChoice | None = None) -> Candidate:
         ranges = load_ranges(task.ranges)
@@ -79,7 +79,7 @@ def candidate_in(
 def best_of(
     task: SearchTask, calibrated: Calibrated | None, candidates: Sequence[Candidate]
 ) -> Quantized:
-    """Return the best of what there is in each engine, once all graphs were measured in turn."""
+    """Benchmark the graphs of all engines, interleaved, and return the best result."""
     standings: list[Standing | None] = [None] * len(candidates)
     if len(candidates) > 1 or candidates[0].choice is not None:
         graphs = _graphs(task, calibrated, candidates)
@@ -107,7 +107,7 @@ def best_of(
 def _graphs(
     task: SearchTask, calibrated: Calibrated | None, candidates: Sequence[Candidate]
 ) -> list[dict[str, Graph]]:
-    """Return by engine the 8-bit graphs that there is time to compare."""
+    """Return, by engine, the int8 graphs that there is time to compare."""
     budget, graphs = task.budget, []
     for candidate in candidates:
         int8 = dict[str, Graph]()
@@ -127,7 +127,7 @@ def _graphs(
 
 
 def _onednn_is_on(candidates: Sequence[Candidate], calibrated: Calibrated | None) -> bool:
-    """Say whether TensorFlow runs plain ops on oneDNN, as it was measured."""
+    """Return whether TensorFlow runs plain ops on oneDNN, as measured."""
     for candidate in candidates:
         if candidate.target.is_tensorflow and candidate.times is not None:
             return candidate.times.usual.onednn_is_on
@@ -140,9 +140,9 @@ def _better(
     candidates: Sequence[Candidate],
     standings: Sequence[Standing | None],
 ) -> Quantized:
-    """Return the result in the other engine where that is significantly faster, or in TensorFlow's.
+    """Return the other engine's result if it is significantly faster, or else TensorFlow's.
 
-    Where only one of both is in int8, it is the result unless it is significantly slower.
+    If only one of both is int8, it is the result unless it is significantly slower.
     """
     other, own = standings
     assert other is not None
@@ -159,7 +159,7 @@ def _better(
     mark = f", {verdict.busy}" if verdict.busy else ""
     why = (
         f"{title} with its best graph is {verdict.wall.in_words()} as fast as TensorFlow with its "
-        f"own{mark}: {runs} runs it"
+        f"best graph{mark}: {runs} runs it"
     )
     result = _concluded(task, calibrated, candidates[chosen], standings[chosen])
     return replace(result, engine_reason=why, engine_verdict=verdict)
@@ -168,7 +168,7 @@ def _better(
 def _concluded(
     task: SearchTask, calibrated: Calibrated | None, of: Candidate, standing: Standing | None
 ) -> Quantized:
-    """Return the outcome in an engine: int8 unless significantly slower or too inaccurate."""
+    """Return the result for an engine: int8 unless significantly slower or too inaccurate."""
     if of.choice is None or calibrated is None or standing is None or standing.gain is None:
         return Quantized(task.graph, True, of.why_float, of.layers, **_facts(task, of.target))
     choice, gain, target = of.choice, standing.gain, of.target
@@ -210,12 +210,12 @@ def _concluded(
 
 
 def _is_right(judgement: Judgement | None) -> bool:
-    """Say whether answers are better than noise."""
+    """Return whether the outputs meet the minimum SQNR of any int8 graph."""
     return judgement is not None and judgement.certain_db >= QUANTIZED_BAR_DB
 
 
 def _too_noisy(choice: LayerChoice, target: EngineTarget, task: SearchTask) -> str:
-    """Return why no layer is in 8 bits."""
+    """Return why no layer is int8."""
     chosen = choice.chosen
     if len(choice.departing) == len(choice.noisy):
         return f"every int8 layer differs from TensorFlow in {target.title}"

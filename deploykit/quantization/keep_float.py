@@ -1,4 +1,4 @@
-"""Which layers stay float: those that cost the least time with which the answers hold."""
+"""Chooses layers to keep in float32: least loss of time that meets the accuracy thresholds."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,22 +10,22 @@ from deploykit.quantization.scoring import Judgement
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array
 
-_BOUNDS = np.geomspace(1, 1e-3, 200)  # shares of all noise, 0.15 dB apart
-_UNITS = 500  # of a bound
+_BOUNDS = np.geomspace(1, 1e-3, 200)  # shares of the total noise, 0.15 dB apart
+_UNITS = 500  # resolution of a bound
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A number of the noisiest layers in float, and what came of it."""
+    """A set of layers kept in float32, and the quality of that graph."""
 
     keep_float: tuple[str, ...]
     judgement: Judgement | None
-    """None where TensorFlow cannot run the graph."""
+    """Comparison with the float32 graph; None: the engine cannot run the graph."""
     fault: str = ""
-    """Why it cannot."""
+    """Why the engine cannot run the graph."""
 
     def meets_bar(self, min_sqnr: float, max_drop: float) -> bool:
-        """Say whether the answers are as near to the float graph's as asked."""
+        """Return whether SQNR (dB) and metric drop are within these thresholds."""
         result = self.judgement
         if result is None or not result.certain_db >= min_sqnr:
             return False
@@ -34,17 +34,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class FloatChoice:
-    """The layers that stay float, and what was tried."""
+    """The layers to keep in float32, and all trials."""
 
     best: Trial
     holds: bool
-    """Whether the best keeps the answers as near as asked."""
+    """Whether the best trial meets the thresholds."""
     trials: tuple[Trial, ...]
-    """In the order in which they were made."""
+    """The trials, in the order in which they were made."""
 
     @property
     def keep_float(self) -> tuple[str, ...]:
-        """Return the layers that stay float, noisiest first."""
+        """The layers that are kept in float32, noisiest first."""
         return self.best.keep_float
 
 
@@ -57,16 +57,16 @@ def choose_among(
     known: Mapping[int, Trial] | None = None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> FloatChoice:
-    """Return the first of some sets of layers with which, in float, the answers hold.
+    """Return the first set of layers that meets the thresholds when kept in float32.
 
-    The answers come nearer from each set to the next, but for little. So after the first, `start`
-    is tried, then what lies ever farther from it, until some hold and some do not; then what lies
-    between: at most about 2 log2 of their number. `judge` judges the graph in which such a set is
-    float; `known` are trials that were made before, by place; `out_of_time` is asked before each
-    trial but the first: where true, the best so far is returned.
+    Noise decreases from each set to the next, with small exceptions. After the first set, `start`
+    is tried, then sets ever farther from it until some pass and some fail, then sets between:
+    at most about 2 log2 of their number. The callback `judge` compares the graph in which a set is
+    float32. `known` are earlier trials by index. `out_of_time` is called before each trial but the
+    first; if it returns true, the best trial so far is returned.
 
-    Where nothing holds, not even the last, the least noisy is returned. A GraphError of `judge`
-    counts as answers that do not hold; where all are, the last is raised.
+    If no set passes, the least noisy one is returned. A trial that raises GraphError has failed; if
+    all trials raise, GraphError is raised with the last reason.
     """
     trials = dict[int, Trial]()
 
@@ -78,7 +78,7 @@ def choose_among(
         return meets_bar(trials[place])
 
     last, step = len(options) - 1, max(1, start // 8)
-    failing, holding, place = -1, None, 0  # the last that does not hold, the first that does
+    failing, holding, place = -1, None, 0  # the last that fails, the first that passes
     while holding is None or holding - failing > 1:
         if trials and out_of_time():
             break
@@ -107,23 +107,23 @@ def choose_among(
 
 @dataclass(frozen=True)
 class FloatOption:
-    """Layers that may stay float, and the noise power of the others, each alone in 8 bits."""
+    """Layers to keep in float32, and the summed noise power of the others, each alone in int8."""
 
     layers: tuple[str, ...]
     noise: float
 
 
 def cheapest_options(noise: Mapping[str, float], worth: Mapping[str, int]) -> list[FloatOption]:
-    """Return sets of layers that are best left float, from none to all, for less and less noise.
+    """Return the best sets of layers to keep in float32, from none to all, in order of noise.
 
-    Noise of layers adds up, nearly. So what is to stay in 8 bits is a knapsack: the most time
-    gained within a bound of noise; the bounds are 0.15 dB apart. Source: R. Bellman, Dynamic
+    The noise of layers nearly adds up. So the choice of int8 layers is a knapsack problem: the most
+    time gained within a noise bound. The bounds are 0.15 dB apart. Source: R. Bellman, Dynamic
     Programming, 1957.
 
     Args:
-        noise: the power of each layer's noise in the answers; inf: it cannot be in 8 bits.
-        worth: what each gains in 8 bits; a layer that gains nothing is in float in all sets but
-            the first.
+        noise: noise power of each layer in the outputs; inf: the layer cannot be int8.
+        worth: time that each layer gains in int8; a layer that gains nothing is float32 in all
+            sets but the first.
     """
     layers = [name for name in noise if math.isfinite(noise[name]) and worth.get(name, 1) > 0]
     whole = sum(noise[name] for name in layers)
@@ -131,7 +131,7 @@ def cheapest_options(noise: Mapping[str, float], worth: Mapping[str, int]) -> li
     if layers and whole > 0:
         values = np.array([worth.get(name, 1) for name in layers], np.float64)
         powers = np.array([noise[name] for name in layers])
-        # of what gains as much, the less noisy stays in 8 bits
+        # break ties in favor of the less noisy layer
         values = values * (1 - 1e-6 * powers / whole)
         for bound in whole * _BOUNDS:
             retained = _packed(powers / bound, values)
@@ -144,7 +144,7 @@ def cheapest_options(noise: Mapping[str, float], worth: Mapping[str, int]) -> li
 
 
 def _packed(weights: Array, values: Array) -> list[int]:
-    """Return the places of things of the most value whose weights add up to 1 at most."""
+    """Return the indexes of the items of most value whose weights add up to at most 1."""
     units = np.rint(weights * _UNITS).astype(np.int64)
     best = np.zeros(_UNITS + 1)
     used = np.zeros((len(units), _UNITS + 1), bool)
@@ -163,7 +163,7 @@ def _packed(weights: Array, values: Array) -> list[int]:
 
 
 def tried(keep_float: tuple[str, ...], judge: Callable[[tuple[str, ...]], Judgement]) -> Trial:
-    """Return what a judge says of the graph in which these layers stay float, or why it cannot."""
+    """Return the trial of the graph in which these layers are kept in float32."""
     try:
         return Trial(keep_float, judge(keep_float))
     except GraphError as error:

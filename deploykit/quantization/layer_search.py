@@ -1,7 +1,7 @@
-"""Which layers of a calibrated graph are in 8 bits in an engine: by their noise and their times.
+"""Chooses the int8 layers of a calibrated graph for an engine, by their noise and their times.
 
-Layers are ranked by the noise that each brings alone, and timed in float and in 8 bits. Those stay
-float that cost the least time with which the answers hold.
+Layers are ranked by the noise of each alone in int8, and timed in float32 and int8. The search
+keeps layers in float32 until the accuracy thresholds are met, at the least cost in time.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.keep_float import (
     FloatChoice,
     FloatOption,
@@ -21,7 +21,7 @@ from deploykit.quantization.keep_float import (
 from deploykit.quantization.rounding import round_in_time
 from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import SearchTask
-from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
+from deploykit.quantization.sensitivity import JUDGED, Noise, rank_alone
 from deploykit.quantization.target import EngineTarget
 from deploykit.quantization.timing.int8_choice import choose, time_gained
 from deploykit.quantization.timing.layer_times import ROUNDS, LayerTimes
@@ -31,27 +31,27 @@ from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.int8.weights import Rounded
 from deploykit.transforms.ir.graph import Graph
 
-FOR_TIME = "as there was no time for more, so other layers may be in 8 bits; a larger --budget"
+FOR_TIME = "as the time budget is short, so the choice of int8 layers may differ; a larger --budget"
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A calibrated graph, which layers of it can be in 8 bits, and who judges that."""
+    """A calibrated graph, the plan of its possible int8 layers, and the comparisons with it."""
 
     graph: Graph
     plan: Plan
-    judge: Judge
-    by_labels: Judge | None
+    judge: Evaluator
+    by_labels: Evaluator | None
     rounded: Rounded = field(default_factory=dict)
-    """The weights that were chosen on samples; of other layers, the nearest int8 values are."""
+    """The int8 weights that were chosen on samples; other layers use the nearest int8 values."""
 
     def built(self, task: SearchTask, target: EngineTarget, stay_float: Collection[str]) -> Graph:
-        """Return it in int8 for an engine, but for some layers."""
+        """Return the int8 graph for an engine, with some layers in float32."""
         retained = (*task.how.keep_float, *stay_float)
         return target.built(self.graph, task.ranges, task.how.isa, retained, self.rounded)
 
     def alone(self, task: SearchTask, target: EngineTarget, layer: str) -> Graph:
-        """Return it with one int8 layer, whose bias takes back what its own weights shift."""
+        """Return the graph with one int8 layer, its bias corrected for its own weights only."""
         key = self.plan.chains[layer].biased
         value = self.rounded.get(key)
         rounded = {} if value is None else {key: replace(value, bias=value.own_bias)}
@@ -61,54 +61,54 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """What becomes of layers in an engine."""
+    """The choice of int8 and float32 layers for an engine."""
 
     ranking: Sequence[Noise]
-    """Noisiest first."""
+    """The noise of layers, noisiest first."""
     chosen: FloatChoice
     departing: frozenset[str]
-    """Layers that the engine computes otherwise than TensorFlow, so that they stay float."""
+    """Layers whose outputs in the engine differ from TensorFlow's, kept in float32."""
     times: LayerTimes | None
     slow: frozenset[str]
-    """Layers that stay float for their time, or for what else is said here."""
+    """All layers that are kept in float32: those slower in int8, and those in `noisy`."""
     unclear: frozenset[str]
-    """Layers that may be faster in float, as far as their times tell."""
+    """Layers that may be faster in float32, but not significantly."""
     rounded: Rounded
     """The int8 weights for this choice."""
 
     @property
     def noisy(self) -> frozenset[str]:
-        """Layers that have to stay float."""
+        """Layers that must be kept in float32."""
         return self.departing.union(self.chosen.keep_float)
 
 
 def chosen_layers(
     task: SearchTask, calibrated: Calibrated, target: EngineTarget, known: Sequence[Noise]
 ) -> LayerChoice:
-    """Return which layers are int8 in an engine: all, where that keeps the outputs.
+    """Choose the int8 layers for an engine: all, if that meets the accuracy thresholds.
 
-    `known`: the noise of layers in another engine. GraphError: the engine cannot run the graph,
-    whichever layers are int8.
+    `known` is the noise of layers in another engine. GraphError: the engine cannot run the graph
+    with any choice of int8 layers.
     """
     return _LayerSearch(task, calibrated, target, known).run()
 
 
 @dataclass
 class _LayerSearch:
-    """The search for the layers that are int8 in an engine."""
+    """The search for the int8 layers in an engine."""
 
     task: SearchTask
-    found: Calibrated
+    calibrated: Calibrated
     target: EngineTarget
     ranking: Sequence[Noise]
-    """Noisiest first; at the beginning, as far as it is known from another engine."""
+    """The noise of layers, noisiest first; initially from another engine, if known."""
     departing: frozenset[str] = frozenset()
-    """Layers that the engine computes otherwise than TensorFlow."""
+    """Layers whose outputs in the engine differ from TensorFlow's."""
     agrees: bool = False
-    """Whether the engine is known to compute the rest as TensorFlow does."""
+    """Whether the outputs with all other layers in int8 are known to match TensorFlow's."""
 
     def run(self) -> LayerChoice:
-        """Return what becomes of layers."""
+        """Run the search and return the choice of layers."""
         whole = self._tried()
         if self._holds(whole):
             times, timed = self._timed(whole)
@@ -116,7 +116,7 @@ class _LayerSearch:
         whole = self._better_rounded(whole)
         self.ranking = self._ranked()
         self._find_departing()
-        if self.departing >= self.found.plan.chains.keys():
+        if self.departing >= self.calibrated.plan.chains.keys():
             none = FloatChoice(Trial((), None), False, ())
             departing = self.departing
             return LayerChoice(self.ranking, none, departing, None, departing, frozenset(), {})
@@ -126,8 +126,9 @@ class _LayerSearch:
         chosen = self._chosen(whole, times, timed)
         if not chosen.holds and self.task.budget.is_over:
             self.task.notes.append(
-                f"the search ended before the answers held, as {self.task.how.budget:g} minutes "
-                "are for all steps; a larger --budget keeps more layers float"
+                "the search ended before the accuracy threshold was met, as the time budget for "
+                f"all steps is {self.task.how.budget:g} minutes; with a larger --budget, more "
+                "layers are kept in float32"
             )
         if chosen.holds and chosen.keep_float:
             chosen = self._rounded_again(chosen)
@@ -141,9 +142,9 @@ class _LayerSearch:
             return tried(keep_float, self._judged)
 
     def _judged(self, keep_float: tuple[str, ...]) -> Judgement:
-        """Judge the graph in which some layers, and those that depart, are float32."""
-        task, result, target = self.task, self.found, self.target
-        task.work(f"{len(keep_float)} layers more in float", 0)
+        """Evaluate the graph with these layers, and the differing ones, in float32."""
+        task, result, target = self.task, self.calibrated, self.target
+        task.work(f"{len(keep_float)} more layers in float32", 0)
         start = task.budget.now()
         int8 = result.built(task, target, self.departing.union(keep_float))
         judgement = target.judged(result.judge, int8)
@@ -159,35 +160,35 @@ class _LayerSearch:
         return judgement
 
     def _better_rounded(self, whole: Trial) -> Trial:
-        """Take the nearest int8 weights where these keep more; return the trial of all layers.
+        """Use the nearest int8 weights if they give a higher SQNR; return the trial of all layers.
 
-        `whole` is that trial with the weights as they are.
+        `whole` is that trial with the current weights.
         """
-        if not self.found.rounded or self.task.budget.is_over:
+        if not self.calibrated.rounded or self.task.budget.is_over:
             return whole
-        other = replace(self, found=replace(self.found, rounded={}))
+        other = replace(self, calibrated=replace(self.calibrated, rounded={}))
         nearest = other._tried()
         if nearest.judgement is None or whole.judgement is None:
             return whole
         if not nearest.judgement.certain_db > whole.judgement.certain_db:
             return whole
         self.task.notes.append(
-            f"{self.target.title}: weights are rounded to the nearest int8 value, which keeps more "
-            "of the outputs here than rounding by output error"
+            f"{self.target.title}: weights are rounded to the nearest int8 value, as this gives a "
+            "higher SQNR here than rounding by output error"
         )
-        self.found = other.found
+        self.calibrated = other.calibrated
         return nearest
 
     def _ranked(self) -> list[Noise]:
-        """Return the layers by the noise that each brings, noisiest first.
+        """Return the noise of each layer alone in int8, noisiest first.
 
-        Those that were judged before are not judged again, nor those that are known from another
-        engine, where they could be computed. Those for which there is no time are left out.
+        Earlier results are reused, as are those of another engine in which the layer could run.
+        Layers are skipped once the time is used up.
         """
-        task, result, target = self.task, self.found, self.target
+        task, result, target = self.task, self.calibrated, self.target
         state, layers = task.state, result.plan.chains.keys()
         key = "noise" if target.is_tensorflow else f"noise in {target.use}"
-        noise = {name: Noise(**item) for name, item in state.found.get(key, {}).items()}
+        noise = {name: Noise(**item) for name, item in state.stored.get(key, {}).items()}
         noise |= {item.layer: item for item in self.ranking if not item.fault}
 
         def keep(entry: Noise) -> None:
@@ -199,15 +200,15 @@ class _LayerSearch:
         fewer = task.samples.held_out.spread(samples)
         if samples < min(JUDGED, task.samples.held_out.count):
             task.notes.append(
-                f"layers were ranked by {fewer.count} samples, {FOR_TIME} takes {JUDGED}"
+                f"layers were ranked by {fewer.count} samples, {FOR_TIME} uses {JUDGED}"
             )
         with task.step("rank") as advance, contextlib.ExitStack() as stack:
             is_known = layers <= noise.keys()
             few = fewer.count < task.samples.held_out.count
             if few and not is_known and budget.left > budget.for_trials:
-                judge = stack.enter_context(Judge(task.graph, fewer.feeds()))
+                judge = stack.enter_context(Evaluator(task.graph, fewer.feeds()))
             end = budget.ranking_until()
-            ranking = rank_each(
+            ranking = rank_alone(
                 {layer: result.graph[layer].op for layer in layers},
                 lambda layer: result.alone(task, target, layer),
                 lambda alone: target.judged(judge, alone),
@@ -218,34 +219,34 @@ class _LayerSearch:
             )
         if len(ranking) < len(layers):
             task.notes.append(
-                f"only {len(ranking)} of {len(layers)} layers were ranked in the time there was; a "
+                f"only {len(ranking)} of {len(layers)} layers were ranked in the time budget; a "
                 "larger --budget ranks them all"
             )
         return ranking
 
     def _find_departing(self) -> None:
-        """Find the layers that the engine computes otherwise than TensorFlow the same codes.
+        """Find the layers whose outputs in the engine differ from TensorFlow's for the same codes.
 
-        They are looked for one by one, the noisiest first, where the whole departs.
+        If the whole graph differs, layers are tested one by one, the noisiest first.
         """
         if self.target.is_tensorflow:
             self.agrees = True
             return
         departing = {item.layer for item in self.ranking if item.fault}
-        layers = self.found.plan.chains.keys()
+        layers = self.calibrated.plan.chains.keys()
         with self.task.step("judge") as work:
             agrees = not self._departs(departing)
             for item in self.ranking:
                 if agrees or self.task.budget.is_over:
                     break
-                work(f"{item.layer} beside TensorFlow", 0)
+                work(f"{item.layer} compared with TensorFlow", 0)
                 if item.layer not in departing and self._departs(layers - {item.layer}):
                     departing.add(item.layer)
                     agrees = not self._departs(departing)
         self.departing, self.agrees = frozenset(departing), agrees
 
     def _departs(self, stay_float: Collection[str]) -> bool:
-        found_ = self.found
+        found_ = self.calibrated
         try:
             int8 = found_.built(self.task, self.target, stay_float)
             return found_.judge.departs(int8, self.target.engine)
@@ -253,15 +254,15 @@ class _LayerSearch:
             return True
 
     def _timed(self, whole: Trial) -> tuple[LayerTimes | None, Plan]:
-        """Return the times of layers, and the plan of the graph in which they were taken.
+        """Return the times of layers, and the plan of the graph in which they were measured.
 
-        Where there is no time to take them, or no graph to take them in, there are none.
+        The times are None if the budget is too short, or if no int8 graph can run.
         """
-        task, result = self.task, self.found
+        task, result = self.task, self.calibrated
         rounds = task.budget.timing_rounds(ROUNDS)
         if not rounds:
             task.notes.append(
-                "there was no time to time single layers; a larger --budget does that"
+                "there was no time to measure single layers; a larger --budget measures them"
             )
             return None, result.plan
         stay_float = set(self.departing)
@@ -291,10 +292,10 @@ class _LayerSearch:
         return times, timed
 
     def _chosen(self, whole: Trial, times: LayerTimes | None, timed: Plan) -> FloatChoice:
-        """Return the layers that stay float for their noise; `whole`: none does."""
-        gained = {} if times is None else time_gained(self.found.graph, timed, times)
+        """Choose the layers to keep in float32 for their noise; `whole` is the trial of none."""
+        gained = {} if times is None else time_gained(self.calibrated.graph, timed, times)
         with self.task.step("judge"):
-            options = options_of(self.found, self.ranking, gained, self.departing)
+            options = options_of(self.calibrated, self.ranking, gained, self.departing)
             return choose_among(
                 [option.layers for option in options],
                 self._judged,
@@ -305,16 +306,16 @@ class _LayerSearch:
             )
 
     def _rounded_again(self, chosen: FloatChoice) -> FloatChoice:
-        """Round layers for what those before them give once some are float32, if that is better."""
+        """Round the weights again with some layers in float32, and keep them if SQNR is higher."""
         task, retained = self.task, self.departing.union(chosen.keep_float)
-        if retained >= self.found.plan.chains.keys() or not self.found.rounded:
+        if retained >= self.calibrated.plan.chains.keys() or not self.calibrated.rounded:
             return chosen
         if task.budget.left - task.budget.for_trials < 2 * task.seconds.get("round", 0.0):
             return chosen
         rounded, notes = round_in_time(
-            task, self.found.graph, task.samples.calibrating, sorted(retained)
+            task, self.calibrated.graph, task.samples.calibrating, sorted(retained)
         )
-        other = replace(self, found=replace(self.found, rounded=rounded), agrees=False)
+        other = replace(self, calibrated=replace(self.calibrated, rounded=rounded), agrees=False)
         trial, before = other._tried(chosen.keep_float), chosen.best.judgement
         if before is None or not self._holds(trial):
             return chosen
@@ -322,19 +323,19 @@ class _LayerSearch:
         if trial.judgement.certain_db <= before.certain_db:
             return chosen
         task.notes.extend(notes)
-        self.found = other.found
+        self.calibrated = other.calibrated
         return replace(chosen, best=trial, trials=(*chosen.trials, trial))
 
     def _with_times(
         self, chosen: FloatChoice, times: LayerTimes | None, timed: Plan
     ) -> LayerChoice:
-        """Return the choice with the layers that are kept in float32 for their time."""
+        """Return the choice, with slow int8 layers kept in float32 too."""
         slow, unclear = self.departing.union(chosen.keep_float), frozenset[str]()
         if times is not None:
             noisy = slow
-            fastest = choose(self.found.graph, timed, times, noisy & timed.chains.keys())
+            fastest = choose(self.calibrated.graph, timed, times, noisy & timed.chains.keys())
             slow, unclear = fastest.stay_float | noisy, fastest.undecided - noisy
-        rounded = self.found.rounded
+        rounded = self.calibrated.rounded
         return LayerChoice(self.ranking, chosen, self.departing, times, slow, unclear, rounded)
 
 
@@ -344,9 +345,9 @@ def options_of(
     gained: Mapping[str, int],
     left: Collection[str],
 ) -> list[FloatOption]:
-    """Return sets of layers to be tried in float, besides those that are left in it in any case.
+    """Return sets of layers to try in float32, in addition to `left`.
 
-    A layer that was not ranked is in float in the last one alone.
+    A layer that was not ranked is float32 only in the last set.
     """
     noise = dict.fromkeys(calibrated.plan.chains, 0.0)
     noise |= {e.layer: 10 ** (-e.sqnr_db / 10) if not e.fault else math.inf for e in ranking}
@@ -354,9 +355,9 @@ def options_of(
 
 
 def place_of(options: Sequence[FloatOption], whole: Judgement | None, bar: float) -> int:
-    """Return which of the options keeps a bar in dB, as far as their noise tells.
+    """Return the index of the first option predicted to meet a threshold in dB.
 
-    It is as far from the truth as it is for the first one, which was judged.
+    The prediction error is assumed to be that of the first option, which was measured as `whole`.
     """
     first, allowed = options[0].noise, 10 ** (-bar / 10)
     if whole is not None and math.isfinite(whole.certain_db) and 0 < first < math.inf:
@@ -366,6 +367,6 @@ def place_of(options: Sequence[FloatOption], whole: Judgement | None, bar: float
 
 
 def _are_fast(graph: Graph, timed: Plan, times: LayerTimes) -> bool:
-    """Return whether no layer is slower in int8 by these times, nor may be."""
+    """Return whether these times show that no layer is slower in int8."""
     result = choose(graph, timed, times)
     return not result.stay_float and not result.undecided

@@ -1,7 +1,7 @@
-"""How right a model's answers are: a share of right classes, an error, or what a user's own says.
+"""Metrics: top-1 and top-5 accuracy, mean absolute error, or a user-defined function.
 
-A metric is a function of the outputs by name, in the model's order, and the labels. What a name
-stands for is known in the child process that runs the model, as a user's module is imported there.
+A metric is a function of the outputs by name, in the model's order, and the labels. Metric names
+are resolved in the child process that runs the model, because user modules are imported there.
 """
 
 import math
@@ -24,7 +24,7 @@ LOWER_IS_BETTER = frozenset({"mae"})
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric gives, and its 95 % confidence interval where it is a mean over samples."""
+    """The value of a metric, and its 95 % confidence interval if it is a mean over samples."""
 
     value: float
     interval: Hidden[tuple[float, float] | None] = None
@@ -32,36 +32,36 @@ class Score:
     @property
     @written()
     def low(self) -> float | None:
-        """The lower end of its interval."""
+        """The lower end of the interval."""
         return self.interval and self.interval[0]
 
     @property
     @written()
     def high(self) -> float | None:
-        """The upper end of its interval."""
+        """The upper end of the interval."""
         return self.interval and self.interval[1]
 
 
 def with_interval(score: Score | None) -> dict[str, Any] | None:
-    """Return a score as a value and its interval."""
+    """Return a score as a dict of its value and interval."""
     return None if score is None else {"value": score.value, "interval": score.interval}
 
 
 class Metric(Protocol):
-    """How right outputs are."""
+    """A metric of outputs against labels."""
 
     def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
-        """Return what the metric gives of all samples."""
+        """Return the score on all samples."""
 
-    def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array | None:
-        """Return what each sample gives, of which the metric is the mean; None: it is no mean."""
+    def per_sample(self, outputs: Mapping[str, Array], labels: Array | None) -> Array | None:
+        """Return the value per sample, whose mean is the metric; None: it is not a mean."""
 
 
 def change(before: Array, after: Array) -> Score:
-    """Return how much the mean of what each sample gives changed, with its 95 % interval.
+    """Return the change of the mean of values per sample, with its 95 % confidence interval.
 
-    Each sample is compared with itself: shares by Newcombe's interval, others by the mean of the
-    differences.
+    The comparison is paired by sample: proportions by Newcombe's interval, other values by the
+    mean of the differences.
     """
     if before.dtype == bool:
         return Score(float(after.mean() - before.mean()), paired_wilson(before, after))
@@ -72,7 +72,7 @@ def change(before: Array, after: Array) -> Score:
 def metric_named(name: str) -> Metric:
     """Return the metric of a name: one of METRICS, or the user's `module:function`.
 
-    GraphError: there is none, or its module cannot be imported.
+    GraphError: the metric does not exist, or its module cannot be imported.
     """
     if name in ("top1", "top5"):
         return _Top(name, int(name.removeprefix("top")))
@@ -96,7 +96,7 @@ class _Own:
 
     def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
         try:
-            # Copies, as a function that edits them must not change what is judged next.
+            # Copies, as a function that edits them must not affect later comparisons.
             given = {name: array.copy() for name, array in outputs.items()}
             result = self.function(given, None if labels is None else labels.copy())
         except (Exception, SystemExit) as error:
@@ -111,8 +111,8 @@ class _Own:
             raise GraphError("metric-result", name=self.name, got=shown)
         return Score(value)
 
-    def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array | None:
-        """Return None: what it makes of a sample is its own affair."""
+    def per_sample(self, outputs: Mapping[str, Array], labels: Array | None) -> Array | None:
+        """Return None, as a user's function has no values per sample."""
         return None
 
 
@@ -124,12 +124,12 @@ class _Top:
     places: int
 
     def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
-        item = self.of_each(outputs, labels)
+        item = self.per_sample(outputs, labels)
         right = int(item.sum())
         return Score(right / len(item), wilson(right, len(item)))
 
-    def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array:
-        """Return whether each sample is right, bool [samples]."""
+    def per_sample(self, outputs: Mapping[str, Array], labels: Array | None) -> Array:
+        """Return whether the label of each sample is in the top k, bool [samples]."""
         output, scores = next(iter(outputs.items()))
         if scores.ndim != 2 or scores.dtype.kind != "f":
             raise GraphError(
@@ -148,11 +148,11 @@ class _Top:
 
 
 def _required_numbers(labels: Array | None, output: str, scores: Array) -> Array:
-    """Return labels as one number a sample. GraphError: they are not, or of no class."""
+    """Return labels as one class number per sample. GraphError: they are not class numbers."""
     assert labels is not None
     count, classes = scores.shape
     if labels.dtype.kind == "f" and labels.size == count and (labels == np.rint(labels)).all():
-        labels = labels.astype(np.int64)  # as many datasets have them
+        labels = labels.astype(np.int64)  # many datasets store float labels
     numbers = class_numbers(labels, count, classes)
     if numbers is not None:
         return numbers
@@ -173,14 +173,14 @@ def _required_numbers(labels: Array | None, output: str, scores: Array) -> Array
 
 @dataclass(frozen=True)
 class _MeanAbsoluteError:
-    """How far the first output is from the labels on average; lower is better."""
+    """The mean absolute error of the first output against the labels; lower is better."""
 
     def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
-        item = self.of_each(outputs, labels)
+        item = self.per_sample(outputs, labels)
         return Score(float(item.mean()), interval_of_mean(item))
 
-    def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array:
-        """Return how far each sample is from its label, float64 [samples]."""
+    def per_sample(self, outputs: Mapping[str, Array], labels: Array | None) -> Array:
+        """Return the mean absolute error of each sample, float64 [samples]."""
         assert labels is not None
         output, values = next(iter(outputs.items()))
         if values.size != labels.size or labels.dtype.kind not in "iuf" or not values.size:

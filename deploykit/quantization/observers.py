@@ -1,7 +1,7 @@
-"""What each tensor of a graph holds while it runs, summed up batch by batch in a child process.
+"""Statistics of the tensors of a running graph, accumulated batch by batch in a child process.
 
-Statistics are taken by ops that are added to the graph, so that no activation leaves TensorFlow and
-each is freed once it was read: the most that is held is about what one run of one batch takes.
+Ops added to the graph compute the statistics. So no activation leaves TensorFlow, each is freed
+after use, and peak memory is about that of one run of one batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,19 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.session import Session, full_name
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
-_FETCHES = 4  # of each tensor
+_FETCHES = 4  # statistics per tensor
 
 
 @dataclass
 class _Sums:
-    """What was seen of a tensor so far."""
+    """The statistics of a tensor so far."""
 
     low: float
     high: float
     rows: int
-    """How many values each channel had."""
+    """Number of values per channel."""
     channels: tuple[Array, Array, Array] | None
-    """Smallest value, sum and largest value of each channel; None where their number differs."""
+    """Minimum, sum and maximum of each channel; None: the number of channels varies."""
 
     def add(self, other: "_Sums") -> None:
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
@@ -42,28 +42,28 @@ class _Sums:
 
 
 class Observer:
-    """A graph that is run feed by feed. GraphError: TensorFlow does not accept the graph."""
+    """Runs a graph feed by feed and records ranges. GraphError: TensorFlow refuses the graph."""
 
     def __init__(
         self, graph_def: bytes, tensors: Sequence[str], channels_first: frozenset[str]
     ) -> None:
-        """Load the graph; `tensors` are observed, in execution order, where their rank is >= 2."""
+        """Load the graph; `tensors` of rank 2 or more are observed, in execution order."""
         self._session = Session(graph_def)
         self._channels_first = channels_first
         self._tensors = {
             name: self._session.graph.get_tensor_by_name(full_name(name)) for name in tensors
         }
         self._axes: dict[str, tuple[int, ...]] = {}
-        """All axes but the channels', of each tensor that is observed."""
+        """All axes except the channel axis, of each observed tensor."""
         self._fetches: list[str] = []
         self._sums: dict[str, _Sums] = {}
         self._counters: dict[str, str] = {}
         self._counts: dict[str, Array] = {}
 
     def observe(self, feed: Mapping[str, Array], numbers: Sequence[int]) -> None:
-        """Run a feed and take minima, maxima, means; `numbers` are those of its samples.
+        """Run a feed and record minima, maxima, means; `numbers` are the numbers of its samples.
 
-        GraphError: an activation holds NaN or Inf, or the graph cannot be run.
+        GraphError: an activation contains NaN or Inf, or the graph cannot be run.
         """
         if not self._fetches:
             self._take_statistics(self._ranks(feed))
@@ -83,7 +83,7 @@ class Observer:
                 self._sums[name] = seen
 
     def count(self, feed: Mapping[str, Array]) -> None:
-        """Run a feed once more and count how often values occur, within the ranges seen."""
+        """Run a feed again and add its values to histograms over the observed ranges."""
         if not self._counters:
             self._take_histograms()
         result = self._session.run(list(self._counters.values()), feed)
@@ -91,11 +91,11 @@ class Observer:
             self._counts[name] = self._counts.get(name, 0) + counts.astype(np.int64)
 
     def ranges(self) -> dict[str, TensorRange]:
-        """Return what was seen of each tensor; where values were counted, of least error."""
+        """Return the range of each tensor: of least error if histograms exist, else min and max."""
         ranges = {}
         for name in self._axes:
             if name not in self._sums:
-                continue  # it never held a value
+                continue  # always empty
             seen = self._sums[name]
             low, high = seen.low, seen.high
             if name in self._counts:
@@ -110,7 +110,7 @@ class Observer:
         return ranges
 
     def _ranks(self, feed: Mapping[str, Array]) -> dict[str, int]:
-        """Return the rank of each tensor, asking a run where the graph does not tell."""
+        """Return the rank of each tensor, from a run of `feed` if the graph does not state it."""
         arrays = start_tensorflow().arrays
         known = {name: value.shape.rank for name, value in self._tensors.items()}
         with self._session.graph.as_default():
@@ -132,7 +132,7 @@ class Observer:
                     continue
                 channel = 1 if name in self._channels_first else rank - 1
                 axes = tuple(axis for axis in range(rank) if axis != channel)
-                # Sums over many samples need float64, which a copy of each activation would cost.
+                # float64 for sums over many samples, but without a float64 copy of each activation.
                 means = math.reduce_mean(value, axes[1:])
                 statistics = (
                     parts.arrays.size_v2(value),
@@ -156,10 +156,10 @@ class Observer:
     def _mean_of_finite(
         self, name: str, feed: Mapping[str, Array], numbers: Sequence[int]
     ) -> Array:
-        """Return the channel means of a tensor. GraphError: it holds NaN or Inf."""
+        """Return the channel means of a tensor. GraphError: it contains NaN or Inf."""
         (value,) = self._session.run([name], feed)
         bad = ~np.isfinite(value)
-        if not bad.any():  # only its sum in float32 is not
+        if not bad.any():  # only the float32 sum overflowed
             mean: Array = value.mean(self._axes[name], dtype=np.float64)
             return mean
         of_samples = len(value) == len(numbers)
@@ -174,5 +174,5 @@ class Observer:
 
 
 def _short(value: float, digits: int = 9) -> float:
-    """Return a number with as many digits as tell two float32 apart, which keeps files short."""
+    """Return a number with enough digits to distinguish float32 values, to keep files short."""
     return float(f"{value:.{digits}g}")

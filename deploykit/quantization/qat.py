@@ -1,5 +1,5 @@
-"""int8 from quantization-aware models: layers and scales from fake-quant ops, missing ranges
-from samples.
+"""Converts quantization-aware models to int8: scales from fake-quant ops, missing ranges from
+samples.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from deploykit.pipelines.int8 import (
     stated_codes_graph,
     stated_int8_graph,
 )
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.quantize_options import (
     MIN_SQNR_DB,
@@ -26,7 +26,7 @@ from deploykit.quantization.quantize_options import (
 from deploykit.quantization.result import LayerOutcome, Quantized
 from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import DEPTHS
-from deploykit.quantization.sensitivity import JUDGED, STEPS, Sensitivity, rank_each
+from deploykit.quantization.sensitivity import JUDGED, STEPS, Sensitivity, rank_alone
 from deploykit.quantization.target import IN_OPENVINO, IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import INT8, faster
 from deploykit.rendering.progress import Work, unseen
@@ -64,7 +64,7 @@ def _range(form: Form) -> tuple[float, float]:
 
 
 def rounding_notes(stated: FakeQuantGraph, planned: Plan, isa: str) -> list[str]:
-    """Return a note on layers whose int8 codes `isa` cannot sum, so which are rounded again."""
+    """Return a note on layers that are rounded again, as `isa` cannot sum their codes exactly."""
     names = stated.rounded_again(planned, isa)
     if not names:
         return []
@@ -80,7 +80,7 @@ _NAMED = 3  # tensors in a note
 def with_missing_ranges(
     stated: FakeQuantGraph, feeds: Sequence[Mapping[str, Array]]
 ) -> tuple[FakeQuantGraph, list[str]]:
-    """Return the graph with a fake-quant where a layer with stated weights has none, and notes.
+    """Add missing fake-quants around layers with stated weights; return the graph and notes.
 
     Layers whose weights have no fake-quant are kept in float32. GraphError: as in `calibrate`.
     """
@@ -128,9 +128,9 @@ def _add(graph: Graph, tensor: str, ranges: Ranges, readers: Collection[str]) ->
 def stated_sensitivity(
     graph: Graph, samples: Dataset, isa: str = "auto", work: Work | None = None
 ) -> Sensitivity:
-    """Rank the layers of a quantization-aware graph: each alone is int8, by the stated scales.
+    """Rank the layers of a quantization-aware graph by noise, each alone in int8.
 
-    GraphError: as in `calibrate` and `Judge`.
+    GraphError: as in `calibrate` and `Evaluator`.
     """
     work = work or unseen("sensitivity", *STEPS)
     with samples.named():
@@ -140,9 +140,9 @@ def stated_sensitivity(
     stated, notes = with_missing_ranges(read_fake_quants(graph), feeds)
     planned, ranking, together = stated.plan(), [], None
     if planned.chains:
-        with Judge(graph, judged) as judge:
+        with Evaluator(graph, judged) as judge:
             together = judge.judge(stated_int8_graph(stated, isa))
-            ranking = rank_each(
+            ranking = rank_alone(
                 {layer: stated.graph[layer].op for layer in planned.chains},
                 lambda layer: stated_int8_graph(stated, isa, planned.chains.keys() - {layer}),
                 judge.judge,
@@ -164,32 +164,32 @@ Feeds = Sequence[Mapping[str, Array]]
 
 @dataclass(frozen=True)
 class StatedData:
-    """On what an int8 graph is compared with its quantization-aware model."""
+    """The data to compare an int8 graph with its quantization-aware model."""
 
     feeds: Feeds = ()
-    """Dataset, batch by batch; empty: nothing is compared."""
+    """Samples to compare on, batch by batch; empty: no comparison."""
     calibrating: Feeds = ()
-    """Samples on which ranges are measured that the model does not state; empty: none are."""
+    """Samples to measure ranges that the model does not state; empty: no calibration."""
     evaluation: Dataset | None = None
-    """Samples with labels, by which the metric is taken."""
+    """Samples with labels for the metric."""
     timed_with: Dataset | None = None
-    """What engines are timed with; None: synthetic inputs."""
+    """Samples to benchmark engines with; None: synthetic inputs."""
 
 
 def quantize_fake_quants(
     graph: Graph, data: StatedData, how: QuantizeOptions, work: Work | None = None
 ) -> Quantized:
-    """Return the int8 form of a quantization-aware graph, by the scales that it states.
+    """Return the int8 form of a quantization-aware graph, with the scales that it states.
 
     Args:
-        graph: frozen, with fake-quants.
-        data: what it is compared on.
-        how: `engine`, `isa`, `keep_float`, `min_sqnr`, and `metric` with `max_drop` count.
-        work: to be told how far it is.
+        graph: a frozen graph with fake-quants.
+        data: the samples to compare on.
+        how: uses `engine`, `isa`, `keep_float`, `min_sqnr`, and `metric` with `max_drop`.
+        work: receives the progress.
 
-    The result is float32 where no layer can run in int8 or the outputs differ too much.
-    GraphError: the graph is in int8 already, there is no layer of a name in `keep_float`, or the
-    engine cannot be had.
+    The result is float32 if no layer can run in int8 or the outputs differ too much.
+    GraphError: the graph is already int8, a name in `keep_float` is not a layer, or the engine is
+    not available.
     """
     work = work or unseen("quantize")
     refuse_quantized(graph)
@@ -204,7 +204,7 @@ def quantize_fake_quants(
 
 @dataclass(frozen=True)
 class _Search:
-    """What is quantized, and how."""
+    """The search for the int8 form of a quantization-aware graph."""
 
     graph: Graph
     stated: FakeQuantGraph
@@ -239,13 +239,13 @@ class _Search:
         return self._judged(result, target, built[target])
 
     def _targets(self) -> tuple[list[EngineTarget], str]:
-        """Return the engines to build for, and why another is not among them."""
+        """Return the engines to build for, and why OpenVINO is not one of them."""
         if self.how.engine == OPENVINO:
             return [IN_OPENVINO], ""
         if self.how.engine == TENSORFLOW:
             return [IN_TENSORFLOW], ""
         if why := lacking(OPENVINO):
-            return [IN_TENSORFLOW], f"TensorFlow is to compute the graph: {why}"
+            return [IN_TENSORFLOW], f"TensorFlow runs the graph: {why}"
         return [IN_OPENVINO, IN_TENSORFLOW], ""
 
     def _built(self, target: EngineTarget) -> Graph:
@@ -253,7 +253,7 @@ class _Search:
         return build(self.stated, self.how.isa, self.how.keep_float)
 
     def _fastest(self, built: Mapping[EngineTarget, Graph]) -> tuple[EngineTarget, str]:
-        """Return the engine that runs its int8 graph fastest, and by how much."""
+        """Return the engine that runs the int8 graph fastest, and the speedup in words."""
         if len(built) == 1:
             return next(iter(built)), ""
         self.work("compare engines", 0)
@@ -272,7 +272,7 @@ class _Search:
         )
 
     def _judged(self, result: Quantized, target: EngineTarget, int8: Graph) -> Quantized:
-        """Return the result with the int8 graph, if that is near the quantization-aware one."""
+        """Return the result with the int8 graph if it is close to the quantization-aware one."""
         self.work("compare", 0)
         bar = MIN_SQNR_DB if self.how.min_sqnr is None else self.how.min_sqnr
         judgement = evaluation = None
@@ -301,7 +301,7 @@ class _Search:
     ) -> Judgement:
         labels = None if labelled is None else labelled.labels_of(labelled.feeds())
         metric = self.how.metric if labelled is not None else "top1"
-        with contextlib.closing(Judge(self.graph, feeds, labels, metric)) as judge:
+        with contextlib.closing(Evaluator(self.graph, feeds, labels, metric)) as judge:
             return target.judged(judge, int8)
 
 

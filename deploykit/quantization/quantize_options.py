@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.transforms.common.errors import GraphError, VerificationError, nearest
 from deploykit.transforms.common.flag import Flag
-from deploykit.transforms.engines.engines import MOST_BATCH, check_engine
+from deploykit.transforms.engines.engines import MAX_BATCH, check_engine
 from deploykit.transforms.int8.int8_kernels import Isa
 from deploykit.transforms.int8.plan import OPS
 from deploykit.transforms.int8.stored_codes import holds_codes
@@ -22,7 +22,7 @@ from deploykit.verification.coverage import doubt
 QuantizationMode = Literal["auto", "static", "weights", "nodes"]
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
 PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
-"""What answers have to keep at least, in dB, where nothing else is asked of them."""
+"""Minimum SQNR of the outputs in dB, by `prefer`, unless `min_sqnr` is set."""
 MAX_DROP = 0.01
 MINUTES = 4
 _CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget", "group_by",
@@ -34,7 +34,7 @@ _WEIGHTS = ("minimum_size", "skip")
 
 @dataclass(frozen=True)
 class QuantizeOptions:
-    """What an 8-bit graph has to be."""
+    """Options for quantizing a graph."""
 
     HEADING: ClassVar = "With --calibration"
 
@@ -62,7 +62,7 @@ class QuantizeOptions:
     """Execution engine of the int8 model. openvino: layers are chosen by noise and time in
     OpenVINO; the result still runs in TensorFlow. auto: openvino if it is installed, matches
     TensorFlow, and is faster."""
-    batch: Annotated[int | None, Flag(at_most=MOST_BATCH)] = None
+    batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None
     """Batch size to optimize for [default: 1]."""
     threads: Annotated[tuple[int, int] | None, Flag(format="thread pair")] = None
     """Threads per op x concurrent ops to optimize for [default: TensorFlow's]."""
@@ -89,7 +89,7 @@ class QuantizeOptions:
 
     @property
     def settings(self) -> RunConfig:
-        """The batch and the threads for which it is to be fast."""
+        """The batch size and the threads to optimize for."""
         return RunConfig(batch=self.batch, threads=self.threads)
 
     def resolved_mode(
@@ -98,8 +98,7 @@ class QuantizeOptions:
         """Return static, weights or nodes.
 
         `states_scales`: the model has fake-quants, so static needs no calibration data.
-        GraphError: something is set that does nothing without data that are not given, or with
-        those that are.
+        GraphError: an option is set that has no effect with the given data, or needs other data.
         """
         mode = self.mode
         if mode == "auto":
@@ -113,7 +112,7 @@ class QuantizeOptions:
             raise GraphError("option-needs", option="--evaluation", needed="--calibration DATA")
         if is_stated:
             self._refuse(_WEIGHTS, "is for --mode weights")
-            self._refuse(_SEARCHED, "does nothing for a model that states its int8 scales")
+            self._refuse(_SEARCHED, "has no effect for a model that states its int8 scales")
         elif is_calibrated:
             self._refuse(_WEIGHTS, "is for quantizing without --calibration")
         else:
@@ -121,15 +120,15 @@ class QuantizeOptions:
         if is_calibrated and not is_evaluated:
             self._refuse(_BY_LABELS, "needs --evaluation DATA")
         if is_evaluated:
-            self._refuse(("prefer",), "is for a search without --evaluation; --max-drop says it")
+            self._refuse(("prefer",), "is for a search without --evaluation; use --max-drop")
         if self.min_sqnr is not None:
-            self._refuse(("prefer",), "does nothing beside --min-sqnr, which says it")
+            self._refuse(("prefer",), "has no effect with --min-sqnr")
         if self.engine != "auto":
             check_engine(self.engine)
         return mode
 
     def _refuse(self, names: Sequence[str], why: str) -> None:
-        """Raise GraphError where one of these is set, as it would do nothing."""
+        """Raise GraphError if one of these options is set, as it would have no effect."""
         defaults = {field.name: field.default for field in fields(self)}
         for name in names:
             value = getattr(self, name)
@@ -143,13 +142,13 @@ DEFAULT = QuantizeOptions()
 logger = logging.getLogger("deploykit")
 
 NAMED = 3  # layers in a message
-AGREEMENT = 0.95  # below this, what is in 8 bits often answers otherwise
+AGREEMENT = 0.95  # top-1 agreement below which a warning is logged
 EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "QuantizedConv2D",
                            "QuantizedMatMul", "Requantize"})  # fmt: skip
 
 
 def refuse_quantized(graph: Graph) -> None:
-    """Raise GraphError where a graph is in 8 bits already."""
+    """Raise GraphError if a graph is already quantized to int8."""
     if holds_codes(graph):
         raise GraphError("quantized-already", sign="in codes, for OpenVINO")
     result = next((node for node in graph if node.op in EIGHT_BIT_OPS), None)
@@ -158,14 +157,14 @@ def refuse_quantized(graph: Graph) -> None:
 
 
 def is_quantized(graph: Graph) -> bool:
-    """Return whether anything of a graph is stored in int8, or runs in it."""
+    """Return whether any part of a graph is stored in int8 or runs in int8."""
     return holds_codes(graph) or any(
         node.op in EIGHT_BIT_OPS or node.op.startswith("Quantized") for node in graph
     )
 
 
 def refuse_unknown_layers(graph: Graph, names: Iterable[str]) -> None:
-    """Raise GraphError where a name is not that of a layer."""
+    """Raise GraphError if a name is not the name of a layer."""
     layers = [node.name for node in graph if node.op in LAYER_OPS]
     for name in names:
         if name not in layers:
@@ -181,19 +180,19 @@ def refuse_unknown_layers(graph: Graph, names: Iterable[str]) -> None:
 
 
 def has_layers(graph: Graph) -> bool:
-    """Say whether there is a layer in float32, or in a function, where its type may be open."""
+    """Return whether a graph has a float32 layer, or a layer in a function, of any type."""
     return any(node.op in LAYER_OPS and node.attr("T") == "float32" for node in graph) or any(
         node.op in LAYER_OPS for function in graph.library.function for node in function.node_def
     )
 
 
-def doubts(judge: Judge, labels: Array | None, how: QuantizeOptions) -> list[str]:
-    """Return what speaks against the answers of a judge's float graph, as notes; it is warned of.
+def doubts(judge: Evaluator, labels: Array | None, how: QuantizeOptions) -> list[str]:
+    """Return and log why the float32 graph's predictions are doubtful, as notes.
 
-    Answers are classes where a Softmax or a Sigmoid makes them, or where labels are class numbers;
-    elsewhere they may be coordinates, of which the same one is always the highest.
+    Outputs are classes if a Softmax or a Sigmoid makes them, or if labels are class numbers. Other
+    outputs may be coordinates, of which the same one is always the highest.
 
-    VerificationError: something does, answers are classes, and it is not allowed.
+    VerificationError: predicted classes are doubtful, and `allow_low_accuracy` is not set.
     """
     result = judge.answers()
     said = "" if result is None else doubt(result.numbers, result.classes, labels)
@@ -205,22 +204,19 @@ def doubts(judge: Judge, labels: Array | None, how: QuantizeOptions) -> list[str
 
 
 def few_agree(agreement: float | None) -> list[str]:
-    """Return a note where few answers in 8 bits are those in float; it is warned of."""
+    """Return and log a note if the top-1 agreement of int8 with float32 is low."""
     if agreement is None or agreement >= AGREEMENT:
         return []
     return warned(
         [
-            f"only {100 * agreement:.1f} % of the answers on held-out samples are those of the "
-            "float model; a higher --min-sqnr keeps more layers float"
+            f"only {100 * agreement:.1f} % top-1 agreement with the float32 model on held-out "
+            "samples; a higher --min-sqnr keeps more layers in float32"
         ]
     )
 
 
 def below_in_group(groups: Iterable[GroupCloseness], bar: float) -> list[str]:
-    """Return a note that names the worst group, where its bound is below what is requested.
-
-    `bar` is what outputs have to keep, in dB; it is warned of.
-    """
+    """Return and log a note on the worst group if its lower SQNR bound is below `bar`, in dB."""
     worst = worst_group(groups)
     if worst is None or worst.sqnr_db is None or worst.sqnr_low_db is None:
         return []
@@ -228,7 +224,7 @@ def below_in_group(groups: Iterable[GroupCloseness], bar: float) -> list[str]:
         return []
     return warned(
         [
-            f"group '{worst.name}' keeps {worst.sqnr_db:.1f} dB on {worst.samples} samples, and "
+            f"group '{worst.name}': SQNR {worst.sqnr_db:.1f} dB on {worst.samples} samples, and "
             f"its 95 % lower bound, {worst.sqnr_low_db:.1f} dB, is below the requested {bar:g} "
             "dB: add such samples to the calibration data"
         ]
@@ -236,7 +232,7 @@ def below_in_group(groups: Iterable[GroupCloseness], bar: float) -> list[str]:
 
 
 def warned(notes: Iterable[str]) -> list[str]:
-    """Return notes, and warn of each."""
+    """Log each note as a warning, and return the notes."""
     notes = list(notes)
     for note in notes:
         logger.warning("%s", note)

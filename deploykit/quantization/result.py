@@ -1,4 +1,4 @@
-"""What quantizing a model with calibration data came to: layer by layer, and in all."""
+"""The result of quantizing a model with calibration data, per layer and in total."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -31,23 +31,23 @@ KERNELS = ("eigen", "onednn", "float", "int8")
 
 @dataclass(frozen=True)
 class LayerOutcome:
-    """A layer, what became of it, and what was measured of it."""
+    """The precision of a layer, and its measurements."""
 
     layer: str
     op: str
     why_float: OrNull[str] = ""
-    """Empty: it computes in 8 bits."""
+    """Why the layer is kept in float32; empty: it runs in int8."""
     range: Hidden[tuple[float, float] | None] = None
-    """Of what it gives, with bias, sum and activation."""
+    """Output range of the layer, after bias, sum and activation."""
     sqnr_db: float | None = None
-    """Of the outputs, if this layer alone is in 8 bits."""
+    """SQNR of the model's outputs if only this layer is int8."""
     times_us: Hidden[Mapping[str, float] | None] = None
-    """By kernel: `eigen` and `onednn` in TensorFlow, `float` in another engine, and `int8`."""
+    """Microseconds by kernel: `eigen`, `onednn` (TensorFlow), `float` (other engines), `int8`."""
 
     @property
     @written()
     def computes_in(self) -> str:
-        """`float` or `int8`."""
+        """The precision of the layer: `float` or `int8`."""
         return "float" if self.why_float else "int8"
 
     @property
@@ -64,7 +64,7 @@ class LayerOutcome:
 
 @dataclass(frozen=True)
 class Quantized(Documented):
-    """The graph to be written, and how it was chosen."""
+    """The graph to write, and how it was chosen."""
 
     graph: Hidden[Graph]
     is_float: Hidden[bool]
@@ -74,39 +74,39 @@ class Quantized(Documented):
     """Why this graph, in one sentence."""
     layers: Hidden[tuple[LayerOutcome, ...]]
     judgement: Judgement | None = None
-    """Of the 8-bit graph on held-out calibration samples, also where it was not kept."""
+    """Quality of the int8 graph on held-out calibration samples, even if it was not kept."""
     evaluation: Judgement | None = None
-    """Of the 8-bit graph on the user's evaluation data."""
+    """Quality of the int8 graph on the user's evaluation data."""
     gain: Annotated[Gain | None, Written("speed")] = None
-    """Of the 8-bit graph over the float one, also where it was not kept."""
+    """Speed of the int8 graph against the float32 graph, even if it was not kept."""
     use: Hidden[EngineUse | None] = None
-    """The engine that is to compute the graph; None: TensorFlow."""
+    """The engine to run the graph; None: TensorFlow."""
     engine_reason: OrNull[str] = ""
-    """Why that one, where it was to be found out."""
+    """Why this engine was chosen, if there was a choice."""
     engine_verdict: Annotated[SpeedVerdict | None, Written("engine_speed")] = None
-    """Of TensorFlow with its best graph beside the other engine with its own."""
+    """Speed of the other engine against TensorFlow, each with its best graph."""
     isa: str = ""
     samples: Annotated[int, Written("calibration_samples")] = 0
-    """That calibrated it."""
+    """Number of calibration samples."""
     seconds: Annotated[Mapping[str, float], Written("seconds_by_step", digits=2)] = field(
         default_factory=dict
     )
-    """By what was done."""
+    """Duration of each step in seconds."""
     notes: tuple[str, ...] = ()
     model: Hidden[OpenedModel | None] = None
-    """What was quantized."""
+    """The model that was quantized."""
     nodes: Hidden[int | None] = None
-    """Of its graph before."""
+    """Number of nodes of the graph before."""
     bytes: Hidden[int | None] = None
-    """Of the file that was written."""
+    """Size of the written file in bytes."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Preprocessing of files for each input, in words."""
     verification: Hidden[Verification | None] = None
-    """Of that file, on a few held-out samples; None: none was written."""
+    """Verification of the written file on a few held-out samples; None: no file was written."""
 
     @property
     def rewriting(self) -> Rewriting:
-        """How the graph was made; the layers are not among it."""
+        """How the graph was made, without the layers."""
         assert self.model is not None
         return Rewriting(
             self.model,
@@ -119,19 +119,19 @@ class Quantized(Documented):
     @property
     @written()
     def result(self) -> str:
-        """`int8` or `float`: what computes the layers."""
+        """The precision of the kept graph: `int8` or `float`."""
         return "float" if self.is_float else "int8"
 
     @property
     @written()
     def engine(self) -> str:
-        """The engine that is to compute the graph."""
+        """The engine to run the graph."""
         return TENSORFLOW if self.use is None else self.use.engine
 
     @property
     @written()
     def all_layers(self) -> int:
-        """How many layers could compute in 8 bits."""
+        """Number of layers: convolutions and matrix products."""
         return len(self.layers)
 
     @property
@@ -143,13 +143,13 @@ class Quantized(Documented):
     @property
     @written()
     def int8_layers(self) -> int:
-        """How many layers compute in 8 bits in the 8-bit graph, also where it was not kept."""
+        """Number of int8 layers in the int8 graph, even if it was not kept."""
         return sum(not layer.why_float for layer in self.layers)
 
     @property
     @written()
     def precision(self) -> str:
-        """`int8` or `float32`: that of the graph."""
+        """The precision of the graph: `int8` or `float32`."""
         return "float32" if self.is_float else "int8"
 
 
@@ -161,15 +161,15 @@ def layer_outcomes(
     target: EngineTarget = IN_TENSORFLOW,
     stay_float: Collection[str] = (),
 ) -> tuple[LayerOutcome, ...]:
-    """Return what became of each layer, in execution order.
+    """Return the outcome of each layer, in execution order.
 
     Args:
-        graph: what was calibrated.
-        plan: which layers could be in 8 bits, and why others cannot.
-        ranges: of the graph.
-        choice: what was found of layers, as far as it was.
-        target: in which engine.
-        stay_float: layers that stay float, for their time or their noise.
+        graph: the calibrated graph.
+        plan: which layers can be int8, and why others cannot.
+        ranges: the ranges of the graph.
+        choice: the choice of layers, with their noise and times, if it was made.
+        target: the engine.
+        stay_float: layers that are kept in float32 for their time or noise.
     """
     noise = {} if choice is None else {item.layer: item.sqnr_db for item in choice.ranking}
     parts = {} if choice is None or choice.times is None else choice.times.usual.parts
@@ -182,9 +182,9 @@ def layer_outcomes(
         if name in departing:
             why = f"{target.title} differs from TensorFlow here"
         elif name in noisy:
-            why = "in 8 bits it brings too much noise"
+            why = "quantization noise too high"
         elif name in stay_float:
-            why = "it is no faster in 8 bits"
+            why = "int8 is not faster"
         chain, part = plan.chains.get(name), parts.get(name)
         span = ranges.tensors.get(chain.nodes[-1].name if chain else name)
         outcomes.append(

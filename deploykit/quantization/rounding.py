@@ -31,8 +31,8 @@ from deploykit.transforms.quantize_codes import write_codes
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.samples import Dataset
 
-MOST_SAMPLES = 128  # more hardly change what is chosen, and each is stored at every cut
-_SAVED = 10  # times as long is worked as it took to write what was found
+MAX_SAMPLES = 128  # more hardly change the weights, and the tensors of each are stored
+_SAVED = 10  # minimum ratio of working time to saving time
 
 
 def round_layers(
@@ -46,17 +46,17 @@ def round_layers(
     advance: Callable[[str, int], None] = lambda name, count: None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, RoundedLayer], list[str]]:
-    """Return rounded layers by `Chain.biased`, and notes on those that were not.
+    """Return rounded layers by `Chain.biased`, and notes on layers that were not rounded.
 
     Args:
-        graph: the float graph that was calibrated.
-        feeds: arrays by input name, batch by batch, that calibrate.
-        ranges: the file of its ranges.
+        graph: the calibrated float32 graph.
+        feeds: arrays of the calibration samples by input name, batch by batch.
+        ranges: the path of the ranges file.
         isa: as in `quantize_static`.
-        keep_float: layers that stay float.
-        state: what an interrupted run has found, and where findings are kept.
-        advance: called before each layer with its name and how many there are.
-        out_of_time: asked before each layer; where true, the others are left out.
+        keep_float: layers that are kept in float32.
+        state: stores results, and has those of an interrupted run.
+        advance: called before each layer with its name and the number of layers.
+        out_of_time: called before each layer; if it returns true, the rest are skipped.
 
     GraphError: as in `quantize_static`.
     """
@@ -80,20 +80,20 @@ def round_layers(
                 advance(key, len(keys))
                 if out_of_time():
                     break
-                rounded_layers[key] = worker.ask("next_layer", retained.found.get(key))
+                rounded_layers[key] = worker.ask("next_layer", retained.stored.get(key))
                 retained.keep(rounded_layers)
     except (CrashError, LimitError, GraphError) as error:
         return {}, [f"weights are rounded to the nearest int8 value: {error}"]
     if len(rounded_layers) < len(keys):
         nearest = len(keys) - len(rounded_layers)
         return rounded_layers, [f"the weights of {nearest} of {len(keys)} layers are rounded "
-                       "to the nearest int8 value, as there was no time for more; a larger "
+                       "to the nearest int8 value, as the time budget is short; a larger "
                        "--budget rounds all by their outputs"]  # fmt: skip
     return rounded_layers, []
 
 
 def _with_biases(graph: Graph, ranges: str, keep_float: tuple[str, ...]) -> tuple[Graph, Plan]:
-    """Return the graph with a bias of its own behind each layer to be int8; its plan."""
+    """Return the graph with a separate bias after each int8 layer, and its plan."""
     known, work = load_ranges(ranges), graph.copy()
     for chain in plan(work, known, keep_float).chains.values():
         add_to_bias(work, chain, np.zeros(channel_count(work, chain.nodes[0])))
@@ -111,7 +111,7 @@ def _started(
     feeds: Sequence[Mapping[str, Array]],
     exact_sums: bool,
 ) -> Worker:
-    """Return the child process that rounds."""
+    """Start the child process that rounds the layers."""
     to_round = [_to_round(codes, floats, planned, known, layer, exact_sums) for layer in layers]
     kind = "deploykit.quantization.rounding_session:RoundingSession"
     graphs = (b"".join(item.serialized()) for item in (codes, floats))
@@ -121,7 +121,7 @@ def _started(
 def _to_round(
     codes: Graph, floats: Graph, planned: Plan, known: Ranges, name: str, exact_sums: bool
 ) -> LayerToRound:
-    """Return what the child has to know of a layer."""
+    """Return the data of a layer for the child process."""
     layer, reads, chain = floats[name], planned.reads[name], planned.chains[name]
     const = weights_of(floats, layer)
     assert const is not None
@@ -150,18 +150,18 @@ def _to_round(
 
 
 class _Kept:
-    """Rounded layers in the file from which an interrupted run goes on."""
+    """Stores rounded layers in the state file, from which an interrupted run resumes."""
 
     def __init__(self, state: State | None) -> None:
         self._state = state
-        stored = {} if state is None else state.found.get("rounding", {})
-        self.found = {name: _decoded(item) for name, item in stored.items()}
+        stored = {} if state is None else state.stored.get("rounding", {})
+        self.stored = {name: _decoded(item) for name, item in stored.items()}
         self._next = 0.0
 
     def keep(self, rounded_layers: Mapping[str, RoundedLayer]) -> None:
-        """Write what was found, unless that would take a good part of the time."""
+        """Save the rounded layers, unless saving would take too large a share of the time."""
         start = time.monotonic()
-        if self._state is None or start < self._next or len(rounded_layers) <= len(self.found):
+        if self._state is None or start < self._next or len(rounded_layers) <= len(self.stored):
             return
         self._state.keep(
             "rounding", {name: _encoded(item) for name, item in rounded_layers.items()}
@@ -171,7 +171,7 @@ class _Kept:
 
 
 _STORED = {"codes": np.int8, "steps": np.float32, "bias": np.float64, "own_bias": np.float64}
-"""The arrays of a rounded layer, and their types."""
+"""The arrays of a rounded layer, and their dtypes."""
 
 
 def _encoded(rounded_layer: RoundedLayer) -> dict[str, Any]:
@@ -193,15 +193,16 @@ def _decoded(document: Mapping[str, Any]) -> RoundedLayer:
 def round_in_time(
     task: SearchTask, graph: Graph, samples: Dataset, keep_float: Sequence[str] = ()
 ) -> tuple[Rounded, list[str]]:
-    """Return the int8 weights and biases of layers, and notes; `keep_float`: more that stay so.
+    """Return the int8 weights and biases of layers, and notes.
 
-    Those of all layers are kept in the state of the search.
+    `keep_float` are additional float32 layers; without them, the state of the search stores the
+    results.
     """
     end = task.budget.ranking_until()
     with task.step("round") as advance:
         return round_layers(
             graph,
-            samples.spread(MOST_SAMPLES).feeds(),
+            samples.spread(MAX_SAMPLES).feeds(),
             task.ranges,
             isa=task.how.isa,
             keep_float=(*task.how.keep_float, *keep_float),

@@ -21,19 +21,19 @@ CONTROL_FLOW = frozenset(
     {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "RefEnter", "RefExit", "RefMerge",
      "RefNextIteration", "RefSwitch", "Switch"}
 )  # fmt: skip
-"""Ops whose results cannot be stored and fed again."""
+"""Ops whose outputs cannot be stored and fed again."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """What runs between two layers: the nodes that lead to what the next one reads."""
+    """The nodes between two layers, which compute the input of the next layer."""
 
     source: str
-    """The tensor that the layer reads."""
+    """The input tensor of the next layer."""
     layers: tuple[int, ...]
-    """Earlier layers that run in this segment, by their index."""
+    """Indexes of earlier layers that run in this segment."""
     stored: tuple[str, ...]
-    """Tensors that this segment makes, and that later ones read."""
+    """Tensors that this segment produces and later segments read."""
     dropped: tuple[str, ...]
     """Stored tensors that no later segment reads."""
 
@@ -41,7 +41,7 @@ class Segment:
 def segments(graph: Graph, layers: Sequence[str]) -> list[Segment] | None:
     """Return the segment before each layer, in execution order.
 
-    None: a node that depends on an input is control flow of TensorFlow 1, which cannot be cut.
+    None: a node that depends on an input is TensorFlow 1 control flow, which cannot be split.
     """
     inputs = {producer_name(input_) for input_ in graph.inputs}
     depends = graph.descendants(inputs)
@@ -70,7 +70,7 @@ def segments(graph: Graph, layers: Sequence[str]) -> list[Segment] | None:
 def _when(
     graph: Graph, sources: Sequence[str], depends: Collection[str], inputs: Collection[str]
 ) -> dict[str, int]:
-    """Return in which segment each node runs that leads from an input to a layer."""
+    """Return the segment of each node that is on a path from an input to a layer."""
     numbers: dict[str, int] = {}
     for number, source in enumerate(sources):
         waiting = [producer_name(source)]
@@ -94,8 +94,8 @@ def _last_uses(graph: Graph, sources: Sequence[str], ran: dict[str, int]) -> dic
     return numbers
 
 
-_SPREAD = 0.3  # of the standard deviation between samples: a shift below that is left
-MOST_STORED = 1 << 30  # bytes; beyond, batches are left out
+_SPREAD = 0.3  # of the standard deviation between samples: smaller shifts are ignored
+MAX_STORED = 1 << 30  # bytes; beyond this, batches are dropped
 
 
 @dataclass(frozen=True)
@@ -103,30 +103,30 @@ class LayerToRound:
     """A layer of a graph in codes, and the tensors that are fed to change its weights and bias."""
 
     layer: Node
-    """As it is in the float graph."""
+    """The layer in the float32 graph."""
     weights: Array
-    """float32."""
+    """The weights, float32."""
     float_output: str
-    """What it makes with its bias in the float graph."""
+    """The output tensor with bias in the float32 graph."""
     channel_means: Array
-    """float64 [channels]: of its input in the float graph."""
+    """Channel means of the layer's input in the float32 graph, float64 [channels]."""
     output: str
-    """What it makes with its bias in the graph in codes."""
+    """The output tensor with bias in the graph in codes."""
     weights_tensor: str
-    """What it multiplies with there."""
+    """The weights tensor in the graph in codes."""
     bias_tensor: str
     bias: Array
-    """float32 [output channels]: what `bias_tensor` holds, for the nearest codes."""
+    """The value of `bias_tensor` for the nearest codes, float32 [output channels]."""
     nearest: Array
-    """float32: the weights that the graph in codes holds; empty where `of_zero` is 0."""
+    """The weights in the graph in codes, float32; empty if `of_zero` is 0."""
     of_zero: float
-    """What is taken from each value of the input, and given back by the bias."""
+    """The offset subtracted from each input value, which the bias compensates."""
     exact_sums: bool
     reads_sign: bool
 
 
 class RoundingSession:
-    """A graph in codes that is run segment by segment. GraphError: TensorFlow refuses it."""
+    """Runs a graph in codes segment by segment. GraphError: TensorFlow refuses the graph."""
 
     def __init__(
         self,
@@ -136,14 +136,14 @@ class RoundingSession:
         layers: Sequence[LayerToRound],
         segments: Sequence[Segment],
     ) -> None:
-        """Run the float graph for the mean inputs of layers, and load the graph in codes.
+        """Run the float32 graph for the mean outputs of layers, and load the graph in codes.
 
         Args:
             codes: the GraphDef that `quantize_codes` wrote, in which every layer has a bias.
-            floats: the float GraphDef.
+            floats: the float32 GraphDef.
             feeds: arrays by input name, batch by batch.
-            layers: in execution order.
-            segments: of the graph in codes, one before each layer.
+            layers: the layers, in execution order.
+            segments: the segments of the graph in codes, one before each layer.
         """
         self._layers, self._segments = layers, segments
         expected = Session(floats)
@@ -153,7 +153,7 @@ class RoundingSession:
             [_by_sample(means, size) for means in expected.run(fetches, feed)]
             for feed, size in zip(feeds, self._sizes, strict=True)
         ]
-        """By batch and layer: the means of output channels in the float graph."""
+        """Means of the output channels in the float32 graph, by batch and layer."""
         del expected
         self._session = Session(codes)
         self._outputs = _means(self._session, [layer.output for layer in layers])
@@ -161,7 +161,7 @@ class RoundingSession:
         self._rounded: list[RoundedLayer] = []
 
     def next_layer(self, known: RoundedLayer | None = None) -> RoundedLayer:
-        """Return the next layer, rounded on what it reads, unless that was done before.
+        """Round the next layer on its actual inputs, or use `known`, and return it.
 
         GraphError: the graph cannot be run.
         """
@@ -176,7 +176,7 @@ class RoundingSession:
         return result
 
     def _run(self, segment: Segment) -> list[Array]:
-        """Run a segment on all batches; return what the layer behind it reads."""
+        """Run a segment on all batches; return the inputs of the next layer."""
         fed = dict[str, Array]()
         for number in segment.layers:
             fed |= _fed(self._layers[number], self._rounded[number])
@@ -193,15 +193,15 @@ class RoundingSession:
         return arrays[: len(self._batches)]
 
     def _leave_out(self) -> None:
-        """Drop the last batches where what is stored takes too much memory."""
+        """Drop the last batches while the stored tensors take too much memory."""
         while len(self._batches) > 1:
             stored = sum(array.nbytes for batch in self._batches for array in batch.values())
-            if stored <= MOST_STORED:
+            if stored <= MAX_STORED:
                 return
             self._batches.pop()
 
     def _chosen(self, number: int, moments: InputMoments, read: Sequence[Array]) -> RoundedLayer:
-        """Return codes of least output error, and the bias with which the mean output stays."""
+        """Return codes of least output error, and the bias that preserves the mean output."""
         layer = self._layers[number]
         node, weights, kernel = layer.layer, layer.weights, (layer.exact_sums, layer.reads_sign)
         codes, steps = rounded_weights(node, weights, moments, *kernel)
@@ -219,7 +219,7 @@ class RoundingSession:
         return replace(rounded_layer, bias=_shrunk(np.concatenate(finite), own_bias))
 
     def _output(self, number: int, read: Array, fed: Mapping[str, Array]) -> Array:
-        """Return the mean outputs of a layer that reads values, with what else is fed."""
+        """Return the mean outputs of a layer for an input, with further tensors fed."""
         source = self._segments[number].source
         given = {source: read, **fed}
         (output,) = self._session.run([self._outputs[number]], given)
@@ -227,18 +227,21 @@ class RoundingSession:
 
 
 def _by_sample(means: Array, samples: int) -> Array:
-    """Return means [rows, channels] as float64 [samples, channels]; [1, channels] if unclear."""
+    """Return means [rows, channels] as float64 [samples, channels], or [1, channels].
+
+    The latter is used if the rows are not a multiple of the samples.
+    """
     rows = samples if samples and len(means) % samples == 0 else 1
     array: Array = means.reshape(rows, -1, means.shape[-1]).mean(1, dtype=np.float64)
     return array
 
 
 def _shrunk(off: Array, own: Array) -> Array:
-    """Return how much to add to a bias, for the mean error of each sample, float64 [n, channels].
+    """Return the bias correction for mean errors per sample, `off`, float64 [n, channels].
 
-    What earlier int8 layers shift is taken back as far as samples agree on it: large areas of one
-    color, in a few pictures, would shift all others. Source: W. James, C. Stein, Estimation with
-    Quadratic Loss, 1961.
+    The shift by earlier int8 layers is corrected as far as samples agree on it; otherwise large
+    areas of one color in a few images would affect all others. Source: W. James, C. Stein,
+    Estimation with Quadratic Loss, 1961.
     """
     shift = off.mean(0) - own
     spread = off.std(0) * _SPREAD
@@ -248,7 +251,7 @@ def _shrunk(off: Array, own: Array) -> Array:
 
 
 def _fed(layer: LayerToRound, rounded: RoundedLayer) -> dict[str, Array]:
-    """Return the weights and the bias of a rounded layer, by the tensors of the graph in codes."""
+    """Return the weights and the bias of a rounded layer, by tensor of the graph in codes."""
     weights = restored(layer.layer, rounded.codes, rounded.steps)
     bias = layer.bias + rounded.bias
     if layer.of_zero:
@@ -259,7 +262,7 @@ def _fed(layer: LayerToRound, rounded: RoundedLayer) -> dict[str, Array]:
 
 
 def _means(session: Session, tensors: Sequence[str]) -> list[str]:
-    """Return the names of tensors [n, channels] of means over the axes between."""
+    """Add means over all inner axes to the graph; return the names of tensors [n, channels]."""
     parts = start_tensorflow()
     with session.graph.as_default():
         results = []

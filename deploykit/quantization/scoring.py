@@ -1,4 +1,4 @@
-"""How far graphs are from a float graph's answers on samples: in a child process."""
+"""Compares graphs with a float32 graph's outputs on samples, in a child process."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from deploykit.transforms.common.documents import OrNull, Written
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.engines.engine_session import OpenVinoSession, session_in
 from deploykit.transforms.engines.engines import TENSORFLOW
-from deploykit.transforms.engines.equivalence import CODES_BAR, MOST_LOST_DB
+from deploykit.transforms.engines.equivalence import CODES_BAR, MAX_LOST_DB
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.differences import Sums
 from deploykit.transforms.runtime.session import Session
@@ -31,32 +31,32 @@ from deploykit.verification.samples import samples_in
 
 @dataclass(frozen=True)
 class Judgement:
-    """How a graph compares with the float one on the same samples."""
+    """Comparison of a graph with the float32 graph on the same samples."""
 
     sqnr_db: Annotated[float, Written(digits=3)]
-    """The smallest of the judged outputs; inf where all are equal, -inf where one is broken."""
+    """The smallest SQNR of the outputs in dB; inf: all equal, -inf: one has invalid values."""
     agreement: float | None
-    """Share of samples with the same highest score; None where no output is [samples, classes]."""
+    """Top-1 agreement, a share of samples; None: no output is [samples, classes]."""
     samples: int
     metric: OrNull[str] = ""
-    """Empty where nothing was scored, for want of labels."""
+    """The name of the metric; empty: not measured, as there are no labels."""
     before: Annotated[Score | None, Written(by=with_interval)] = None
     after: Annotated[Score | None, Written(by=with_interval)] = None
     sqnr_low_db: Decibels = None
-    """The lower end of the 95 % confidence interval; None where it does not follow."""
+    """The lower end of the 95 % confidence interval of SQNR; None: not available."""
     agreement_interval: tuple[float, float] | None = None
-    """The 95 % confidence interval."""
+    """The 95 % confidence interval of the agreement."""
     groups: tuple[GroupCloseness, ...] = ()
-    """The same within each group of samples; empty: the data state no groups."""
+    """The comparison within each group of samples; empty: the data have no groups."""
 
     @property
     def certain_db(self) -> float:
-        """What the answers keep on other samples as well, as far as these tell."""
+        """The 95 % lower bound of the SQNR in dB, or the SQNR if it has none."""
         return self.sqnr_db if self.sqnr_low_db is None else self.sqnr_low_db
 
     @property
     def drop(self) -> float | None:
-        """How much worse the metric became, in its own unit; below zero where it improved."""
+        """The loss in the metric, in its unit; negative: it improved. None: not measured."""
         if self.before is None or self.after is None:
             return None
         drop = self.before.value - self.after.value
@@ -64,29 +64,32 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A graph's output in TensorFlow and in another engine: signal to noise ratios in dB."""
+class EngineComparison:
+    """The SQNR of a graph's output in TensorFlow and in another engine, in dB."""
 
     emulated_db: float
-    """TensorFlow's, beside the float graph."""
+    """SQNR of TensorFlow's output against the float32 graph."""
     found_db: float
-    """The engine's, beside the float graph."""
+    """SQNR of the engine's output against the float32 graph."""
     apart_db: float
-    """The engine's, beside TensorFlow's."""
+    """SQNR of the engine's output against TensorFlow's."""
 
     @property
     def departs(self) -> bool:
-        """Whether the engine computes something else.
+        """Whether the engine's output differs from TensorFlow's.
 
-        It keeps clearly less of the float graph's answers, or it is farther from what TensorFlow
-        computes than codes that are rounded the other way here and there explain.
+        Its SQNR against the float32 graph is clearly lower, or it differs from TensorFlow's output
+        by more than single codes rounded differently explain.
         """
         near = min(self.emulated_db, float(CODES_BAR.min_sqnr or 0))
-        return self.found_db < self.emulated_db - MOST_LOST_DB or self.apart_db < near
+        return self.found_db < self.emulated_db - MAX_LOST_DB or self.apart_db < near
 
 
 class Scorer:
-    """A float graph that was run once. GraphError: TensorFlow does not accept it or the samples."""
+    """Runs a float32 graph once, and scores other graphs against it.
+
+    GraphError: TensorFlow refuses the graph or the samples.
+    """
 
     def __init__(
         self,
@@ -98,11 +101,11 @@ class Scorer:
         metric: str,
         groups: Array | None = None,
     ) -> None:
-        """Run the graph on the feeds; `tensors` are what is compared, and `metric` may be ''.
+        """Run the graph on the feeds; `tensors` are compared, and `metric` may be ''.
 
-        `groups` has the group of each sample.
+        `groups` are the groups of the samples.
 
-        GraphError as well: the metric cannot be imported, raises, or does not fit the labels.
+        GraphError: the metric cannot be imported, raises, or does not fit the labels.
         """
         self._metric_name = metric
         self._metric = metric_named(metric) if metric else None  # before TensorFlow's slow start
@@ -111,14 +114,14 @@ class Scorer:
         session, start = Session(graph_def), time.monotonic()
         self._expected = _run(session, list(tensors), {}, feeds)
         self._seconds = time.monotonic() - start
-        # Whole numbers have no noise: they are right or wrong.
+        # SQNR needs floating-point outputs: integers are right or wrong.
         if not any(array.dtype.kind == "f" for array in self._expected.values()):
             raise GraphError("no-float-output")
         self._samples = samples_in(feeds)
         self._before = self._score(self._expected)
 
     def facts(self) -> tuple[float, bool]:
-        """Return the seconds that the graph took, and whether plain ops run on oneDNN here."""
+        """Return the run time of the graph in seconds, and whether plain ops run on oneDNN."""
         return self._seconds, bool(start_tensorflow().features.IsMklEnabled())
 
     def score(
@@ -129,11 +132,12 @@ class Scorer:
         judged: Sequence[str],
         engine: str = TENSORFLOW,
     ) -> Judgement:
-        """Compare another graph on the same feeds; its names are given by those of the float graph.
+        """Run another graph on the same feeds, and compare it with the float32 graph.
 
-        The noise of `judged` counts.
+        `inputs` and `pairs` map tensor names of the float32 graph to those of the other graph.
+        Only the SQNR of `judged` counts.
 
-        GraphError: the engine does not accept it, or the metric raises.
+        GraphError: the engine refuses the graph, or the metric raises.
         """
         given = self._answers_of(graph_def, inputs, pairs, engine)
         sqnr, low, agreement = np.inf, np.inf, None
@@ -175,15 +179,15 @@ class Scorer:
         pairs: Mapping[str, str],
         judged: Sequence[str],
         engine: str,
-    ) -> list[Beside]:
-        """Return how each of `judged` comes out of an engine, beside what TensorFlow makes of it.
+    ) -> list[EngineComparison]:
+        """Compare the outputs of a graph in an engine with those in TensorFlow, by tensor.
 
-        GraphError: TensorFlow or the engine does not accept the graph.
+        GraphError: TensorFlow or the engine refuses the graph.
         """
         plain = self._answers_of(graph_def, inputs, pairs, TENSORFLOW)
         other = self._answers_of(graph_def, inputs, pairs, engine)
         return [
-            Beside(
+            EngineComparison(
                 _sqnr(self._expected[name], plain[name]),
                 _sqnr(self._expected[name], other[name]),
                 _sqnr(plain[name], other[name]),
@@ -195,15 +199,15 @@ class Scorer:
     def _answers_of(
         self, graph_def: bytes, inputs: Mapping[str, str], pairs: Mapping[str, str], engine: str
     ) -> dict[str, Array]:
-        """Return the values of the paired tensors of another graph, by the float graph's names."""
+        """Return the paired tensors of another graph, by the names of the float32 graph."""
         session = session_in(engine, graph_def)
         result = _run(session, list(pairs.values()), inputs, self._feeds)
         return {name: result[other] for name, other in pairs.items()}
 
     def answers(self, maker: str) -> Answers | None:
-        """Return the classes that the first output of the float graph names, if it names any.
+        """Return the classes predicted in the float32 graph's first output; None: not classes.
 
-        `maker` is the op that makes it.
+        `maker` is the op that makes the output.
         """
         result = answers_of(self._expected[self._outputs[0]], maker)
         return result if result is not None and len(result.numbers) == self._samples else None
@@ -236,7 +240,7 @@ def _run(
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """Return the batches of a tensor as one; numbers without samples stand side by side."""
+    """Return the batches of a tensor as one array; scalars are stacked."""
     if not parts[0].ndim:
         return np.stack(parts)
     if len({part.shape[1:] for part in parts}) > 1:  # a size that depends on the batch
@@ -245,9 +249,9 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def same_class(expected: Array, judged: Array) -> Score | None:
-    """Return the share of samples with the same highest score, where there are classes.
+    """Return the top-1 agreement of two outputs; None: not class scores.
 
-    Scores among which are NaN have none.
+    Scores with NaN never agree.
     """
     item = agreeing(expected, judged)
     if item is None or not len(item):

@@ -1,7 +1,7 @@
-"""The whole way to an 8-bit graph that is faster and still right, or to the float graph.
+"""The complete int8 search, whose result is an accurate and fast int8 graph or the float32 graph.
 
-Shift and calibrate; choose layers by noise and time, in each engine that is asked for; then compare
-all graphs end to end.
+It shifts and calibrates the graph, chooses layers by noise and time in each requested engine, and
+benchmarks all graphs end to end.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.calibration import KnownRanges
 from deploykit.quantization.candidates import Candidate, best_of, candidate_in
@@ -45,7 +45,7 @@ from deploykit.verification.samples import Data, Dataset
 
 logger = logging.getLogger("deploykit")
 
-LEAST = 16  # samples to calibrate with, where time is short
+LEAST = 16  # minimum number of calibration samples if time is short
 
 
 def quantize_calibrated(
@@ -59,23 +59,23 @@ def quantize_calibrated(
     budget: Budget | None = None,
     known: KnownRanges | None = None,
 ) -> Quantized:
-    """Return the optimized graph in 8 bits, as far as that is right and fast, or in float.
+    """Quantize a graph to int8 as far as it is accurate and fast; otherwise return it in float32.
 
     Args:
-        graph: an optimized float graph.
-        data: samples, or arrays by input name, that are like those of real use; 64 or more. Every
-            fourth is held out to judge by.
-        how: the bars, and what it is to be fast for.
-        evaluation: samples with labels, by which the metric is taken.
-        state: a file that keeps what takes long while this runs, and from which it goes on when it
-            was interrupted; it is removed at the end.
-        work: of the steps `STEPS`, to be told how far it is.
-        budget: the clock, where it runs already.
+        graph: an optimized float32 graph.
+        data: representative samples, or arrays by input name; 64 samples or more. Every fourth is
+            held out for comparisons.
+        how: accuracy thresholds, and the configuration to optimize for.
+        evaluation: samples with labels for the metric.
+        state: a file that stores intermediate results, from which an interrupted run resumes; it
+            is removed at the end.
+        work: progress with the steps `STEPS`.
+        budget: the running time budget; None: start one.
         known: a calibration on the samples that are not held out.
 
-    GraphError: the data do not fit, an activation holds NaN or Inf, the metric fails, there is no
-    layer of a name in `keep_float`, or the graph is in 8 bits already. VerificationError: the float
-    graph's answers cannot be right. KeyboardInterrupt: it was interrupted.
+    GraphError: the data do not fit, an activation contains NaN or Inf, or the metric fails. Also: a
+    name in `keep_float` is not a layer, or the graph is already int8. VerificationError: the
+    predictions of the float32 graph cannot be right. KeyboardInterrupt: it was interrupted.
     """
     budget = budget or Budget(how.budget)
     refuse_quantized(graph)
@@ -98,7 +98,7 @@ def quantize_calibrated(
 
 
 def _in_parts(task: SearchTask, outcome: Quantized) -> Quantized:
-    """Return an int8 graph for TensorFlow with its tokens in parts, where that is faster."""
+    """Split the tokens of an int8 graph for TensorFlow into two parts, if that is faster."""
     if outcome.is_float or outcome.use is not None or task.how.whole_tokens:
         return outcome
     with task.step("compare") as advance:
@@ -115,12 +115,12 @@ def _in_parts(task: SearchTask, outcome: Quantized) -> Quantized:
 def _outcome(
     task: SearchTask, engines: Sequence[EngineTarget], known: KnownRanges | None
 ) -> Quantized:
-    """Return what the steps come to in some engines."""
+    """Run the steps of the search for some engines, and return the best result."""
     if not has_layers(task.graph):
         why = "there is nothing to quantize: no convolution or matrix product in float32"
         return best_of(task, None, [Candidate(engine, why_float=why) for engine in engines])
     with contextlib.ExitStack() as stack:
-        by_labels = _judge_by_labels(task, stack)  # first, as what is wrong is soon seen
+        by_labels = _judge_by_labels(task, stack)  # first, to fail early
         judge = _judge(task, stack)
         with task.step("calibrate") as advance:
             every = task.samples.calibrating
@@ -138,7 +138,7 @@ def _outcome(
         ranges = load_ranges(task.ranges)
         if ranges.samples <= samples.count < every.count:
             task.notes.append(
-                f"calibrated with {samples.count} of {every.count} samples, {FOR_TIME} takes them "
+                f"calibrated with {samples.count} of {every.count} samples, {FOR_TIME} uses them "
                 "all"
             )
         planned = plan(shifted, ranges, task.how.keep_float)
@@ -153,23 +153,23 @@ def _outcome(
         return best_of(task, calibrated, candidates)
 
 
-def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Judge:
-    """Return the judge on held-out samples, once its float graph's answers can be right.
+def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator:
+    """Return a Judge with the held-out samples, after checking the float32 graph's predictions.
 
-    It also tells what things take here.
+    Its run also measures times for the budget.
     """
     held_out, start = task.samples.held_out, task.budget.now()
     feeds = held_out.feeds()
-    judge = stack.enter_context(Judge(task.graph, feeds, groups=held_out.groups_of(feeds)))
+    judge = stack.enter_context(Evaluator(task.graph, feeds, groups=held_out.groups_of(feeds)))
     ran, _ = judge.facts()
     task.budget.measured(max(task.budget.now() - start - ran, 0.0), ran)
     task.notes.extend(doubts(judge, held_out.labels_of(held_out.feeds()), task.how))
-    if task.state.found.keys().isdisjoint({"ranges", "noise"}):
+    if task.state.stored.keys().isdisjoint({"ranges", "noise"}):
         task.notes.extend(warned(filter(None, [task.budget.shortfall(LEAST)])))
     return judge
 
 
-def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Judge | None:
+def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator | None:
     if task.evaluation is None:
         return None
     with task.evaluation.named():
@@ -178,7 +178,7 @@ def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Judge | N
         if labels is None and ":" not in metric:
             task.evaluation.refuse_unlabelled(metric)
     groups = task.evaluation.groups_of(feeds)
-    judge = stack.enter_context(Judge(task.graph, feeds, labels, metric, groups))
+    judge = stack.enter_context(Evaluator(task.graph, feeds, labels, metric, groups))
     if metric in ("top1", "top5"):
         with task.evaluation.named():
             task.notes.extend(doubts(judge, labels, task.how))
@@ -187,12 +187,12 @@ def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Judge | N
 
 @contextlib.contextmanager
 def _explained(state: State) -> Iterator[None]:
-    """Say, where the work ends early, how to go on."""
+    """Log how to resume if the search ends early."""
     try:
         yield
     except (KeyboardInterrupt, Error):
         path = state.path
-        if path is not None and path.exists() and state.found:
-            logger.info("what was found so far is kept in %s; the same command goes on from there",
+        if path is not None and path.exists() and state.stored:
+            logger.info("intermediate results are in %s; run the same command again to resume",
                         path)  # fmt: skip
         raise

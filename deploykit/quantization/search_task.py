@@ -16,24 +16,24 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Dataset, Split
 from deploykit.verification.tolerance import QUANTIZED_BAR_DB
 
-GRAPHS = 3  # that are compared at least: in 8 bits, in float, and float in another way
-ENDINGS = 2.0  # seconds to build and write what is the result
-RUNS = 2  # starts of TensorFlow to run the file once more beside the model
-OBSERVED = 3.0  # what observing takes, in runs without
-MARGIN = 1.3  # comparing took up to twice what it should, on a machine that did other work as well
+GRAPHS = 3  # minimum to compare: int8, float32, and float32 in another configuration
+ENDINGS = 2.0  # seconds to build and write the result
+RUNS = 2  # starts of TensorFlow to compare the written file with the model
+OBSERVED = 3.0  # time of a run with observers, relative to a plain run
+MARGIN = 1.3  # benchmarks took up to twice the estimate on a loaded machine
 
 
 @dataclass(frozen=True)
 class Depth:
-    """How thoroughly graphs are compared: seconds of each graph."""
+    """How thoroughly graphs are benchmarked: measurement and warm-up seconds per graph."""
 
     seconds: float
     warm_up: float
 
     def cost(self, start: float, call: float) -> float:
-        """Return what a graph takes, where a start and a call take so many seconds.
+        """Return the seconds to measure a graph, from the seconds of a start and of a call.
 
-        Each is in two processes, and some of the time goes to further sessions.
+        Each graph runs in two processes, and some of the time is for further sessions.
         """
         return 2 * start + self.warm_up + 1.4 * self.seconds + 6 * call
 
@@ -43,21 +43,21 @@ DEPTHS: tuple[Depth, ...] = (Depth(6.0, 2.0), Depth(3.0, 1.0), Depth(1.5, 0.5), 
 
 @dataclass
 class Budget:
-    """The time that a whole command may take, and what was measured to spend it by."""
+    """The time limit of a whole command, and the measured times to distribute it."""
 
     minutes: float
     now: Callable[[], float] = time.monotonic
     start: float = 0.0
-    """Seconds of a start of TensorFlow with a graph."""
+    """Seconds to start TensorFlow with a graph."""
     sample: float = 0.0
-    """Seconds that the float graph takes for a sample."""
+    """Seconds per sample in the float32 graph."""
     trial: float = 0.0
-    """Seconds to build a graph in 8 bits and to run it on the held-out samples."""
+    """Seconds to build an int8 graph and to run it on the held-out samples."""
     held_out: int = 0
     calibrating: int = 0
     batch: int = 1
     later: int = 0
-    """Starts of the int8 graph that are compared once it is found, in other forms or settings."""
+    """Number of starts reserved for later benchmarks of the int8 graph, as of token parts."""
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,55 +66,55 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """How many seconds there are."""
+        """The remaining seconds."""
         return self.began + 60 * self.minutes - self.now()
 
     def measured(self, started: float, ran: float) -> None:
-        """Take what the start of a child and the first run of the held-out samples took."""
+        """Set the times from the start of a child and the first run on the held-out samples."""
         self.start, self.sample = started, ran / max(self.held_out, 1)
         self.trial = 1.0 + 1.5 * ran
 
     def tried(self, seconds: float) -> None:
-        """Take what a trial took."""
+        """Update the time of a trial."""
         self.trial = max(seconds, self.trial / 2)
 
     @property
     def call(self) -> float:
-        """Seconds of a call with the batch that it is to be fast for."""
+        """Seconds of a call with the batch size to optimize for."""
         return self.sample * self.batch
 
     def to_calibrate(self, samples: int, passes: int = 2) -> float:
-        """Return the seconds to calibrate with so many samples, before and after shifting.
+        """Return the seconds to calibrate with a number of samples, before and after shifting.
 
-        `passes` is 1 where the ranges before shifting are known.
+        `passes` is 1 if the ranges before shifting are known.
         """
         return passes * (self.start + OBSERVED * self.sample * samples)
 
     def to_compare(self, depth: Depth, graphs: int = GRAPHS) -> float:
-        """Return the seconds to compare so many graphs."""
+        """Return the seconds to benchmark a number of graphs."""
         return MARGIN * graphs * depth.cost(self.start, self.call)
 
     def to_time(self, rounds: int) -> float:
-        """Return the seconds to time layers: four starts at once, then traced calls of three."""
+        """Return the seconds to time layers: parallel starts, then traced calls of three graphs."""
         return 2 * self.start + 3 * self.call * (6 + 5 * rounds)
 
     @property
     def end(self) -> float:
-        """The least that comes after the trials."""
+        """The minimum seconds for the steps after the trials."""
         return self.to_compare(DEPTHS[-1]) + self.last
 
     @property
     def last(self) -> float:
-        """What comes after the comparison of graphs: the file is written and run."""
+        """The seconds for the steps after the benchmark: the file is written and run."""
         return ENDINGS + RUNS * self.start + self.to_compare(DEPTHS[-1], self.later)
 
     @property
     def for_trials(self) -> float:
-        """The least that comes after ranking: one trial, and the end."""
+        """The minimum seconds for the steps after ranking: one trial, and `end`."""
         return self.trial + self.end
 
     def calibrating_samples(self, least: int, passes: int = 2) -> int:
-        """Return how many samples to calibrate with: all, or as many as half of the rest allows."""
+        """Return the number of calibration samples: all, or what half of the spare time allows."""
         spare = (self.left - self.for_trials) / 2
         if self.to_calibrate(self.calibrating, passes) <= spare:
             return self.calibrating
@@ -123,11 +123,11 @@ class Budget:
         return min(max(most, least), self.calibrating)
 
     def ranking_until(self) -> float:
-        """Return when ranking has to end, on the clock: half of the rest is for what follows."""
+        """Return the clock time at which ranking must end: after half of the spare time."""
         return self.now() + max(self.left - self.for_trials, 0) / 2
 
     def ranking_samples(self, layers: int, most: int) -> int:
-        """Return how many samples to judge each layer by, so that all layers can be."""
+        """Return the number of samples to rank each layer with, so that there is time for all."""
         share, samples = max(self.left - self.for_trials, 0) / 2, most
         while samples > 4 and self.start + layers * (0.5 + 1.5 * self.sample * samples) > share:
             samples //= 2
@@ -135,44 +135,44 @@ class Budget:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no time for another trial."""
+        """Whether the time left is too short for another trial."""
         return self.left < self.for_trials
 
     def timing_rounds(self, most: int) -> int:
-        """Return how many rounds layers are timed; 0: there is no time for that."""
+        """Return the number of rounds to time layers; 0: the time left is too short."""
         spare = self.left - self.end
         return next((n for n in (most, 6, 3, 2) if self.to_time(n) <= spare), 0)
 
     def has_time_to_compare(self, graphs: int) -> bool:
-        """Say whether so many graphs can be compared at all."""
+        """Return whether there is time to benchmark a number of graphs."""
         return self.to_compare(DEPTHS[-1], graphs) <= self.left - self.last
 
     def comparing(self, graphs: int) -> Depth:
-        """Return how thoroughly to compare so many graphs."""
+        """Return how thoroughly to benchmark a number of graphs."""
         spare = self.left - self.last
         fits = (depth for depth in DEPTHS if self.to_compare(depth, graphs) <= spare)
         return next(fits, DEPTHS[-1])
 
     def shortfall(self, least: int) -> str:
-        """Return what is needed at least, and why, or nothing where the budget will do."""
+        """Return the minimum time and why it is needed, in words; empty: the budget is enough."""
         needed = 60 * self.minutes - self.left + self.to_calibrate(min(least, self.calibrating))
         needed += self.for_trials
         if needed <= 60 * self.minutes:
             return ""
         return (
             f"this needs about {math.ceil(needed / 6) / 10:g} minutes, because TensorFlow starts "
-            f"{2 + 2 * GRAPHS + RUNS} times more, {self.start:.1f} seconds each with this model, "
-            f"and a sample takes {1e3 * self.sample:.0f} ms: little is ranked and timed"
+            f"{2 + 2 * GRAPHS + RUNS} more times, {self.start:.1f} seconds each with this model, "
+            f"and a sample takes {1e3 * self.sample:.0f} ms: few layers are ranked and timed"
         )
 
 
-PREPARATION = 3  # changes with what is done before layers are int8, so with what a state holds
+PREPARATION = 3  # version of the steps before int8; a change invalidates stored states
 STEPS = ("engine", "calibrate", "round", "judge", "rank", "time", "compare", "judge the result")
 
 
 @dataclass(frozen=True)
 class SearchTask:
-    """All that a search goes by."""
+    """The inputs and the state of a search."""
 
     graph: Graph
     how: QuantizeOptions
@@ -182,22 +182,22 @@ class SearchTask:
     state: State
     work: Work
     ranges: str
-    """The path of the ranges' file."""
+    """The path of the ranges file."""
     notes: list[str]
     budget: Budget
     seconds: dict[str, float] = field(default_factory=dict)
-    """By step."""
+    """Duration of each step in seconds."""
 
     @property
     def bar(self) -> float:
-        """What the answers have to keep, in dB."""
+        """The minimum SQNR of the outputs, in dB."""
         if self.how.min_sqnr is not None:
             return self.how.min_sqnr
         return QUANTIZED_BAR_DB if self.evaluation is not None else PREFERENCES[self.how.prefer]
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[Work]:
-        """Begin a step, or go on with it for another engine, and take its time."""
+        """Begin a step, or continue it for another engine, and record its duration."""
         start = time.monotonic()
         yield self.work if name in self.seconds else self.work.begin(name)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
@@ -213,10 +213,10 @@ def task_of(
     ranges: str,
     budget: Budget,
 ) -> SearchTask:
-    """Return what is to be done. GraphError: the graph cannot be run in the batch that is asked."""
+    """Return the task of a search. GraphError: the graph cannot run with the batch of `how`."""
     split = samples.split()
     timed_with = split.held_out.at_least(how.batch or 1)
-    batches(graph, how.batch, data=timed_with)  # can it be run?
+    batches(graph, how.batch, data=timed_with)  # raises if the graph cannot run
     here = machine()
     belongs_to = {
         "graph": digest(graph.serialized()),
@@ -231,9 +231,7 @@ def task_of(
     retained = State(state, "quantizing", belongs_to)
     notes = [split.note] if split.note else []
     if how.prefer != DEFAULT.prefer:
-        notes.append(
-            f"--prefer {how.prefer}: the answers are to keep {PREFERENCES[how.prefer]:g} dB"
-        )
+        notes.append(f"--prefer {how.prefer}: the minimum SQNR is {PREFERENCES[how.prefer]:g} dB")
     work = work or unseen("quantize", *STEPS)
     budget.held_out, budget.calibrating = split.held_out.count, split.calibrating.count
     budget.batch = how.batch or 1

@@ -1,4 +1,4 @@
-"""How much noise each layer brings: the graph in which it alone computes in 8 bits is judged."""
+"""Measures the noise of each layer, as the SQNR of the graph in which only this layer is int8."""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from deploykit.importers.open_model import OpenedModel
 from deploykit.pipelines.int8 import int8_graph
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.scoring import Judgement
 from deploykit.rendering.progress import Work, unseen
@@ -20,19 +20,19 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Data, Dataset, samples_in
 
 STEPS = ("calibrate", "rank")
-JUDGED = 16  # samples by which each layer is judged: more hardly change the order
+JUDGED = 16  # samples to measure each layer with; more hardly change the order
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What a layer does to the answers when it alone is in 8 bits."""
+    """The noise in the outputs when only this layer is int8."""
 
     layer: str
     op: str
     sqnr_db: Annotated[float, Written(digits=3)]
-    """-inf where TensorFlow cannot run it."""
+    """SQNR of the outputs in dB; -inf: the engine cannot run the graph."""
     fault: OrNull[str] = ""
-    """Why it cannot."""
+    """Why the engine cannot run the graph."""
 
 
 def _sample_counts(samples: tuple[int, int]) -> dict[str, int]:
@@ -41,28 +41,29 @@ def _sample_counts(samples: tuple[int, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Sensitivity(AsHtml):
-    """The layers of a model by their noise, and those that cannot be in 8 bits."""
+    """The layers of a model ranked by noise, and those that cannot run in int8."""
 
     ranking: Hidden[tuple[Noise, ...]]
     together: Judgement | None
-    """All of them in 8 bits; None where that cannot be run."""
+    """Comparison with all layers in int8; None: that graph cannot run."""
     reasons: Annotated[Mapping[str, str], Written("float")]
-    """By layer that stays float: why."""
+    """Why each other layer is kept in float32."""
     ranges: Hidden[Mapping[str, TensorRange]]
-    """By layer: of what its kernel gives."""
+    """Output range of each layer, after bias and activation."""
     samples: Annotated[tuple[int, int], Written(by=_sample_counts)]
-    """To calibrate, and to judge by."""
+    """Number of calibration samples and of held-out samples."""
     notes: tuple[str, ...] = ()
     model: Hidden[OpenedModel | None] = None
-    """What was looked at, and how many nodes it has once it is optimized."""
+    """The model that was measured."""
     nodes: Hidden[int | None] = None
+    """Number of nodes of the optimized graph."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Preprocessing of files for each input, in words."""
 
     @property
     @written()
     def layers(self) -> list[dict[str, Any]]:
-        """The layers by their noise, each with the range of what its kernel gives."""
+        """The layers, noisiest first, each with its output range."""
         results = []
         for noise in self.ranking:
             range_ = self.ranges.get(noise.layer)
@@ -79,11 +80,12 @@ def measure_sensitivity(
     isa: str = "auto",
     work: Work | None = None,
 ) -> Sensitivity:
-    """Shift and calibrate an optimized graph, unless a file holds its ranges, and rank its layers.
+    """Shift and calibrate an optimized graph, unless `ranges` is given, and rank its layers.
 
-    GraphError: the data do not fit; or as in `calibrate` and `Judge`.
+    `ranges` is the path of a ranges file. GraphError: the data do not fit; or as in `calibrate` and
+    `Evaluator`.
     """
-    samples = Dataset.of(graph, data)  # noise shows in every answer
+    samples = Dataset.of(graph, data)
     with samples.named():
         calibrating, held_out, note, _ = samples.split()
         feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()
@@ -99,13 +101,13 @@ def measure_sensitivity(
         planned = plan(graph, known)
         ranking, together = list[Noise](), None
         if planned.chains:
-            with Judge(reference, judged) as judge:
+            with Evaluator(reference, judged) as judge:
                 try:
                     together = judge.judge(int8_graph(graph, ranges, isa))
                 except GraphError as error:
-                    notes.append(f"all layers together in 8 bits cannot be judged: {error}")
+                    notes.append(f"the graph with all layers in int8 cannot run: {error}")
                 layers = planned.chains.keys()
-                ranking = rank_each(
+                ranking = rank_alone(
                     {layer: graph[layer].op for layer in layers},
                     lambda layer: int8_graph(graph, ranges, isa, layers - {layer}),
                     judge.judge,
@@ -122,12 +124,12 @@ def measure_sensitivity(
 
 
 def _of_results(planned: Plan, ranges: Ranges) -> dict[str, TensorRange]:
-    """Return the range of what each layer's kernel gives, with bias and activation."""
+    """Return the output range of each layer, after bias and activation."""
     last = {layer: chain.nodes[-1].name for layer, chain in planned.chains.items()}
     return {layer: ranges.tensors[name] for layer, name in last.items() if name in ranges.tensors}
 
 
-def rank_each(
+def rank_alone(
     parts: Mapping[str, str],
     alone: Callable[[str], Graph],
     judge: Callable[[Graph], Judgement],
@@ -137,18 +139,19 @@ def rank_each(
     advance: Callable[[str, int], None] = lambda name, count: None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> list[Noise]:
-    """Return parts of a graph that can be in 8 bits, noisiest first.
+    """Measure the noise of each layer or constant alone in int8; return them noisiest first.
 
     Args:
-        parts: their ops by name, in execution order.
-        alone: makes the graph in which a part alone is in 8 bits.
-        judge: a Judge's method, of the float graph and held-out samples.
-        known: what an earlier run found, by part.
-        on_result: called with each part that is judged, to be kept.
-        advance: called before each with its name and how many there are.
-        out_of_time: asked before each part that is not known: where true, the others are left out.
+        parts: the ops by name, in execution order.
+        alone: returns the graph in which only this part is int8.
+        judge: the method of a Judge with the float32 graph and held-out samples.
+        known: results of an earlier run, by part.
+        on_result: called with each new result.
+        advance: called before each part with its name and the number of parts.
+        out_of_time: called before each part not in `known`; if it returns true, the rest are
+            skipped.
 
-    A part that TensorFlow refuses, or dies on, stands first.
+    A part whose graph the engine cannot run comes first.
     """
     results = dict[str, Noise]()
     for part, op in parts.items():

@@ -1,4 +1,4 @@
-"""In which engine a graph in 8 bits is built, judged and timed."""
+"""The engines for which int8 graphs are built, evaluated and timed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from typing import Any
 
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.pipelines.int8 import codes_graph, int8_graph
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.timing.layer_times import (
@@ -40,29 +40,29 @@ from deploykit.verification.engines.engine_check import compared_in
 
 @dataclass(frozen=True)
 class EngineTarget:
-    """An engine, for which a graph is put in 8 bits."""
+    """An engine to quantize a graph for."""
 
     engine: str = TENSORFLOW
 
     @property
     def title(self) -> str:
-        """Its name in sentences."""
+        """The name of the engine in sentences."""
         return TITLES[self.engine]
 
     @property
     def is_tensorflow(self) -> bool:
-        """Whether TensorFlow computes the graph, so that nothing has to be compared with it."""
+        """Whether TensorFlow runs the graph, so that no comparison with TensorFlow is needed."""
         return self.engine == TENSORFLOW
 
     @property
     def use(self) -> EngineUse | None:
-        """How it is to compute the graph; None: TensorFlow does, as any graph."""
+        """The engine and version to run the graph; None: TensorFlow."""
         if self.is_tensorflow:
             return None
         return EngineUse(self.engine, version_of(self.engine))
 
     def missing(self) -> set[str]:
-        """Return the ops that a graph in 8 bits would need and that are not there."""
+        """Return the ops that an int8 graph needs and that this TensorFlow lacks."""
         return set(OPS.values()) - probe(OPS.values()) if self.is_tensorflow else set()
 
     def built(
@@ -73,19 +73,19 @@ class EngineTarget:
         keep_float: Iterable[str],
         rounded: Rounded | None = None,
     ) -> Graph:
-        """Return the int8 form of a float graph whose ranges are in a file.
+        """Return the int8 form of a float32 graph whose ranges are in a file.
 
         GraphError: as in `quantize_static`.
         """
         build = int8_graph if self.is_tensorflow else codes_graph
         return build(graph, ranges, isa, keep_float, rounded)
 
-    def judged(self, judge: Judge, graph: Graph) -> Judgement:
-        """Return how it compares with the float graph. Errors are those of `Judge.judge`."""
+    def judged(self, judge: Evaluator, graph: Graph) -> Judgement:
+        """Compare a graph with the float32 graph. Errors are those of `Evaluator.judge`."""
         return judge.judge(graph, self.engine)
 
     def settings(self, settings: RunConfig) -> RunConfig:
-        """Return settings with which this engine computes."""
+        """Return the settings for this engine."""
         return settings if self.is_tensorflow else replace(settings, engine=self.engine)
 
     def times(
@@ -96,7 +96,7 @@ class EngineTarget:
         return measure(graph, int8, plan, self.settings(settings), **more)
 
     def times_us(self, part: PartTimes) -> dict[str, float]:
-        """Return what a part took, by the kernels that this engine has."""
+        """Return the times of a part in microseconds, by the kernels of this engine."""
         if self.is_tensorflow:
             results = {"eigen": part.eigen, "onednn": part.onednn, "int8": part.int8}
         else:
@@ -111,10 +111,10 @@ class EngineTarget:
         onednn_is_on: bool,
         times: LayerTimes | None = None,
     ) -> Entrants:
-        """Return what is compared: the float graph as it runs best here, and those in 8 bits.
+        """Return the graphs to benchmark: the float32 graph in several configurations, and `int8`.
 
         `onednn_is_on`: whether TensorFlow runs plain ops on oneDNN with these settings. `times`:
-        of layers, by which the float graph without oneDNN may be known to be slower.
+        times of layers; if oneDNN is far ahead by these, float32 without oneDNN is not measured.
         """
         how = self.settings(settings)
         graphs = {name: (item, how) for name, item in ({PLAIN: graph} | dict(int8)).items()}
@@ -131,10 +131,10 @@ IN_TENSORFLOW, IN_OPENVINO = EngineTarget(TENSORFLOW), EngineTarget(OPENVINO)
 
 
 def targets(task: SearchTask) -> tuple[list[EngineTarget], str]:
-    """Return the engines that a graph is put in 8 bits for; of two, TensorFlow is the last.
+    """Return the engines to quantize for, TensorFlow last, and why OpenVINO is not one of them.
 
-    Also why another engine is not among them, with `auto`. GraphError: the engine that was asked
-    for alone cannot be had, refuses the graph, or computes it otherwise than TensorFlow.
+    GraphError: `engine` is openvino, but it is not available, refuses the graph, or its outputs
+    differ from TensorFlow's.
     """
     engine = task.how.engine
     if engine == TENSORFLOW:
@@ -146,5 +146,5 @@ def targets(task: SearchTask) -> tuple[list[EngineTarget], str]:
     if why and engine == OPENVINO:
         raise GraphError("engine-not-for-graph", engine=IN_OPENVINO.title, reason=why)
     if why:
-        return [IN_TENSORFLOW], f"TensorFlow is to compute the graph: {why}"
+        return [IN_TENSORFLOW], f"TensorFlow runs the graph: {why}"
     return [IN_OPENVINO] if engine == OPENVINO else [IN_OPENVINO, IN_TENSORFLOW], ""

@@ -1,4 +1,4 @@
-"""Weights alone in 8 bits: which stay float, because the answers do not hold otherwise."""
+"""Quantizes weights only, keeping the noisiest in float32 to meet the accuracy threshold."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,12 +9,12 @@ from deploykit.importers.open_model import OpenedModel
 from deploykit.pipelines.rewrite import OutputFiles, Rewriting, rewrite
 from deploykit.pipelines.transform import OPTIMIZE, quantize_string, run_steps
 from deploykit.pipelines.written_file import Proof
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.keep_float import choose_among
 from deploykit.quantization.quantize_options import QuantizeOptions
 from deploykit.quantization.scoring import Judgement
-from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
+from deploykit.quantization.sensitivity import JUDGED, Noise, rank_alone
 from deploykit.rendering.progress import Work
 from deploykit.transforms.common.documents import Hidden, OrNull, written
 from deploykit.transforms.common.errors import GraphError, NotQuantizedError, StepError
@@ -24,9 +24,9 @@ from deploykit.verification.confidence import Decibels
 from deploykit.verification.samples import Dataset
 from deploykit.verification.tolerance import QUANTIZED_BAR_DB
 
-MOST = 64  # samples by which biases are corrected: more hardly change a mean
-CODES = "_quantized_const"  # what the name of a constant ends with, once it is in 8 bits
-TOO_NOISY = "in 8 bits it brings too much noise"
+MOST = 64  # samples to correct biases with; more hardly change a mean
+CODES = "_quantized_const"  # suffix of the names of int8 constants
+TOO_NOISY = "quantization noise too high"
 STORED = "weights are stored in int8, layers run in float32"
 
 Feeds = Sequence[Mapping[str, Array]]
@@ -34,24 +34,24 @@ Feeds = Sequence[Mapping[str, Array]]
 
 @dataclass(frozen=True)
 class WeightOutcome:
-    """A constant of weights, and what became of it."""
+    """The precision of a constant of weights."""
 
     weight: str
     why_float: OrNull[str] = ""
-    """Empty: it is in 8 bits."""
+    """Why it is kept in float32; empty: it is int8."""
     sqnr_db: Decibels = None
-    """Of the outputs, if it alone is in 8 bits; None where that was not asked."""
+    """SQNR of the outputs if only this constant is int8; None: not measured."""
 
     @property
     @written()
     def stored_in(self) -> str:
-        """`float` or `int8`."""
+        """The precision of the constant: `float` or `int8`."""
         return "float" if self.why_float else "int8"
 
 
 @dataclass(frozen=True)
 class WeightsInt8(Rewriting):
-    """How a graph was made whose weights are in 8 bits, and which are not."""
+    """How a graph with 8-bit weights was made, and which weights are int8."""
 
     weights: tuple[WeightOutcome, ...] = ()
     notes: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class WeightsInt8(Rewriting):
     @property
     @written()
     def precision(self) -> str:
-        """`int8` or `float32`: that of the weights."""
+        """The precision of the weights: `int8` or `float32`."""
         return "float32" if self.is_float else "int8"
 
 
@@ -76,20 +76,21 @@ def quantize_stored(
     target: OutputFiles,
     work: Work,
 ) -> Graph:
-    """Return a model's graph optimized and with its weights in 8 bits, compared and written.
+    """Optimize a model's graph, store its weights in int8, verify it, write it and return it.
 
-    The noisiest stay float where the bar is missed with all. Its `report` is a `WeightsInt8`.
+    If the threshold is missed with all weights in int8, the noisiest are kept in float32. The
+    graph's `report` is a `WeightsInt8`.
 
     Args:
-        model: what is opened.
-        how: the bar, and what is to stay float.
-        samples: that the comparison is made on, which biases are corrected by too.
-        made_up: what it is made on where there are none; empty: the graph cannot be run.
-        proof: judges what is written.
-        target: where it is written.
-        work: to be told how far it is.
+        model: the opened model.
+        how: the threshold, and the weights to keep in float32.
+        samples: samples to compare on and to correct biases with; None: use `made_up`.
+        made_up: synthetic inputs to compare on; empty: the graph cannot be run.
+        proof: verifies the written file.
+        target: the output files.
+        work: receives the progress.
 
-    VerificationError: the bar is missed, and with fewer weights in 8 bits as well.
+    VerificationError: the threshold is missed with fewer int8 weights as well.
     NotQuantizedError: no weight can be stored in int8.
     """
     graph, bar = model.frozen, how.min_sqnr if how.min_sqnr is not None else QUANTIZED_BAR_DB
@@ -127,14 +128,14 @@ def quantize_stored(
 
 
 def _calibrated(graph: Graph, samples: Dataset, path: str) -> str:
-    """Write the ranges and means of an optimized graph to a file, and return its name."""
+    """Write the ranges and means of the optimized graph to a file, and return its path."""
     optimized = run_steps(graph, OPTIMIZE)[0]
     Path(path).write_text(calibrate(optimized, samples.spread(MOST).feeds()).ranges.text())
     return path
 
 
 def _in_8_bits(graph: Graph) -> list[str]:
-    """Return the constants that became codes in a graph."""
+    """Return the names of the constants that are int8 in a graph."""
     return [n.name.removesuffix(CODES) for n in graph if n.op == "Const" and n.name.endswith(CODES)]
 
 
@@ -145,10 +146,10 @@ def _chosen(
     min_sqnr: float,
     work: Work,
 ) -> tuple[WeightOutcome, ...]:
-    """Return what becomes of each constant of weights for the answers to keep so many dB.
+    """Choose the constants to keep in float32 so that SQNR is at least `min_sqnr`, in dB.
 
-    The noisiest stay float: each is judged as the only one in 8 bits, on the second feeds. All do
-    where nothing less holds; there are none where nothing can be judged.
+    Constants are ranked by noise, each alone in int8, on the second feeds. All are kept in float32
+    if no smaller set meets the threshold; the result is empty if no graph can run.
     """
 
     def quantized(keep_float: Iterable[str]) -> Graph:
@@ -157,24 +158,24 @@ def _chosen(
     names = _in_8_bits(quantized(()))
 
     def judged(keep_float: tuple[str, ...]) -> Judgement:
-        work(f"{len(keep_float)} weights in float", 0)
+        work(f"{len(keep_float)} weights in float32", 0)
         result = judge.judge(quantized(keep_float))
-        return replace(result, sqnr_low_db=None)  # the comparison in the end is of the estimate
+        return replace(result, sqnr_low_db=None)  # the final verification uses the estimate
 
     try:
-        with Judge(graph, feeds[1]) as judge:
-            ranking = rank_each(
+        with Evaluator(graph, feeds[1]) as judge:
+            ranking = rank_alone(
                 dict.fromkeys(names, "Const"),
                 lambda name: quantized(other for other in names if other != name),
                 judge.judge,
                 advance=work,
             )
-        with Judge(graph, feeds[0]) as judge:
+        with Evaluator(graph, feeds[0]) as judge:
             noisiest = [item.layer for item in ranking]
             chosen = choose_among(
                 [tuple(noisiest[:count]) for count in range(len(noisiest) + 1)],
                 judged,
-                lambda trial: trial.meets_bar(min_sqnr, 0.0),  # there is no metric
+                lambda trial: trial.meets_bar(min_sqnr, 0.0),  # without a metric
             )
     except GraphError:
         return ()
@@ -184,7 +185,7 @@ def _chosen(
 def outcomes(
     names: Sequence[str], keep_float: Sequence[str] = (), ranking: Sequence[Noise] = ()
 ) -> tuple[WeightOutcome, ...]:
-    """Return what became of constants, in execution order."""
+    """Return the outcome of each constant, in execution order."""
     noise = {item.layer: item.sqnr_db for item in ranking}
     return tuple(
         WeightOutcome(name, TOO_NOISY if name in keep_float else "", noise.get(name))

@@ -1,4 +1,4 @@
-"""Data -> TFRecord shards that can be checked: sources, encoding, index."""
+"""Converts data into TFRecord shards with checksums: sources, encoding, index."""
 
 from typing import Literal, get_args
 

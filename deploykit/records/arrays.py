@@ -1,4 +1,4 @@
-"""Arrays and IDX files, as MNIST uses them, whose first axis counts the samples, as records."""
+"""Sources of records from arrays and IDX files (MNIST), whose first axis is the samples."""
 
 import gzip
 import struct
@@ -12,7 +12,7 @@ import numpy as np
 from deploykit.records.examples import RAW, Feature
 from deploykit.records.record_source import Problems, SourcePart, facts_of, numbered, split_items
 from deploykit.storage.archives import check_unpacked
-from deploykit.storage.arrays import MOST_AXES, load_data
+from deploykit.storage.arrays import MAX_AXES, load_data
 from deploykit.transforms.common.errors import FileError, GraphError, unknown_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import is_gzip
@@ -20,12 +20,12 @@ from deploykit.transforms.untrusted.files import opened, read_up_to
 
 
 class Arrays:
-    """Samples that lie in memory, which the processes share."""
+    """Samples in memory, which the worker processes share."""
 
     def __init__(
         self, arrays: Mapping[str, Array], files: Sequence[Path], classes: Sequence[str] = ()
     ) -> None:
-        """Take arrays by feature. GraphError: they do not go together, or are of no known type."""
+        """Store arrays by feature. GraphError: lengths differ, or a dtype is not supported."""
         where = ", ".join(map(str, files))
         counts = {name: len(item) if item.ndim else None for name, item in arrays.items()}
         if not counts or None in counts.values() or len(set(counts.values())) > 1:
@@ -42,7 +42,7 @@ class Arrays:
                 raise error.within(f"{where}: array '{name}'") from None
 
     def parts(self) -> list[SourcePart]:
-        """Return runs of samples."""
+        """Return ranges of samples."""
         count = len(next(iter(self._arrays.values())))
         size = sum(array.nbytes // max(count, 1) + 16 for array in self._arrays.values())
         return split_items(size for _ in range(count))
@@ -54,7 +54,7 @@ class Arrays:
 
 
 def _stored(array: Array) -> tuple[Array, Feature]:
-    """Return an array as records hold it, and what they hold; nothing is rounded."""
+    """Return an array in the dtype of the records, and its feature; no value is rounded."""
     shape = array.shape[1:]
     if array.dtype.kind in "US":
         strings = np.empty(array.size, object)
@@ -77,9 +77,9 @@ def _encoded(value: str | bytes) -> bytes:
 
 
 def npz(path: Path, label: str | None) -> Arrays:
-    """Return the arrays of a `.npz` file; `label` names the one that holds the labels.
+    """Return the arrays of a `.npz` file; `label` is the name of the label array.
 
-    Default: `label` or `labels`, if there is one. Names of classes become numbers.
+    Default: `label` or `labels`, if it exists. Class names become numbers.
     """
     arrays: dict[str, Array] = load_data(path)
     if label is not None and label not in arrays:
@@ -99,9 +99,9 @@ TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def idx(files: Sequence[Path]) -> Arrays:
-    """Return samples and labels: the file of one dimension holds the labels.
+    """Return samples and labels; the file with one dimension contains the labels.
 
-    Grey images get an axis for their one channel. GraphError: there is more than one of either.
+    Grayscale images get a channel axis. GraphError: there are several files of one kind.
     """
     arrays: dict[str, Array] = {}
     for path in files:
@@ -123,7 +123,7 @@ def read_idx(path: Path) -> Array:
                 len(magic) < 4
                 or magic[:2] != b"\0\0"
                 or magic[2] not in TYPES
-                or not 0 < magic[3] <= MOST_AXES
+                or not 0 < magic[3] <= MAX_AXES
             ):
                 raise GraphError(
                     "not-a",

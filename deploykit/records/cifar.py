@@ -1,6 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as arrays, from the binary version or from pickles, read without
-running their code.
-"""
+"""Reads CIFAR-10 and CIFAR-100 as arrays, from binary files or pickles, without running code."""
 
 import io
 import pickle
@@ -14,16 +12,16 @@ from deploykit.records.arrays import Arrays
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import GraphError, RefusedError, failed
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import MOST_TEXT, opened
+from deploykit.transforms.untrusted.files import MAX_TEXT, opened
 
-# A batch of CIFAR takes 200,000; each step may make an object of 64 bytes of one byte of the file.
-MOST_STEPS = 10_000_000
+# A CIFAR batch needs 200,000 steps; a step may turn one byte of the file into 64 bytes of memory.
+MAX_STEPS = 10_000_000
 
 _TYPES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 
 
 class _Type:
-    """Stands for numpy.dtype."""
+    """A stand-in for numpy.dtype."""
 
     def __init__(self, name: object, *_: object) -> None:
         text = _text_or_something(name)
@@ -39,7 +37,7 @@ class _Type:
 
 
 class _Array:
-    """Stands for numpy.ndarray; `made` is the array."""
+    """A stand-in for numpy.ndarray; `made` is the array."""
 
     def __init__(self, *_: object) -> None:
         self.made: Array | None = None
@@ -53,38 +51,38 @@ class _Array:
 
 
 def _text_or_something(value: object) -> str:
-    """Return a string, which Python 2 wrote as bytes; else something."""
+    """Return a string, which Python 2 wrote as bytes; for any other value, "something"."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value if isinstance(value, str) else "something"
 
 
 def _latin_bytes(text: object, encoding: object) -> bytes:
-    """Stand for _codecs.encode, which is how protocol 2 writes bytes."""
+    """Replace _codecs.encode, with which protocol 2 encodes bytes."""
     if not isinstance(text, str) or encoding != "latin1":
         raise RefusedError("pickle-encodes")
     return text.encode("latin1")
 
 
 class _Steps(dict[int, Any]):
-    """What each byte of a pickle does, as often as an honest one lets it be done."""
+    """The dispatch table of the unpickler, with a limit on the number of steps."""
 
-    left = MOST_STEPS
+    left = MAX_STEPS
 
     def __getitem__(self, code: int) -> Any:
         self.left -= 1
         if self.left < 0:
-            raise GraphError("pickle-too-long", most=MOST_STEPS)
+            raise GraphError("pickle-too-long", most=MAX_STEPS)
         return super().__getitem__(code)
 
 
 class _Unpickler(pickle._Unpickler):
-    """The one in Python, whose memo is a dict, so that no number in a file can ask for memory."""
+    """The unpickler in Python. Its memo is a dict, so an index in a file cannot allocate memory."""
 
     dispatch: ClassVar = {
         code: load
         for code, load in pickle._Unpickler.dispatch.items()
-        if code != pickle.BYTEARRAY8[0]  # which makes room for as much as it says there is
+        if code != pickle.BYTEARRAY8[0]  # it allocates the size that the file states
     }
 
     def __init__(self, content: IO[bytes]) -> None:
@@ -113,9 +111,10 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_pickle(path: Path) -> Any:
-    """Return the plain data of a pickle; the strings of Python 2 are bytes.
+    """Return the plain data of a pickle; strings from Python 2 are bytes.
 
-    FileError: it cannot be read. RefusedError: it holds something else. GraphError: it is damaged.
+    FileError: the file cannot be read. RefusedError: it contains other objects. GraphError: it is
+    damaged.
     """
     content = io.BytesIO(read_bytes(path))
     try:
@@ -126,12 +125,12 @@ def read_pickle(path: Path) -> Any:
         raise error.within(path) from None
     except MemoryError as error:
         raise failed("pickle-unreadable", error, source=path) from None
-    except Exception as error:  # what pickle raises depends on the byte that is wrong
+    except Exception as error:  # pickle raises many types for damaged files
         raise GraphError("pickle-damaged", source=path, reason=type(error).__name__) from None
 
 
 def _plain(data: Any) -> Any:
-    """Return a dict with the arrays of its stand-ins; a data set has no deeper ones."""
+    """Return data with its stand-ins replaced by arrays, in the top level of a dict only."""
     if isinstance(data, dict):
         return {key: item.made if isinstance(item, _Array) else item for key, item in data.items()}
     return data.made if isinstance(data, _Array) else data
@@ -142,14 +141,14 @@ PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 
 
 def is_binary(size: int) -> bool:
-    """Say whether a file may be of the binary version: each record is labels and pixels."""
+    """Return whether the size of a file is a multiple of a binary record (labels and pixels)."""
     return size > 0 and (size % (PIXELS + 1) == 0 or size % (PIXELS + 2) == 0)
 
 
 def cifar(files: Sequence[Path]) -> Arrays:
-    """Return images, uint8 [32, 32, 3], and labels; CIFAR-100 has coarse ones as well.
+    """Return images, uint8 [32, 32, 3], and labels; CIFAR-100 also has coarse labels.
 
-    Names of classes come from batches.meta, meta, or the lists of names, where one lies beside.
+    Class names come from batches.meta, meta or the lists of names in the same folder, if present.
     """
     read = [_pickled(path) if _is_pickle(path) else _binary(path) for path in files]
     if len({tuple(item) for item in read}) > 1:
@@ -195,21 +194,21 @@ def _pickled(path: Path) -> dict[str, Array]:
 
 
 def _named(pixels: Array, labels: Array) -> dict[str, Array]:
-    """Return the features: channels go last, and of two labels the coarse one is first."""
+    """Return the features, with channels last; of two labels, the coarse one is first."""
     images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     coarse = {"coarse_label": labels[:, 0]} if labels.shape[1] == 2 else {}
     return {"pixels": images, "label": labels[:, -1], **coarse}
 
 
 def _classes(folder: Path, hundred: bool) -> tuple[str, ...]:
-    """Return the names of the classes, or none where no file beside the batches says them."""
+    """Return the class names from a file next to the batches; empty without such a file."""
     lists, metas, key = (
         ("fine_label_names.txt", "meta", "fine_label_names")
         if hundred
         else ("batches.meta.txt", "batches.meta", "label_names")
     )
     if (folder / lists).is_file():
-        text = read_bytes(folder / lists, MOST_TEXT, "list of names").decode(errors="replace")
+        text = read_bytes(folder / lists, MAX_TEXT, "list of names").decode(errors="replace")
         return tuple(filter(None, map(str.strip, text.splitlines())))
     if not (folder / metas).is_file():
         return ()

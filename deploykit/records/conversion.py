@@ -1,4 +1,4 @@
-"""A source written as shards of records with an index, atomically, reproducibly, and resumable."""
+"""Writes a source as shards with an index: atomically, reproducibly and with resuming."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ from deploykit.records.record_source import (
     RecordSource,
     SourcePart,
     fingerprint,
-    none_found,
+    no_records_error,
 )
 from deploykit.records.workers import in_order
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
@@ -40,7 +40,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 
 def check_free(folder: Path, name: str, force: bool) -> None:
-    """Raise FileError for records that may not be replaced, and that no interrupted run left."""
+    """Raise FileError for existing records, unless `force` is set or a run was interrupted."""
     check_name(name, "records")
     check_output_folder(folder)
     if not (force or _state_file(folder, name).exists()):
@@ -48,17 +48,17 @@ def check_free(folder: Path, name: str, force: bool) -> None:
 
 
 def check_name(name: str, what: str) -> None:
-    """Raise GraphError for what the files of records, or of something else, cannot be called."""
+    """Raise GraphError for a name that is not allowed in file names of records or results."""
     if not _NAME.fullmatch(name):
         raise GraphError("name-invalid", name=name, what=what)
 
 
 @contextlib.contextmanager
 def alone(folder: Path, name: str, what: str = "records") -> Iterator[None]:
-    """Make a folder, and let no other process write records of this name there meanwhile.
+    """Create a folder, and lock it against other processes that write records of this name.
 
-    Where nothing was written, a folder that was made goes again. FileError: another process does,
-    or the folder cannot be made.
+    A new folder is removed again if nothing was written. FileError: another process holds the lock,
+    or the folder cannot be created.
     """
     path, made = folder / f".{name}.lock", not folder.exists()
     is_ours: bool | None = False
@@ -72,26 +72,26 @@ def alone(folder: Path, name: str, what: str = "records") -> Iterator[None]:
             if is_ours is False:
                 if path.exists():
                     raise FileError("other-process-writes", source=folder, what=what, name=name)
-                continue  # it has ended meanwhile
+                continue  # the other process has just ended
             try:
                 yield
             finally:
                 path.unlink(missing_ok=True)
                 if made:
-                    with contextlib.suppress(OSError):  # it holds something
+                    with contextlib.suppress(OSError):  # the folder is not empty
                         folder.rmdir()
 
 
 def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> State:
-    """Return what an interrupted run has kept, in a folder that holds nothing else of this name.
+    """Return the state of an interrupted run, or prepare the folder for a new run.
 
-    `bound` is what decides the bytes of the shards. FileError: the folder holds records that may
-    not be replaced.
+    `bound` contains everything that determines the bytes of the shards. FileError: the folder
+    contains records that may not be replaced.
     """
     check_free(folder, name, force)
     index = index_path(folder, name)
     state = State(_state_file(folder, name), "records", bound)
-    if state.found:
+    if state.stored:
         return state
     if not force:
         _refuse(index)
@@ -102,7 +102,7 @@ def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> 
 
 
 def remove(*paths: Path) -> None:
-    """Remove files, if they are there. FileError: one cannot be removed."""
+    """Remove files if they exist. FileError: one cannot be removed."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)
@@ -111,13 +111,13 @@ def remove(*paths: Path) -> None:
 
 
 def forget(folder: Path, names: Iterable[str]) -> None:
-    """Remove what runs have kept: records of these names are finished."""
+    """Remove the state of finished runs of these names."""
     for name in names:
         _state_file(folder, name).unlink(missing_ok=True)
 
 
 def is_whole(path: Path, facts: Any) -> bool:
-    """Say whether a shard is what a run before wrote."""
+    """Return whether a shard is unchanged since an earlier run wrote it."""
     if not isinstance(facts, dict) or not path.is_file():
         return False
     return bool(path.stat().st_size == facts["bytes"] and sha256_of(path) == facts["sha256"])
@@ -137,14 +137,14 @@ logger = logging.getLogger("deploykit")
 
 SHARD_MB = 100
 GZIP_LEVEL = 6
-MOST_SHOWN = 5  # skipped items that are named
+MAX_SHOWN = 5  # skipped items in the log
 
 Advance = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How records are written; all but `processes` decide which bytes they are."""
+    """Options for writing records; all except `processes` affect the bytes of the shards."""
 
     name: str = "data"
     shard_bytes: int = SHARD_MB * 1_000_000
@@ -155,7 +155,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Block:
-    """What a part became: framed records, and what was wrong with it."""
+    """The framed records of a part, and its problems."""
 
     content: bytes
     records: int
@@ -164,7 +164,7 @@ class Block:
 
 @dataclass
 class Conversion:
-    """What a conversion wrote; `kept` shards were there from a run that was interrupted."""
+    """The result of a conversion; `kept` counts the shards of an interrupted run."""
 
     index: Annotated[Index, Written(flat=True, by=Index.facts)]
     skipped: int = 0
@@ -181,16 +181,16 @@ def convert(
     advance: Advance = lambda text, count: None,
     keep_state: bool = False,
 ) -> Conversion:
-    """Write a source as shards, each whole or not at all, and then the index.
+    """Write a source as shards, each atomically, and then the index.
 
-    A run that was interrupted is taken up after the last shard that it finished, if source and
-    options are the same. With `keep_state`, so is one that ended, until `forget` is called.
+    An interrupted run resumes after its last finished shard, if source and options are the same.
+    With `keep_state`, a finished run can resume too, until `forget` is called.
 
-    FileError: something cannot be read or written. GraphError: an item is wrong, or none is there.
+    FileError: a file cannot be read or written. GraphError: an item is invalid, or there are none.
     """
     groups = _shards_of(source.parts(), options.shard_bytes)
     if not groups:
-        raise none_found(list(source.files)[:3], "they hold no items")
+        raise no_records_error(list(source.files)[:3], "they contain no items")
     check_free(folder, options.name, force)
     with alone(folder, options.name):
         state = prepared(folder, options.name, _bound(source, options), force)
@@ -208,11 +208,11 @@ def _written(
     groups: Sequence[Sequence[SourcePart]],
     advance: Advance,
 ) -> Conversion:
-    """Write the shards that are not there yet, and the index."""
+    """Write the missing shards and the index."""
     names = [shard_name(options.name, number, len(groups)) for number in range(len(groups))]
-    retained = {name for name in names if is_whole(folder / name, state.found.get(name))}
+    retained = {name for name in names if is_whole(folder / name, state.stored.get(name))}
     if retained:
-        logger.info("%s: %d of %d shards are there already", folder, len(retained), len(groups))
+        logger.info("%s: %d of %d shards already exist", folder, len(retained), len(groups))
     to_do = [
         (name, group) for name, group in zip(names, groups, strict=True) if name not in retained
     ]
@@ -225,8 +225,8 @@ def _written(
                 write(folder / name, work.pieces(islice(blocks, len(group))), force=True)
                 state.keep(name, work.finished())
     except Error:
-        if done := sum(name in state.found for name in names):
-            logger.info("%s: %d of %d shards are finished; the same command goes on from there",
+        if done := sum(name in state.stored for name in names):
+            logger.info("%s: %d of %d shards are finished; run the same command to resume",
                         folder, done, len(groups))  # fmt: skip
         else:
             state.forget()
@@ -235,20 +235,20 @@ def _written(
 
 
 def encode(source: RecordSource, options: Options, part: SourcePart) -> Block:
-    """Return a part as records, compressed if asked; this is done in any process."""
+    """Return a part as records, compressed if requested; runs in any process."""
     problems, records = Problems(options.skip), []
     with contextlib.suppress(ProblemError):
         for values in source.read(part, problems):
             records.append(framed(example(source.features, values)))
     content = b"".join(records)
     if options.compression and content:
-        content = gzip.compress(content, GZIP_LEVEL, mtime=0)  # members may follow one another
-    return Block(content, len(records), tuple(problems.found))
+        content = gzip.compress(content, GZIP_LEVEL, mtime=0)  # gzip members can be concatenated
+    return Block(content, len(records), tuple(problems.entries))
 
 
 @dataclass
 class _ShardWriting:
-    """What is known of the shard that is being written, and of the pace."""
+    """The counters of the shard that is being written, and the speed of the run."""
 
     skip: bool
     parts: int
@@ -260,7 +260,7 @@ class _ShardWriting:
     shard: dict[str, Any] = field(default_factory=dict)
 
     def pieces(self, blocks: Iterator[Block]) -> Iterator[bytes]:
-        """Yield the bytes of a shard. GraphError: an item is wrong and none may be left out."""
+        """Yield the bytes of a shard. GraphError: an item is invalid and may not be skipped."""
         result = hashlib.sha256()
         self.shard = {"records": 0, "bytes": 0, "skipped": 0, "problems": []}
         for block in blocks:
@@ -268,7 +268,7 @@ class _ShardWriting:
                 if not self.skip:
                     raise GraphError("item-failed", reason=said(problem, self.lines))
                 self.shard["skipped"] += 1
-                if self.shard["skipped"] <= MOST_SHOWN:
+                if self.shard["skipped"] <= MAX_SHOWN:
                     self.shard["problems"].append(said(problem, self.lines))
             result.update(block.content)
             self.shard["records"] += block.records
@@ -278,7 +278,7 @@ class _ShardWriting:
         self.shard["sha256"] = result.hexdigest()
 
     def finished(self) -> dict[str, Any]:
-        """Return the facts of the shard that was written."""
+        """Return the metadata of the written shard."""
         self.records_before += self.shard["records"]
         self.bytes_before += self.shard["bytes"]
         return self.shard
@@ -291,14 +291,14 @@ class _ShardWriting:
 
 
 def check_apart(sources: Sequence[str | Path], folder: Path) -> None:
-    """Raise FileError for an output within the folder that is read: it would be read as well."""
+    """Raise FileError for an output inside the source folder, which would read it as input."""
     for source in map(Path, sources):
         if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
             raise FileError("output-inside-source", source=folder, input=source)
 
 
 def _bound(source: RecordSource, options: Options) -> dict[str, Any]:
-    """Return what decides the bytes of the shards."""
+    """Return everything that determines the bytes of the shards."""
     return {
         "records": FORMAT,
         "options": {name: item for name, item in vars(options).items() if name != "processes"},
@@ -309,7 +309,7 @@ def _bound(source: RecordSource, options: Options) -> dict[str, Any]:
 
 
 def _shards_of(parts: Sequence[SourcePart], most: int) -> list[list[SourcePart]]:
-    """Return the parts of each shard: as many as stay within its size, and at least one."""
+    """Return the parts of each shard, up to its maximum size and at least one."""
     groups: list[list[SourcePart]] = []
     size = 0
     for part in parts:
@@ -329,14 +329,14 @@ def _finished(
     names: Sequence[str],
     retained: int,
 ) -> Conversion:
-    """Write the index, after which nothing of the work is left but its state."""
-    facts = [state.found[name] for name in names]
+    """Write the index and return the result; the state remains."""
+    facts = [state.stored[name] for name in names]
     shards = tuple(
         Shard(name, item["records"], item["bytes"], item["sha256"])
         for name, item in zip(names, facts, strict=True)
     )
     index = Index(options.name, source.features, shards, options.compression, source.classes)
-    problems = [problem for fact in facts for problem in fact["problems"]][:MOST_SHOWN]
+    problems = [problem for fact in facts for problem in fact["problems"]][:MAX_SHOWN]
     if not index.records:
         for name in names:
             (folder / name).unlink(missing_ok=True)
@@ -349,7 +349,7 @@ def _finished(
 
 
 def said(problem: Problem, lines: LineNumbers) -> str:
-    """Return a problem in a sentence, with the number of its line."""
+    """Return a problem as a sentence, with its line number."""
     if problem.offset is None:
         return f"{problem.file}: {problem.reason}"
     return f"{problem.file}: line {lines.at(problem.file, problem.offset)}: {problem.reason}"

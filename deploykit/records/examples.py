@@ -1,4 +1,4 @@
-"""Records as bytes of tf.train.Example, and their features: dtype, shape and meaning."""
+"""Encodes records as tf.train.Example, and describes their features: dtype, shape, content."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from msgspec import Meta
 from deploykit.transforms.common.documents import IfSet
 from deploykit.transforms.common.errors import GraphError
 
-LISTS = ("float32", "int64", "string")  # what an Example holds as it is
+LISTS = ("float32", "int64", "string")  # native types of an Example
 RAW = ("uint8", "int8", "uint16", "int16", "int32", "float16", "float64", "bool",
-       "int64", "float32")  # what decode_raw makes of bytes  # fmt: skip
+       "int64", "float32")  # result types of decode_raw  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One value of every record; a size that differs from record to record is None.
+    """The type of a value in every record; a size that differs between records is None.
 
-    `content` says what a string holds: "image", an encoded file; "raw", the little-endian bytes of
-    an array of this dtype and shape; "", the value itself.
+    `content` describes a string: "image" is an encoded file, "raw" the little-endian bytes of an
+    array of this dtype and shape, and "" the value itself.
     """
 
     dtype: str
@@ -29,7 +29,7 @@ class Feature:
     content: IfSet[Annotated[str, Meta(pattern=r"\A(image|raw)?\Z")]] = ""
 
     def check(self, name: str) -> None:
-        """Raise GraphError for a type that records of this content cannot hold."""
+        """Raise GraphError for a dtype that is not allowed with this content."""
         image = ("string",) if self.content == "image" else LISTS
         known = RAW if self.content == "raw" else image
         if self.dtype not in known:
@@ -43,15 +43,15 @@ class Feature:
 
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"  # fields 1 to 3 of Feature
-_FIRST, _SECOND = b"\x0a", b"\x12"  # fields that have a length
+_FIRST, _SECOND = b"\x0a", b"\x12"  # tags of length-delimited fields
 
 
 def example(features: Mapping[str, Feature], values: Mapping[str, Any]) -> bytes:
-    """Return an Example.
+    """Return a serialized Example.
 
     Args:
-        features: what the record holds.
-        values: an array or a number for numbers and `raw`, bytes or a list of them for strings.
+        features: the features of the record.
+        values: an array or a number for numbers and `raw`, bytes or a list of bytes for strings.
     """
     entries = []
     for name in sorted(features):
@@ -89,7 +89,7 @@ def _varints(numbers: Iterable[int]) -> bytes:
 
 @lru_cache(maxsize=65536)
 def _varint(number: int) -> bytes:
-    """Return seven bits a byte, the lowest first; a negative number as 64 bits."""
+    """Return the varint encoding of a number: 7 bits per byte, lowest first."""
     number &= 0xFFFFFFFFFFFFFFFF
     result = bytearray()
     while number > 0x7F:

@@ -1,4 +1,4 @@
-"""Folders of image files as records, the check that a file is complete, and decoded pixels."""
+"""Sources of records from image folders, the check that a file is complete, and decoding."""
 
 import csv
 import logging
@@ -16,7 +16,7 @@ from deploykit.records.record_source import (
     Problems,
     SourcePart,
     facts_of,
-    none_found,
+    no_records_error,
     numbered,
     split_items,
 )
@@ -29,12 +29,12 @@ from deploykit.transforms.untrusted.files import read_text
 
 
 class Decoder:
-    """What decodes images; it lives in a child process, where TensorFlow starts."""
+    """Decodes images with TensorFlow, in a child process."""
 
     def decode(self, contents: Sequence[bytes], channels: int = 0) -> list[Array | str]:
-        """Return the pixels of each image, uint8 [height, width, channels], or what is wrong.
+        """Return the pixels of each image, uint8 [height, width, channels], or an error text.
 
-        With 0 channels, as many as the file has. Of an animation, the first image is taken.
+        0 channels means the number in the file. Of an animation, only the first image is decoded.
         """
         import tensorflow as tf
 
@@ -57,14 +57,14 @@ class Decoder:
 ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # among coefficients: neither stuffed nor RST
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers that begin with sizes
+_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # in entropy-coded data: no stuffing, no RST
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # SOF markers, which contain the image size
 _ALONE = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
 _SCAN, _END = 0xDA, 0xD9
 
 
 def image_problem(content: bytes) -> str:
-    """Say in a phrase what is wrong with the bytes of a JPEG, PNG, BMP or GIF file, or nothing."""
+    """Return why the bytes are not a complete JPEG, PNG, BMP or GIF file, or an empty text."""
     if not content:
         return "the file is empty"
     if refused := too_large(content):
@@ -75,11 +75,11 @@ def image_problem(content: bytes) -> str:
         return _png_problem(content)
     if content.startswith(b"GIF8"):
         whole = content.rstrip(b"\0").endswith(b"\x3b") and len(content) > 13
-        return "" if whole else "the GIF is cut short"
+        return "" if whole else "the GIF is truncated"
     if content.startswith(b"BM"):
         size = struct.unpack_from("<I", content, 2)[0] if len(content) > 54 else len(content) + 1
-        return "" if size <= len(content) else "the BMP is cut short"
-    return "this is no JPEG, PNG, BMP or GIF image"
+        return "" if size <= len(content) else "the BMP is truncated"
+    return "not a JPEG, PNG, BMP or GIF image"
 
 
 def _jpeg_problem(content: bytes) -> str:
@@ -89,9 +89,9 @@ def _jpeg_problem(content: bytes) -> str:
         if content[place : place + 1] != b"\xff":
             return _cut("JPEG", place, content) or f"the JPEG has no marker at byte {place}"
         if not marker:
-            return "the JPEG is cut short"
+            return "the JPEG is truncated"
         code = marker[0]
-        if code == 0xFF:  # a filler
+        if code == 0xFF:  # a fill byte
             place += 1
         elif code in _ALONE:
             place += 2
@@ -99,18 +99,18 @@ def _jpeg_problem(content: bytes) -> str:
             return "" if sized else "the JPEG has no size"
         else:
             if len(content) < place + 4:
-                return "the JPEG is cut short"
+                return "the JPEG is truncated"
             length = struct.unpack_from(">H", content, place + 2)[0]
             if code in _FRAMES and length >= 8 and len(content) > place + 9:
                 height, width = struct.unpack_from(">HH", content, place + 5)
                 sized = height > 0 and width > 0
             place += 2 + length
             if place > len(content) or length < 2:
-                return "the JPEG is cut short" if length >= 2 else "the JPEG has a broken segment"
+                return "the JPEG is truncated" if length >= 2 else "the JPEG has an invalid segment"
             if code == _SCAN:
                 match = _MARKER.search(content, place)
                 if match is None:
-                    return "the JPEG is cut short: it has no end marker"
+                    return "the JPEG is truncated: it has no end marker"
                 place = match.end() - 2
 
 
@@ -123,17 +123,17 @@ def _png_problem(content: bytes) -> str:
             break
         kind = content[place + 4 : place + 8]
         if zlib.crc32(content[place + 4 : end]) != struct.unpack_from(">I", content, end)[0]:
-            return f"the PNG has a wrong checksum at byte {place}"
+            return f"the PNG has an invalid checksum at byte {place}"
         if place == len(_PNG) and kind != b"IHDR":
             return "the PNG has no header"
         if kind == b"IEND":
             return ""
         place = end + 4
-    return "the PNG is cut short"
+    return "the PNG is truncated"
 
 
 def _cut(kind: str, place: int, content: bytes) -> str:
-    return f"the {kind} is cut short" if place >= len(content) else ""
+    return f"the {kind} is truncated" if place >= len(content) else ""
 
 
 logger = logging.getLogger("deploykit")
@@ -144,10 +144,10 @@ _HERE = os.curdir  # the folder itself, as its relative path
 
 
 class Images:
-    """Image files and their labels, in the order of their names."""
+    """Image files and their labels, sorted by name."""
 
     def __init__(self, folder: Path, labels: Path | None = None, raw: bool = False) -> None:
-        """List the images. FileError, GraphError: there are none, or their labels make no sense."""
+        """List the images. FileError, GraphError: there are none, or their labels are invalid."""
         result, tops = _listed(str(folder))
         self.classes: tuple[str, ...] = ()
         numbers: list[int | None] | None = None
@@ -156,7 +156,7 @@ class Images:
         elif set(tops) - {_HERE}:
             numbers, self.classes = _by_folder(str(folder), result, tops)
         if not result:
-            raise none_found([folder], f"expected images ({', '.join(ENDS)})")
+            raise no_records_error([folder], f"expected images ({', '.join(ENDS)})")
         self.files = facts_of([*result, str(labels)] if labels is not None else result)
         self._images = result
         self._labels = numbers
@@ -171,7 +171,7 @@ class Images:
             self.features["label"] = Feature("int64")
 
     def parts(self) -> list[SourcePart]:
-        """Return runs of images."""
+        """Return ranges of images."""
         pixels = 1
         for size in self._shape:
             pixels *= size
@@ -223,10 +223,10 @@ class Images:
 
 
 def _listed(folder: str) -> tuple[list[str], list[str]]:
-    """Return the images below a folder, and the folder directly below it in which each lies.
+    """Return the images below a folder, and the top-level subfolder of each.
 
-    Both are in the order of the names; hidden files are left out. Paths are strings: objects for
-    ten thousand of them would take longer than reading the files.
+    Both are sorted by name; hidden files are skipped. Paths are strings, because Path objects for
+    ten thousand files would take longer than reading the files.
     """
     result: list[str] = []
     tops: list[str] = []
@@ -235,12 +235,12 @@ def _listed(folder: str) -> tuple[list[str], list[str]]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         visible = sorted(name for name in names if not name.startswith("."))
         images = [name for name in visible if name.lower().endswith(ENDS)]
-        inside = os.path.join(where, "")  # once: the processes wait for this list
+        inside = os.path.join(where, "")  # only once, as all processes wait for this list
         result += [inside + name for name in images]
         tops += [os.path.relpath(where, folder).split(os.sep)[0] if images else ""] * len(images)
         others += len(visible) - len(images)
     if others:
-        logger.info("%s: %d files that are no images by their names are left out", folder, others)
+        logger.info("%s: skipped %d files without an image file name extension", folder, others)
     return result, tops
 
 
@@ -251,21 +251,21 @@ def _unreadable(error: OSError) -> None:
 def _by_folder(
     folder: str, names: Sequence[str], tops: Sequence[str]
 ) -> tuple[list[int | None], tuple[str, ...]]:
-    """Return the class of each image: the folder directly below, also where that is empty."""
+    """Return the class of each image and all classes: the top-level subfolders, even empty ones."""
     if _HERE in tops:
         raise GraphError("image-without-class", source=names[tops.index(_HERE)])
     with os.scandir(folder) as listed:
         classes = sorted(e.name for e in listed if e.is_dir() and not e.name.startswith("."))
     places = {name: number for number, name in enumerate(classes)}
     for name in sorted(set(classes) - set(tops)):
-        logger.warning("%s: there is no image of this class", os.path.join(folder, name))
+        logger.warning("%s: this class has no images", os.path.join(folder, name))
     return [places[top] for top in tops], tuple(classes)
 
 
 def _labelled(
     folder: str, names: Sequence[str], labels: Path
 ) -> tuple[list[str], list[int | None], tuple[str, ...]]:
-    """Return all images, those that only the CSV file names as well, and labels and classes."""
+    """Return all images, including those that only the CSV file names, their labels and classes."""
     given: dict[str, str] = {}
     try:
         text = read_text(labels, "CSV file of labels")

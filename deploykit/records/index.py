@@ -1,4 +1,4 @@
-"""The sidecar of a folder of records: what they hold, how many, and the SHA-256 of each shard."""
+"""The index file of a folder of records: features, counts, and the SHA-256 of each shard."""
 
 import json
 import os
@@ -20,12 +20,12 @@ END = ".index.json"
 
 _NUMBERED = r"(?P<name>.+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})\."
 _SHARD = r"\A[^/\n]+-\d{5,}-of-\d{5,}\.tfrecord\Z"
-"""A shard lies in the folder of its index, wherever the index says that it does."""
+"""The pattern of shard names, which have no folder: shards are next to their index."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of records; `bytes` and `sha256` are those of the file as it lies on disk."""
+    """One file of records; `bytes` and `sha256` refer to the file on disk, before decompression."""
 
     file: Annotated[str, Meta(pattern=_SHARD)]
     records: Annotated[int, Meta(ge=0)]
@@ -37,8 +37,8 @@ def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
     return dict(sorted(features.items()))
 
 
-class RecordsFacts(TypedDict, total=False):
-    """What `--json` shows of an index."""
+class RecordsMetadata(TypedDict, total=False):
+    """The fields of an index that `--json` prints."""
 
     name: str
     features: dict[str, Any]
@@ -50,7 +50,7 @@ class RecordsFacts(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Index:
-    """What a folder of records holds."""
+    """The index of a folder of records."""
 
     HEAD: ClassVar = {"format": FORMAT}
 
@@ -63,26 +63,26 @@ class Index:
     @property
     @written()
     def records(self) -> int:
-        """How many records all shards hold."""
+        """The number of records in all shards."""
         return sum(shard.records for shard in self.shards)
 
     @property
     @written()
     def bytes(self) -> int:
-        """How many bytes all shards take."""
+        """The size of all shards in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
     def files(self, folder: str | Path) -> list[str]:
         """Return the paths of the shards, in order."""
         return [str(Path(folder) / shard.file) for shard in self.shards]
 
-    def facts(self) -> RecordsFacts:
-        """Return what of the document tells about the records, as plain data."""
+    def facts(self) -> RecordsMetadata:
+        """Return the fields of the document that describe the records."""
         shown = {k: v for k, v in document(self).items() if k not in ("format", "bytes")}
-        return cast("RecordsFacts", shown)
+        return cast("RecordsMetadata", shown)
 
     def text(self) -> str:
-        """Return the document as it is written."""
+        """Return the document as JSON text."""
         return json.dumps(document(self), indent=1) + "\n"
 
 
@@ -92,25 +92,26 @@ def shard_name(name: str, number: int, count: int, end: str = "tfrecord") -> str
 
 
 def shard_files(folder: Path, name: str, ends: Sequence[str] = ("tfrecord",)) -> list[Path]:
-    """Return what lies in a folder under the names of shards of this name, whatever the count."""
+    """Return the files in a folder that are named like shards of this name, with any count."""
     shard = re.compile(f"{_NUMBERED}({'|'.join(ends)})")
     matches = ((path, shard.fullmatch(path.name)) for path in sorted(folder.glob("*-of-*")))
     return [path for path, match in matches if match and match["name"] == name]
 
 
 def index_path(folder: str | Path, name: str) -> Path:
-    """Return where the index of these records lies."""
+    """Return the path of the index of records with a name."""
     return Path(folder) / f"{name}{END}"
 
 
 def find_index(folder: str | Path, name: str | None = None) -> Path | None:
-    """Return the path of a folder's index, or None where it has none.
+    """Return the path of a folder's index, or None if there is none.
 
-    FileError: there is no such folder. GraphError: it has several, and no `name` says which.
+    FileError: the folder does not exist. GraphError: it has several indexes, and no `name` is
+    given.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        missing = "this is a file" if folder.exists() else "No such directory"
+        missing = "it is a file" if folder.exists() else "No such directory"
         raise FileError("records-folder-missing", source=folder, reason=missing)
     if name is not None:
         path = index_path(folder, name)
@@ -124,13 +125,13 @@ def find_index(folder: str | Path, name: str | None = None) -> Path | None:
 
 
 def index_names(folder: str | Path) -> list[str]:
-    """Return the names of the records in a folder, as far as they have an index."""
+    """Return the names of the records in a folder that have an index."""
     names = sorted(path.name for path in Path(folder).glob(f"*{END}"))
     return [name.removesuffix(END) for name in names if not name.startswith(".")]
 
 
 def one_set(path: str | Path) -> tuple[Path, str] | None:
-    """Return folder and name where a path is `DIR/NAME` or `DIR/NAME.index.json` of records."""
+    """Return folder and name of a path `DIR/NAME` or `DIR/NAME.index.json` of records, or None."""
     place = Path(path)
     name = place.name.removesuffix(END)
     if os.path.isdir(place) or not os.path.isfile(index_path(place.parent, name)):
@@ -139,9 +140,9 @@ def one_set(path: str | Path) -> tuple[Path, str] | None:
 
 
 def load_index(folder: str | Path, name: str | None = None) -> Index:
-    """Read the index of a folder of records; `name` says which, where there are several.
+    """Read the index of a folder of records; `name` selects one of several.
 
-    FileError: there is none. GraphError: it is damaged, or there are several.
+    FileError: the index is missing. GraphError: it is damaged, or there are several.
     """
     path = find_index(folder, name)
     if path is None:

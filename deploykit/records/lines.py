@@ -1,4 +1,4 @@
-"""Text files -> runs of bytes that can be read apart: a line belongs to where it begins."""
+"""Splits text files into byte ranges; a line belongs to the range in which it starts."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,9 +9,9 @@ from deploykit.transforms.untrusted.files import BOM, LONGEST_LINE, cannot_be_re
 
 
 def first_lines(path: str, count: int) -> list[bytes]:
-    """Return the first lines of a file that are not blank, without their ends.
+    """Return the first nonblank lines of a file, without line ends.
 
-    FileError: it cannot be read. GraphError: it is no text.
+    FileError: the file cannot be read. GraphError: it is not text.
     """
     results: list[bytes] = []
     with opened(path) as file:
@@ -26,9 +26,9 @@ def first_lines(path: str, count: int) -> list[bytes]:
 
 
 def parts_of(files: Facts, ratio: float) -> list[SourcePart]:
-    """Return runs of at most PART bytes, those of a file alike, so that processes end together.
+    """Return byte ranges of at most PART bytes, of equal size within a file.
 
-    `ratio` is the size of records to that of their text.
+    `ratio` is the size of the records divided by the size of their text.
     """
     parts = []
     for path, (size, _) in files.items():
@@ -39,9 +39,9 @@ def parts_of(files: Facts, ratio: float) -> list[SourcePart]:
 
 
 def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
-    """Return the lines that begin in a part, and the offset of the first.
+    """Return the lines that start in a part, and the offset of the first.
 
-    A header that the file begins with is left out. FileError: the file cannot be read.
+    A header at the start of the file is skipped. FileError: the file cannot be read.
     """
     try:
         with opened(part.file) as file:
@@ -68,8 +68,8 @@ def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
     return begin, text
 
 
-def each_line(begin: int, text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a text that are not blank, without their ends, each with its offset."""
+def numbered_lines(begin: int, text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the nonblank lines of a text, without line ends, each with its offset."""
     for line in _split(text):
         if line.strip():
             yield begin, line.rstrip(b"\r\n")
@@ -77,7 +77,7 @@ def each_line(begin: int, text: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _split(text: bytes) -> Iterator[bytes]:
-    """Yield lines as a line feed alone ends them, which is how parts are cut."""
+    """Yield lines that end with a line feed, as parts are split."""
     start = 0
     while start < len(text):
         stop = text.find(b"\n", start) + 1 or len(text)
@@ -86,13 +86,13 @@ def _split(text: bytes) -> Iterator[bytes]:
 
 
 class LineNumbers:
-    """The numbers of lines by their offsets, which have to come in order: a file is read once."""
+    """Line numbers by byte offset. Offsets must be ascending, because each file is read once."""
 
     def __init__(self) -> None:
         self._file, self._offset, self._lines = "", 0, 1
 
     def at(self, file: str, offset: int) -> int:
-        """Return the number of the line that begins there, from 1."""
+        """Return the number, from 1, of the line that starts at an offset."""
         if file != self._file or offset < self._offset:
             self._file, self._offset, self._lines = file, 0, 1
         with opened(file) as stream:

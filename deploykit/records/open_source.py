@@ -1,6 +1,4 @@
-"""The kind of data that sources contain, the source that reads it, and sets such as train and
-test.
-"""
+"""Detects the kind of sources, opens them, and splits CIFAR into sets such as train and test."""
 
 import itertools
 import os
@@ -23,7 +21,7 @@ from deploykit.records.conversion import (
 from deploykit.records.images import ENDS, Images
 from deploykit.records.index import Index
 from deploykit.records.lines import first_lines
-from deploykit.records.record_source import RecordSource, none_found
+from deploykit.records.record_source import RecordSource, no_records_error
 from deploykit.records.tables import Numbers, Texts
 from deploykit.storage.files import check_regular
 from deploykit.storage.tables import is_number
@@ -31,7 +29,7 @@ from deploykit.transforms.common.documents import AsHtml, Hidden, written
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.untrusted.files import opened
 
-_FILES = {  # what a folder holds of each kind; the first that is there decides
+_FILES = {  # the file patterns of each kind; the first kind with a match is used
     "csv": ("*.csv",),
     "npz": ("*.npz",),
     "idx": ("*-ubyte", "*-ubyte.gz", "*.idx", "*.idx.gz"),
@@ -48,16 +46,16 @@ def open_source(
     labels: str | Path | None = None,
     raw: bool = False,
 ) -> RecordSource:
-    """Return what reads the data of files, or of a folder.
+    """Return a reader for the data in files or in a folder.
 
     Args:
         sources: the files in order, or one folder.
-        kind: one of KINDS; default: what the content shows.
-        label: name or number of the column that holds the label.
+        kind: one of KINDS; default: detected from the content.
+        label: the name or number of the label column.
         labels: a CSV file with the label of each image.
-        raw: keep the pixels of images, decoded.
+        raw: store the decoded pixels of images.
 
-    FileError: something cannot be read. GraphError: it is of no known kind, or is damaged.
+    FileError: a file cannot be read. GraphError: the kind is unknown, or the data is damaged.
     """
     paths = [Path(source) for source in sources]
     if any(map(os.path.isdir, paths)):
@@ -99,7 +97,7 @@ def open_source(
 
 
 def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
-    """Return the kind of what lies in a folder, and the files; images are listed elsewhere."""
+    """Return the kind of data in a folder, and its files; images are listed later."""
     if kind == "images":
         return kind, [folder]
     try:
@@ -112,7 +110,9 @@ def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
         paths = [path for path in visible if path.is_file() and any(map(path.match, _FILES[file]))]
         if paths:
             return file, paths
-    raise none_found([folder], f"expected {kind or 'images, or files of ' + ', '.join(_FILES)}")
+    raise no_records_error(
+        [folder], f"expected {kind or 'images, or files of ' + ', '.join(_FILES)}"
+    )
 
 
 def _check_one_set(folder: Path, paths: Sequence[Path]) -> None:
@@ -122,7 +122,7 @@ def _check_one_set(folder: Path, paths: Sequence[Path]) -> None:
 
 
 def _kind_of(path: Path) -> str:
-    """Return the kind of a file, by its first bytes and its size."""
+    """Return the kind of a file, from its first bytes and its size."""
     with opened(str(path)) as file:
         head = file.read(4)
     if head.startswith(b"PK\x03\x04"):
@@ -137,12 +137,12 @@ def _kind_of(path: Path) -> str:
         return "csv"
     lines = first_lines(str(path), 1)
     if not lines:
-        raise none_found([path], "the file is empty")
+        raise no_records_error([path], "the file is empty")
     return "csv" if b"\t" not in lines[0] and b"," in lines[0] and _is_table(path) else "text"
 
 
 def _is_table(path: Path) -> bool:
-    """Say whether the second line, or the only one, holds numbers."""
+    """Return whether the second line, or the only one, contains numbers."""
     line = first_lines(str(path), 2)[-1]
     numbers = sum(is_number(cell) for cell in line.split(b","))
     return numbers >= max(1, line.count(b","))
@@ -158,7 +158,7 @@ _SETS: tuple[Mapping[str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True)
 class ConvertedSets(AsHtml):
-    """What was written: one set of records, or those of CIFAR's folder."""
+    """The written records: one set, or the sets of a CIFAR folder."""
 
     sets: Hidden[tuple[Conversion, ...]]
 
@@ -179,23 +179,23 @@ class ConvertedSets(AsHtml):
 
     @property
     def skipped(self) -> int:
-        """How many items were left out."""
+        """The number of skipped items."""
         return sum(set_.skipped for set_ in self.sets)
 
     @property
     def bytes(self) -> int:
-        """The size of all shards."""
+        """The size of all shards in bytes."""
         return sum(set_.index.bytes for set_ in self.sets)
 
 
 def record_sets(
     sources: Sequence[str | Path], name: str | None = None, kind: str | None = None
 ) -> dict[str, list[Path]]:
-    """Return the sources of each set by the name of its records.
+    """Return the sources of each set, by the name of its records.
 
-    A folder as CIFAR's archives hold it is several sets: train, validation (the last of the five
-    batches of CIFAR-10) and test, or with a name NAME-train, NAME-validation and NAME-test. All
-    else is one set of the name, or `data`.
+    An unpacked CIFAR folder contains several sets: train, validation (the last of the five batches
+    of CIFAR-10) and test; with a name, NAME-train, NAME-validation and NAME-test. Any other source
+    is one set with the given name, or `data`.
 
     GraphError: a file of such a folder is missing.
     """
@@ -211,7 +211,7 @@ def record_sets(
 def _files(
     folder: Path, sets: Mapping[str, Sequence[str]], end: str
 ) -> dict[str, list[Path]] | None:
-    """Return the files of each set, or None where a folder has none to test, or to train on."""
+    """Return the files of each set, or None if a folder has no test or no training files."""
     results = {name: [folder / f"{file}{end}" for file in files] for name, files in sets.items()}
     if not any(file.is_file() for file in results["train"]):
         return None
@@ -238,15 +238,15 @@ def convert_sets(
 
     Args:
         sources: files, or one folder.
-        folder: where the shards and indexes go.
-        options: how they are written; the name among them does not count.
-        name: of the records; default: `data`, or train, validation and test.
-        kind: of the sources, as in `open_source`.
-        force: replace records of these names.
-        advance: told of progress.
+        folder: the folder for the shards and indexes.
+        options: the options for writing; their `name` is ignored.
+        name: the name of the records; default: `data`, or train, validation and test.
+        kind: the kind of the sources, as in `open_source`.
+        force: whether to replace records of these names.
+        advance: called with the progress.
         how: other arguments of `open_source`.
 
-    An interrupted run is taken up where it ended. FileError, GraphError: as in `convert`.
+    Resumes an interrupted run. Raises the errors of `convert`.
     """
     check_apart(sources, folder)
     result = record_sets(sources, name, kind)

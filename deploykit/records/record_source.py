@@ -1,4 +1,4 @@
-"""What every kind of source offers: its features, its parts in order, and the items of a part."""
+"""The interface of all sources: features, ordered parts, and the items of a part."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,25 +8,25 @@ from typing import Any, Protocol
 from deploykit.records.examples import Feature
 from deploykit.transforms.common.errors import GraphError
 
-PART = 1 << 19  # bytes that one process takes at a time: small enough that all end together
-MOST_ITEMS = 256  # of a part, so that small files are shared out as well
+PART = 1 << 19  # bytes of a part: small enough that all processes end at about the same time
+MAX_ITEMS = 256  # of a part, so that small files are distributed as well
 
 Facts = Mapping[str, tuple[int, int]]  # size and time of a file by its path
 
 
 @dataclass(frozen=True)
 class SourcePart:
-    """A run of a source's items: `start` to `stop` of a file's bytes, or of the items' numbers."""
+    """A range of a source's items: `start` to `stop`, in bytes of a file or in item numbers."""
 
     start: int
     stop: int
-    bytes: int  # of records, about
+    bytes: int  # approximate size of the records
     file: str = ""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with an item: its file, the offset of its line there, and the reason."""
+    """A problem with an item: its file, the byte offset of its line, and the reason."""
 
     file: str
     reason: str
@@ -34,64 +34,64 @@ class Problem:
 
 
 class ProblemError(Exception):
-    """An item that is wrong ends the work."""
+    """An invalid item that ends the run."""
 
 
 @dataclass
 class Problems:
-    """What is wrong with the items of a part; with `skip`, they are left out."""
+    """The problems of the items in a part; with `skip`, these items are skipped."""
 
     skip: bool
-    found: list[Problem] = field(default_factory=list)
+    entries: list[Problem] = field(default_factory=list)
 
     def take(self, problem: Problem) -> None:
-        """Note a problem. ProblemError: no item may be left out."""
-        self.found.append(problem)
+        """Add a problem. ProblemError: items may not be skipped."""
+        self.entries.append(problem)
         if not self.skip:
             raise ProblemError
 
 
 class RecordSource(Protocol):
-    """Data that are read part by part, in any process."""
+    """Data that any process can read part by part."""
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """What each record holds."""
+        """The features of each record."""
         ...
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes by number, if they have any."""
+        """The class names by number; empty if there are none."""
         ...
 
     @property
     def files(self) -> Facts:
-        """All files that are read."""
+        """All files of the source, with size and modification time."""
         ...
 
     def parts(self) -> list[SourcePart]:
-        """Return all parts in order; they depend on nothing but the data."""
+        """Return all parts in order; they only depend on the data."""
         ...
 
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
-        """Yield the values of each item of a part, as `encoding.example` takes them."""
+        """Yield the values of each item of a part, for `examples.example`."""
         ...
 
 
 def split_items(sizes: Iterable[int]) -> list[SourcePart]:
-    """Return parts of about PART bytes over items of these sizes."""
+    """Return parts of about PART bytes for items of these sizes."""
     parts: list[SourcePart] = []
     start = size = stop = 0
     for stop, item in enumerate(sizes, 1):
         size += item
-        if size >= PART or stop - start >= MOST_ITEMS:
+        if size >= PART or stop - start >= MAX_ITEMS:
             parts.append(SourcePart(start, stop, size))
             start, size = stop, 0
     return [*parts, SourcePart(start, stop, size)] if stop > start else parts
 
 
 def facts_of(files: Iterable[str]) -> Facts:
-    """Return size and time of each file; one that is missing has neither, and is said when read."""
+    """Return size and time of each file; both are 0 for a missing file, which fails when read."""
     results = {}
     for path in files:
         try:
@@ -111,9 +111,9 @@ def fingerprint(files: Facts) -> Iterator[bytes]:
 
 
 def numbered(labels: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
-    """Return labels as numbers, and their classes in the order of their names, if they have any.
+    """Return labels as numbers, and the sorted class names.
 
-    Whole numbers stay what they are.
+    Integer labels are unchanged, and have no class names.
     """
     try:
         numbers = [int(label) for label in labels]
@@ -126,6 +126,6 @@ def numbered(labels: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
     return [places[label] for label in labels], classes
 
 
-def none_found(sources: Iterable[object], expected: str) -> GraphError:
-    """Return the error for sources that hold nothing of their kind."""
+def no_records_error(sources: Iterable[object], expected: str) -> GraphError:
+    """Return the error for sources without data of their kind."""
     return GraphError("nothing-to-convert", sources=sources, wanted=expected)

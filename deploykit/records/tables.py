@@ -1,4 +1,4 @@
-"""Lines of CSV or text as records, with the label column, its type, and the header."""
+"""Sources of records from CSV or text lines, with label column, label type and header."""
 
 import csv
 import io
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from deploykit.records.examples import Feature
-from deploykit.records.lines import each_line, first_lines, parts_of, text_of
+from deploykit.records.lines import first_lines, numbered_lines, parts_of, text_of
 from deploykit.records.record_source import (
     Facts,
     Problem,
     Problems,
     SourcePart,
     facts_of,
-    none_found,
+    no_records_error,
 )
 from deploykit.storage.tables import is_number
 from deploykit.transforms.common.errors import GraphError, nearest
@@ -28,26 +28,26 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of all files of a table; `label` is None where it has none."""
+    """The columns of all files of a table; `label` is None without a label column."""
 
     delimiter: str
     count: int
     label: int | None
     label_type: str  # int64, float32, or class
     header: bytes | None = None
-    places: Mapping[str, int] = field(default_factory=dict)  # number of a class by its name
+    places: Mapping[str, int] = field(default_factory=dict)  # class number by name
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number."""
+        """The class names, by number."""
         return tuple(self.places)
 
     def cells(self, line: bytes) -> list[str]:
-        """Return the cells of a line. ValueError: it is no text."""
+        """Return the cells of a line. ValueError: the line is not text."""
         return cells(line, self.delimiter)
 
     def problem(self, row: Sequence[str]) -> str:
-        """Say what is wrong with the number of cells and the label of a row, or nothing."""
+        """Return the problem with the number of cells or the label of a row, or an empty text."""
         if len(row) != self.count:
             return f"{len(row)} columns, expected {self.count} as in the first line"
         if self.label is None:
@@ -56,13 +56,13 @@ class Columns:
         if not label:
             return "the label is missing"
         if self.label_type == "class":
-            return "" if label in self.places else f"the class {label[:40]!r} is new to this file"
+            return "" if label in self.places else f"the class {label[:40]!r} is unknown"
         if self.label_type == "float32":
-            return "" if is_number(label) else f"the label {label[:40]!r} is no number"
-        return "" if is_whole(label) else f"the label {label[:40]!r} is no whole number"
+            return "" if is_number(label) else f"the label {label[:40]!r} is not a number"
+        return "" if is_whole(label) else f"the label {label[:40]!r} is not an integer"
 
     def value(self, row: Sequence[str]) -> float | int:
-        """Return the label of a row without a problem."""
+        """Return the label of a valid row."""
         assert self.label is not None
         label = row[self.label].strip()
         if self.label_type == "class":
@@ -76,14 +76,14 @@ def columns_of(
     """Return the columns of a table and its first line of values.
 
     Args:
-        files: all files of the table; each may begin with the same header.
-        delimiter: between two cells.
-        label: name or number of the label's column, from 0; `none`; default: the last one.
-        numeric: whether a line without a number can only be a header.
+        files: all files of the table; each may start with the same header.
+        delimiter: the delimiter between cells.
+        label: the name or number (from 0) of the label column, or `none`; default: the last one.
+        numeric: whether a line without a number must be a header.
     """
     lines = next((result for path in files if (result := first_lines(path, 2))), [])
     if not lines:
-        raise none_found(files, "the files are empty")
+        raise no_records_error(files, "the files are empty")
     where = next(iter(files))
     first = _cells_or_fail(where, lines[0], delimiter)
     place = None if len(first) == 1 and label is None else _place(where, first, label)
@@ -91,7 +91,7 @@ def columns_of(
     named = label is not None and label != "none" and not label.lstrip("-").isdecimal()
     header = named or (numeric and bool(others) and not all(map(is_number, others)))
     if header and len(lines) < 2:
-        raise none_found(files, "there is a header, but no line below it")
+        raise no_records_error(files, "there is only a header")
     row = _cells_or_fail(where, lines[1], delimiter) if header else first
     columns = Columns(delimiter, len(first), place, "", lines[0] if header else None)
     if len(row) != len(first):
@@ -105,7 +105,7 @@ def columns_of(
 
 
 def cells(line: bytes, delimiter: str) -> list[str]:
-    """Return the cells of a line; a quoted one may hold delimiters. ValueError: it is no text."""
+    """Return the cells of a line; quoted cells may contain delimiters. ValueError: not text."""
     text = line.decode()
     if delimiter == "," and '"' in text:
         try:
@@ -116,7 +116,7 @@ def cells(line: bytes, delimiter: str) -> list[str]:
 
 
 def is_whole(cell: str) -> bool:
-    """Say whether a cell holds a whole number of 64 bits."""
+    """Return whether a cell contains a 64-bit integer."""
     try:
         return int(cell) in _INT64
     except ValueError:
@@ -131,7 +131,7 @@ def _cells_or_fail(where: str, line: bytes, delimiter: str) -> list[str]:
 
 
 def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
-    """Return the number of the label's column. GraphError: there is no such column."""
+    """Return the number of the label column. GraphError: the column does not exist."""
     if label == "none":
         return None
     if label is None or label.lstrip("-").isdecimal():
@@ -147,7 +147,7 @@ def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
 
 
 def _classes(files: Facts, columns: Columns) -> dict[str, int]:
-    """Return the number of each class: its place in the order of the names."""
+    """Return the number of each class, which is its index in the sorted names."""
     names = sorted({name for name in _labels(files, columns) if name})
     return {name: number for number, name in enumerate(names)}
 
@@ -157,8 +157,8 @@ def _labels(files: Facts, columns: Columns) -> Iterator[str]:
     delimiter = columns.delimiter.encode()
     after = columns.count - 1 - columns.label
     for part in parts_of(files, 1):
-        for _, line in each_line(*text_of(part, columns.header)):
-            if b'"' not in line:  # the short way, which cuts off the label alone
+        for _, line in numbered_lines(*text_of(part, columns.header)):
+            if b'"' not in line:  # the fast path, which only splits off the label
                 if line.count(delimiter) == columns.count - 1:
                     cell = line.rsplit(delimiter, after + 1)[-after - 1]
                     yield cell.decode(errors="replace").strip()
@@ -166,7 +166,7 @@ def _labels(files: Facts, columns: Columns) -> Iterator[str]:
             try:
                 row = columns.cells(line)
             except ValueError:
-                continue  # said when the line is converted
+                continue  # reported when the line is converted
             if len(row) == columns.count:
                 yield row[columns.label].strip()
 
@@ -175,7 +175,7 @@ class Numbers:
     """CSV: all columns but the label are the float32 feature `x`."""
 
     def __init__(self, files: Sequence[str], label: str | None = None) -> None:
-        """Look at the first lines. FileError, GraphError: they cannot be read, or make no sense."""
+        """Read the first lines. FileError, GraphError: they cannot be read, or are invalid."""
         self.files = facts_of(files)
         self._columns, self._first = columns_of(self.files, ",", label, numeric=True)
         self.classes = self._columns.classes
@@ -184,7 +184,7 @@ class Numbers:
         self.features = {"x": Feature("float32", (len(self._others),))} | _label(self._columns)
 
     def parts(self) -> list[SourcePart]:
-        """Return runs of lines."""
+        """Return byte ranges of lines."""
         record = 4 * self._columns.count + 2 * OVERHEAD
         return parts_of(self.files, record / (len(self._first) + 1))
 
@@ -205,7 +205,7 @@ class Numbers:
             yield {"x": x, "label": label}
 
     def _parsed(self, text: bytes) -> Array | None:
-        """Return all numbers of a text, or None where something in it is not as it should be."""
+        """Return all numbers of a text, or None if any line is invalid."""
         columns, label = self._columns, self._columns.label
         if not text.strip():
             return np.empty((0, columns.count))
@@ -224,7 +224,7 @@ class Numbers:
         if label is not None and columns.label_type == "int64":
             values = array[:, label]
             if not (np.abs(values) < 2**53).all() or (values != np.rint(values)).any():
-                return None  # not whole, or not exact as a float
+                return None  # not an integer, or not exact as a float
         return array
 
     def _number(self, name: str) -> float:
@@ -233,9 +233,9 @@ class Numbers:
     def _one_by_one(
         self, file: str, begin: int, text: bytes, problems: Problems
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield what `read` yields, and find the lines that are wrong."""
+        """Yield the same as `read`, and report invalid lines."""
         columns = self._columns
-        for offset, line in each_line(begin, text):
+        for offset, line in numbered_lines(begin, text):
             try:
                 row = columns.cells(line)
                 reason = columns.problem(row) or self._no_number(row)
@@ -250,15 +250,15 @@ class Numbers:
     def _no_number(self, row: Sequence[str]) -> str:
         for number in self._others:
             if not is_number(row[number]):
-                return f"column {number}, {row[number][:40]!r}, is no number"
+                return f"column {number}, {row[number][:40]!r}, is not a number"
         return ""
 
 
 class Texts:
-    """Lines of texts between tabs, each a string feature: `text`, or as a header calls them."""
+    """Tab-separated text; each column is a string feature named `text` or as in the header."""
 
     def __init__(self, files: Sequence[str], label: str | None = None) -> None:
-        """Look at the first lines. FileError, GraphError: they cannot be read, or make no sense."""
+        """Read the first lines. FileError, GraphError: they cannot be read, or are invalid."""
         self.files = facts_of(files)
         self._columns, _ = columns_of(self.files, "\t", label, numeric=False)
         self.classes = self._columns.classes
@@ -273,13 +273,13 @@ class Texts:
         self.features = texts | _label(columns)
 
     def parts(self) -> list[SourcePart]:
-        """Return runs of lines."""
+        """Return byte ranges of lines."""
         return parts_of(self.files, 1.5)
 
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the texts and the label of each line."""
         columns = self._columns
-        for offset, line in each_line(*text_of(part, columns.header)):
+        for offset, line in numbered_lines(*text_of(part, columns.header)):
             try:
                 row = columns.cells(line)
                 reason = columns.problem(row)
@@ -299,5 +299,5 @@ def _label(columns: Columns) -> dict[str, Feature]:
 
 
 def _float32(values: Array) -> Array:
-    with np.errstate(over="ignore"):  # beyond float32 is Inf, as TensorFlow reads it
+    with np.errstate(over="ignore"):  # overflow becomes Inf, as in TensorFlow
         return values.astype(np.float32)

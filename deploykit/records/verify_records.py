@@ -1,4 +1,4 @@
-"""Whether the shards of a folder are what was written, and what one of their records holds."""
+"""Verifies the shards in a folder against their index, and reads a sample record."""
 
 import functools
 import logging
@@ -24,17 +24,17 @@ from deploykit.transforms.untrusted.files import check_regular, sha256_of
 
 _NUMBERED = re.compile(r"(.*)-(\d{5,9})-of-(\d{5,9})(.*)")
 
-MOST_HASHED = 1 << 30
-"""Bytes of all shards up to which `shard_counts` compares SHA-256; of more, it compares sizes."""
+MAX_HASHED = 1 << 30
+"""The total size in bytes up to which `shard_counts` compares SHA-256 instead of file sizes."""
 
 logger = logging.getLogger("deploykit")
 
-SHOWN = 6  # numbers of a list, and characters of a string ten times as many
+SHOWN = 6  # shown numbers of a list; strings are shown up to ten times as many characters
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found of a shard, and what is wrong with it."""
+    """The counts of a shard, and its problem if any."""
 
     file: str
     records: int
@@ -48,9 +48,9 @@ def check_folder(
     processes: int,
     advance: Callable[[str, int], None] = lambda text, count: None,
 ) -> tuple[Index | None, list[Checked]]:
-    """Return the index, if there is one, and what was found of each shard.
+    """Return the index or None, and the result of checking each shard.
 
-    Without an index, checksums are compared, but nobody knows how many records there were.
+    Without an index, checksums are compared, but the expected number of records is unknown.
     FileError, GraphError: there is nothing to check, or the index is damaged.
     """
     path = find_index(folder, name)
@@ -75,12 +75,12 @@ def check_folder(
         for extra in shard_files(folder, index.name):
             if extra.name not in listed:
                 size = extra.stat().st_size
-                results.append(Checked(extra.name, 0, size, f"{extra}: the index does not list it"))
+                results.append(Checked(extra.name, 0, size, f"{extra}: not listed in the index"))
     return index, results
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that may hold records, by their names."""
+    """Return the files in a folder that are named like record files."""
     results = {*folder.glob("*tfrecord*"), *folder.glob("*-of-*")}
     return sorted(
         result for result in results if result.is_file() and not result.name.startswith(".")
@@ -88,7 +88,7 @@ def record_files(folder: Path) -> list[Path]:
 
 
 def _missing(folder: Path, names: Sequence[str]) -> list[Checked]:
-    """Return the shards that the names of the others tell of: 7 of `x-00003-of-00008`."""
+    """Return the shards that are missing according to the counts in the names of the others."""
     there: dict[tuple[str, str, str], set[int]] = {}
     for match in filter(None, map(_NUMBERED.fullmatch, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(int(match[2]))
@@ -104,7 +104,7 @@ def _missing(folder: Path, names: Sequence[str]) -> list[Checked]:
 
 
 def _checked(job: tuple[Path, Shard | None], compression: str | None) -> Checked:
-    """Compare a shard with what the index says; the first thing that is wrong is told."""
+    """Compare a shard with the index, and return its first problem."""
     path, shard = job
     if not path.is_file():
         return Checked(path.name, 0, 0, f"{path}: this shard is missing")
@@ -117,24 +117,24 @@ def _checked(job: tuple[Path, Shard | None], compression: str | None) -> Checked
         problem = str(error)
     if shard is not None and not problem:
         if records != shard.records:
-            problem = f"{path}: {records} records, but the index says {shard.records}"
+            problem = f"{path}: {records} records, but the index states {shard.records}"
         elif size != shard.bytes:
-            problem = f"{path}: {size} bytes, but the index says {shard.bytes}"
+            problem = f"{path}: {size} bytes, but the index states {shard.bytes}"
         elif sha256_of(path) != shard.sha256:
-            problem = f"{path}: its SHA-256 is not that of the index"
+            problem = f"{path}: its SHA-256 differs from the index"
     return Checked(path.name, records, size, problem)
 
 
 def shard_counts(folder: Path, index: Index, is_named: bool = False) -> tuple[int, ...]:
-    """Return the number of records of each shard.
+    """Return the number of records in each shard.
 
-    What the index says of another shard is ignored with a warning, and the shard is counted.
-    `is_named` says that the index itself was named: then this is an error.
+    If a shard differs from the index, a warning is logged and its records are counted. With
+    `is_named`, the user named the index itself, and a difference is an error.
 
-    FileError: a shard is missing, or has another size and is not whole. MismatchError: the index
-    was named, and describes another shard.
+    FileError: a shard is missing, or has another size and is truncated. MismatchError: the user
+    named the index, and it describes another file.
     """
-    is_hashed = index.bytes <= MOST_HASHED
+    is_hashed = index.bytes <= MAX_HASHED
     results = []
     for shard in index.shards:
         path = folder / shard.file
@@ -144,7 +144,7 @@ def shard_counts(folder: Path, index: Index, is_named: bool = False) -> tuple[in
     return tuple(results)
 
 
-@functools.lru_cache(maxsize=4096)  # data are opened for each graph that they are for
+@functools.lru_cache(maxsize=4096)  # data is opened again for each graph
 def _count(
     path: Path, shard: Shard, compression: str, is_hashed: bool, is_named: bool,
     said: tuple[Path, int, int],
@@ -158,20 +158,20 @@ def _count(
         records = sum(1 for _ in read_records(path, compression == "GZIP"))
     except (VerificationError, FileError):
         if size == shard.bytes:
-            return shard.records  # whoever reads it says which record is damaged
+            return shard.records  # reading the shard later reports the damaged record
         raise FileError(
             "index-differs", source=path, got=size, unit="bytes", expected=shard.bytes
         ) from None
-    logger.warning("%s was written for another %s: what it says of this file is ignored, and its "
-                   "%d records are read", said[0], path, records)  # fmt: skip
+    logger.warning("%s was written for another %s: its entry for this file is ignored, and %d "
+                   "records are read", said[0], path, records)  # fmt: skip
     return records
 
 
 def sample(path: Path) -> dict[str, Any] | None:
-    """Return the values of the first record by feature, or None where there is none.
+    """Return the values of the first record by feature, or None for an empty file.
 
     FileError: the file cannot be read. VerificationError: it is damaged. GraphError: the record is
-    no tf.train.Example.
+    not a tf.train.Example.
     """
     from google.protobuf import message
 
@@ -197,7 +197,7 @@ def _values(feature: Any) -> Any:
 
 
 def guessed(values: dict[str, Any]) -> dict[str, Feature]:
-    """Return what a record without an index seems to hold, judged by one of them."""
+    """Return the features of records without an index, guessed from one record."""
     results = {}
     for name, value in values.items():
         dtype = "float32" if isinstance(value, np.ndarray) else "int64"
@@ -208,13 +208,13 @@ def guessed(values: dict[str, Any]) -> dict[str, Feature]:
 
 
 def shown(feature: Feature, value: Any) -> str:
-    """Return the value of a feature in a few words."""
+    """Return a short text for the value of a feature."""
     if feature.content == "image" and value:
         return f"an image file of {len(value[0])} bytes"
     if feature.content == "raw" and value:
         dtype = np.dtype(feature.dtype).newbyteorder("<")
         if len(value[0]) % dtype.itemsize:
-            return f"{len(value[0])} bytes, which are no {feature.dtype}"
+            return f"{len(value[0])} bytes, which cannot be {feature.dtype}"
         value = np.frombuffer(value[0], dtype)
     texts = [_short(item) for item in value[:SHOWN]]
     return ", ".join(texts) + (f", ... ({len(value)})" if len(value) > SHOWN else "")
@@ -230,9 +230,9 @@ def _short(value: Any) -> str:
 def inspection(
     folder: Path, name: str | None
 ) -> tuple[Index | None, dict[str, Feature], dict[str, Any]]:
-    """Return the index if there is one, the features, and the first record.
+    """Return the index or None, the features, and the first record.
 
-    FileError: there are no records, or they cannot be read. GraphError: they are of no known form.
+    FileError: there are no records, or they cannot be read. GraphError: their format is unknown.
     """
     index = load_index(folder, name) if find_index(folder, name) is not None else None
     files = record_files(folder) if index is None else list(map(Path, index.files(folder)))

@@ -1,9 +1,8 @@
-"""A function over many items, in forked processes: results come in order.
+"""Maps a function over items in forked processes, with results in order.
 
-A process takes the next item when it has done one, as cores are not equally fast at all times; a
-few items are offered ahead of the one whose turn it is, so no more than those results are held. The
-processes are forked, not started anew: work that takes a third of a second is worth sharing. They
-must not use TensorFlow, which does not survive a fork.
+Each process takes the next item when it is done, because cores differ in speed. Only a few items
+are offered ahead of the next result, which limits the memory for results. The processes are forked,
+as starting them would take too long. They must not use TensorFlow, which does not support forks.
 """
 
 import contextlib
@@ -19,9 +18,9 @@ from typing import Any, TypeVar
 from deploykit.transforms.common.errors import Error, LimitError
 from deploykit.transforms.runtime import process_limits
 
-_PIPE = 1 << 20  # the most that the system gives without being asked
-_AHEAD = 4  # items for each process
-_NUMBER = 8  # bytes, which a pipe hands to one reader whole
+_PIPE = 1 << 20  # bytes: the default maximum of a pipe for unprivileged users
+_AHEAD = 4  # items offered ahead for each process
+_NUMBER = 8  # bytes of an item number; a pipe delivers such a small message to one reader
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,19 +29,19 @@ Result = TypeVar("Result")
 def in_order(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int
 ) -> Generator[Result, None, None]:
-    """Yield what the function returns for each item; with one process, in this one.
+    """Yield the results of the function in order; one process means this process.
 
-    An Error raised there is raised here, when its item has its turn. Error: a process died.
+    An Error of the function is raised here in order. Error: a worker process died.
     """
     count = min(processes, len(items))
     if count <= 1:
         yield from map(function, items)
         return
     context = multiprocessing.get_context("fork")
-    numbers = os.pipe()  # of the items that may be begun
+    numbers = os.pipe()  # numbers of the items that may start
     pipes = [context.Pipe(duplex=False) for _ in range(count)]
     for _, inlet in pipes:
-        with contextlib.suppress(OSError):  # so that a process need not wait for this one
+        with contextlib.suppress(OSError):  # larger pipes make workers wait less
             fcntl.fcntl(inlet.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
     workers: dict[Any, Any] = {
         pipes[place][0]: context.Process(
@@ -67,7 +66,7 @@ def in_order(
     finally:
         for worker in workers.values():
             if worker.pid is not None:
-                worker.kill()  # it holds nothing that could be lost
+                worker.kill()  # it has no unsaved data
                 worker.join()
         for outlet, inlet in pipes:
             outlet.close()
@@ -113,15 +112,15 @@ def _work(
     numbers: tuple[int, int],
     parent: int,
 ) -> None:
-    """Send the results of the items that it gets, and end without what the parent cleans up."""
+    """Send the results of the offered items, and exit without the parent's cleanup."""
     process_limits.end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends its children
     inlet = pipes[place][1]
     for item, (outlet, other) in enumerate(pipes):
-        outlet.close()  # so that writing fails where the parent is dead
+        outlet.close()  # so that writing fails if the parent is dead
         if item != place:
             other.close()
-    os.close(numbers[1])  # so that reading ends there
+    os.close(numbers[1])  # so that reading ends if the parent is dead
     with contextlib.suppress(BrokenPipeError):
         while content := os.read(numbers[0], _NUMBER):
             number = int.from_bytes(content, sys.byteorder)

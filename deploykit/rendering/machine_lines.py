@@ -1,15 +1,15 @@
-"""The machine as `deploykit doctor` reports it."""
+"""The text of `deploykit doctor`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deploykit.rendering.tables import Cell, Table, constant, facts
-from deploykit.rendering.templates import filled, for_each, said, size
+from deploykit.rendering.templates import filled, rendered_rows, said, size
 
 _WITHOUT = {
     "ptxas": "XLA cannot compile for a GPU without it",
     "libdevice": "XLA cannot compile exp, tanh and similar functions for a GPU without it",
-    "CUPTI": "profiles have no times of GPU kernels without it",
+    "CUPTI": "profiles cannot time GPU kernels without it",
 }
 _MACHINE: Mapping[str, Cell] = {
     "platform": "{machine.platform}",
@@ -45,7 +45,7 @@ def lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
             **constant(_gpu(results["gpu"])),
         },
     )
-    yield from for_each(
+    yield from rendered_rows(
         results["gpu"]["seen"],
         "TensorFlow sees {name}: {model}, compute capability {compute_capability}",
     )

@@ -12,9 +12,9 @@ from deploykit.rendering.tables import Table
 from deploykit.transforms.common.messages import escaped
 
 MOST = 200
-"""Rows of a table, and lines in a row, that are shown: the first and the last of them."""
+"""The maximum number of rows of a table, and of consecutive lines; the middle is omitted."""
 _LAST = 50
-_WIDEST = 2000  # characters of a line
+_WIDEST = 2000  # maximum characters of a line
 Item = TypeVar("Item")
 _PLAIN = 'style="white-space: pre-wrap; margin: 0.3em 0; background: none"'
 
@@ -43,7 +43,7 @@ def _with_captions(text: Iterable[str | Table]) -> Iterable[str | Table]:
 
 
 def shortest(lines: Sequence[str]) -> list[str]:
-    """Return lines: the ends of long ones, and the first and the last of many."""
+    """Return lines without the middle of long lines and of many lines."""
     half = _WIDEST // 2
     shown, left_out = _ends(lines)
     drawn = [line if len(line) <= _WIDEST else f"{line[:half]}…{line[-half:]}" for line in shown]
@@ -53,7 +53,7 @@ def shortest(lines: Sequence[str]) -> list[str]:
 
 
 def _table(table: Table) -> str:
-    """Return a table: text on the left, numbers on the right of their column."""
+    """Return a table as HTML, with text aligned left and numbers right."""
     shown, left_out = _ends(table.rows)
     rows = [_row("td", row, table) for row in shown]
     blank = '<tr><td colspan="{}">{}</td></tr>'
@@ -79,7 +79,7 @@ def _cell(text: str) -> str:
 
 
 def _ends(items: Sequence[Item]) -> tuple[list[Item], int]:
-    """Return the first and last of many items, and how many are left out."""
+    """Return the first and last items, and the number of omitted ones."""
     if len(items) <= MOST:
         return [*items], 0
     return [*items[: MOST - _LAST], *items[-_LAST:]], len(items) - MOST
@@ -90,7 +90,7 @@ EVERY_SECONDS = 1.0  # between updates of the browser
 
 
 class Cell(Watcher):
-    """A line in the output of the running cell: what a terminal would show."""
+    """A progress line in the output of the running cell."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -98,14 +98,14 @@ class Cell(Watcher):
         self._shown: Any = None
 
     def began(self, work: Work) -> None:
-        """Show the line once the work has taken a while, and change it every second."""
+        """Show the line after one second of work, and update it every second."""
         self._ended, self._shown = threading.Event(), None
         threading.Thread(
             target=self._follow, args=(work, self._ended), name="deploykit-progress", daemon=True
         ).start()
 
     def ended(self, work: Work) -> None:
-        """Show how long it took, and where it stopped if it did."""
+        """Show the duration, and where the work stopped after an error."""
         with self._turn:
             self._ended.set()
         if self._shown is not None:

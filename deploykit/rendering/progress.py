@@ -25,15 +25,15 @@ def clock_time(seconds: float) -> str:
 
 
 def rounded_up(seconds: float) -> int:
-    """Return the next more seconds that an estimate can claim to know: 5 of a minute, 10 of ten."""
+    """Round estimated seconds up to a multiple of 5 (below one minute), 10, 30 or 60."""
     step = next(item for limit, item in _STEPS if seconds < limit)
     return (int(seconds) // step + 1) * step
 
 
 def date(started: str) -> str:
-    """Return a time in ISO format as people write it, `25 November 2026, 19:04 UTC`.
+    """Return an ISO time as text, such as `25 November 2026, 19:04 UTC`.
 
-    A text that is not such a time is returned as it is.
+    Any other text is returned unchanged.
     """
     try:
         result = datetime.fromisoformat(started)
@@ -43,28 +43,28 @@ def date(started: str) -> str:
 
 
 OVERRUN = 0.1
-"""Share of its time so far that a step which takes longer than expected still needs."""
+"""The estimated remaining share of the elapsed time, for a step that takes longer than expected."""
 
 
 @dataclass
 class Work:
-    """Long work: its steps, known from the start, and the parts of the running step.
+    """Long work with steps that are known from the start, and parts of the running step.
 
-    Calling it reports which part comes next, and how many the step has; with 0, the part goes on
-    under another name. `done` grows from 0 to 1 and never falls.
+    Calling it reports the next part and the number of parts; 0 only renames the running part.
+    `done` increases from 0 to 1 and never decreases.
     """
 
     title: str
     steps: tuple[str, ...]
     watcher: "Watcher"
     expected: dict[str, float] = field(default_factory=dict)
-    """Seconds by step; empty if unknown."""
+    """The expected seconds by step; empty if unknown."""
     clock: Callable[[], float] = time.monotonic
     number: int = 0
-    """Number of the running step; 0: none has begun."""
+    """The number of the running step; 0 if none has started."""
     part: str = ""
     stopped: bool = False
-    """Whether it ended with an error or an interrupt."""
+    """Whether the work ended with an error or an interrupt."""
 
     def __post_init__(self) -> None:
         self.thread = threading.get_ident()
@@ -75,7 +75,7 @@ class Work:
         self.expect(self.expected)
 
     def begin(self, step: str) -> "Work":
-        """Begin one of the steps. Steps may be skipped, not repeated; those before it are done."""
+        """Start a step; the steps before it are done. Steps may be skipped but not repeated."""
         with self._lock:
             self.number = self.steps.index(step) + 1
             self.part, self.parts, self._step_start = "", _Parts(), self.clock()
@@ -83,7 +83,7 @@ class Work:
         return self
 
     def __call__(self, part: str, count: int) -> None:
-        """Report which part of the step begins now, of how many; 0: the part goes on."""
+        """Report the next part of the step and the number of parts; 0 only renames the part."""
         with self._lock:
             self.part = part
             if count:
@@ -91,7 +91,7 @@ class Work:
         self.watcher.moved(self)
 
     def expect(self, seconds: Mapping[str, float]) -> None:
-        """Set the expected seconds of steps; 0 for those whose results already exist."""
+        """Set the expected seconds of steps; 0 for steps whose results already exist."""
         if unknown := set(seconds) - set(self.steps):
             raise ValueError(f"{self.title} has no step {min(unknown)}")
         with self._lock:
@@ -99,12 +99,12 @@ class Work:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the work began."""
+        """The seconds since the work started."""
         return self.clock() - self._start
 
     @property
     def total(self) -> float | None:
-        """Seconds that all of it is expected to take, more than have passed; None: unknown."""
+        """The expected total seconds, more than the elapsed ones; None if unknown."""
         if not any(self.expected.values()):
             return None
         with self._lock:
@@ -113,7 +113,7 @@ class Work:
 
     @property
     def done(self) -> float:
-        """The share that is done: steps count by expected time, or equally if it is unknown."""
+        """The completed share; steps are weighted by expected time, or equally if unknown."""
         with self._lock:
             weights = [self.expected.get(step, 0.0) for step in self.steps]
             if not any(weights):
@@ -125,20 +125,20 @@ class Work:
 
     @property
     def place(self) -> str:
-        """The running step among all, such as `[4/6] time`; empty where there are none."""
+        """The number and name of the running step, such as `[4/6] time`; empty without steps."""
         if not self.steps or not self.number:
             return ""
         return f"[{self.number}/{len(self.steps)}] {self.steps[self.number - 1]}"
 
     @property
     def said(self) -> str:
-        """What is being done, such as `[4/6] time: load model.pb`."""
+        """The running step and part, such as `[4/6] time: load model.pb`."""
         said = ": ".join(item for item in (self.place or self.title, self.part) if item)
         return escaped(said)
 
     @property
     def times(self) -> str:
-        """The time taken, and the expected total if known, such as `2:10 of about 4:00`."""
+        """The elapsed time, and the expected total if known, such as `2:10 of about 4:00`."""
         elapsed, total = self.elapsed, self.total
         if total is None:
             return clock_time(elapsed)
@@ -146,13 +146,13 @@ class Work:
 
     @property
     def line(self) -> str:
-        """All of it, such as `[4/6] time: load model.pb  2:10 of about 4:00`."""
+        """Step, part and times, such as `[4/6] time: load model.pb  2:10 of about 4:00`."""
         return f"{self.said}  {self.times}"
 
     def shown_within(self, inner: "Work", since: "_Parts") -> None:
         """Show work inside this one as a part of the running step.
 
-        Its share is that of the latest part; of the whole step if it has the name of the step.
+        It counts as the latest part, or as the whole step if it has the name of the step.
         """
         with self._lock:
             is_all = self.step == inner.title
@@ -164,11 +164,11 @@ class Work:
 
     @property
     def step(self) -> str:
-        """The name of the running step; empty where none has begun."""
+        """The name of the running step; empty if none has started."""
         return self.steps[self.number - 1] if self.number else ""
 
     def _left_of_step(self) -> float:
-        """Return the seconds that the running step still needs."""
+        """Return the estimated remaining seconds of the running step."""
         passed = self.clock() - self._step_start
         if not self.number:
             return max(OVERRUN * passed, 1.0)
@@ -184,31 +184,31 @@ class Work:
 
 @dataclass(frozen=True)
 class _Parts:
-    """How many parts of a step are done, and since when."""
+    """The finished parts of a step, and their times."""
 
     finished: int = -1
     count: int = 0
     share: float = 0.0
     first: float | None = None
-    """Seconds of the step after which the first part began."""
+    """The seconds from the start of the step to the start of its first part."""
     at: float = 0.0
-    """Seconds of the step after which its share was done."""
+    """The seconds from the start of the step to the last update of its share."""
 
     def next(self, count: int, at: float) -> "_Parts":
-        """Return this with one part more begun."""
+        """Return the state after the next part has started."""
         finished = self.finished + 1
         reached = max(self.share, min(finished / count, 1.0))
         return _Parts(finished, count, reached, at if self.first is None else self.first, at)
 
     def partly(self, share: float, at: float) -> "_Parts":
-        """Return this with a share of the running part done; without parts, of what is left."""
+        """Return the state with a share of the running part done; without parts, of the rest."""
         whole = 1 / self.count if self.count else 1.0
         reached = min(self.share + share * min(whole, 1 - self.share), 1.0)
         first = at if self.first is None else self.first
         return _Parts(self.finished, self.count, reached, first, at)
 
     def seconds(self, expected: float) -> float:
-        """Return the estimated seconds of the step, from the expected ones and its parts."""
+        """Return the estimated seconds of the step, from the expected seconds and its parts."""
         if self.first is None:
             return expected
         left = 1 - self.share
@@ -216,25 +216,25 @@ class _Parts:
 
 
 class Watcher:
-    """Shows work to people; this one shows nothing."""
+    """Displays the progress of work; this base class displays nothing."""
 
     def began(self, work: Work) -> None:
-        """Note that work began."""
+        """Handle the start of work."""
         self.moved(work)
 
     def stepped(self, work: Work) -> None:
-        """Note that its next step began."""
+        """Handle the start of the next step."""
         self.moved(work)
 
     def moved(self, work: Work) -> None:
-        """Note that the next part of a step began."""
+        """Handle the start of the next part of a step."""
 
     def ended(self, work: Work) -> None:
-        """Note that work ended, done or not."""
+        """Handle the end of work, finished or not."""
 
 
 class _Within(Watcher):
-    """Shows work inside other work as a part of it."""
+    """Displays work inside other work as a part of it."""
 
     def __init__(self, outer: Work) -> None:
         self._outer, self._since, self._part = outer, outer.parts, outer.part
@@ -257,34 +257,34 @@ _shown = _Shown(Watcher())
 
 
 def watch_with(watcher: Watcher, clock: Callable[[], float] = time.monotonic) -> None:
-    """Show all work of this process with a watcher from now on, timed by a clock."""
+    """Use a watcher and a clock for all later work of this process."""
     _shown.watcher, _shown.clock = watcher, clock
 
 
 def in_kernel() -> bool:
-    """Return whether this process runs the cells of a notebook, without an import."""
+    """Return whether this process is a notebook kernel, without importing anything."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return "ipykernel" in sys.modules and hasattr(shell, "kernel")
 
 
 def _watcher() -> Watcher:
-    """Return the watcher; in a notebook that is the cell, unless another one is set."""
+    """Return the watcher; by default, in a notebook, the output of the cell."""
     if type(_shown.watcher) is Watcher and in_kernel():
         _shown.watcher = importlib.import_module("deploykit.rendering.notebook").Cell()
     return _shown.watcher
 
 
 def unseen(title: str, *steps: str) -> Work:
-    """Return work that is not shown."""
+    """Return work that is not displayed."""
     return Work(title, steps, Watcher())
 
 
 @contextmanager
 def working(title: str, *steps: str, expected: Mapping[str, float] | None = None) -> Iterator[Work]:
-    """Yield work of this title, which takes reports of what is done.
+    """Yield work with a title, to which the caller reports progress.
 
-    Inside other work it shows as a part of the running step; in another thread than other work it
-    is not shown. `expected` has seconds by step.
+    Inside other work, it is displayed as a part of the running step. It is not displayed if other
+    work runs in another thread. `expected` contains the seconds by step.
     """
     outer = _shown.running
     if outer is not None and outer.thread != threading.get_ident():

@@ -1,16 +1,16 @@
-"""Servers: status, predictions and load tests."""
+"""The text of server status, predictions and load tests."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from deploykit.rendering.tables import Table, table
-from deploykit.rendering.templates import for_each, said
+from deploykit.rendering.templates import rendered_rows, said
 
 _NO_VERSION = {"version": "none", "state": "", "code": "OK"}
 
 
 def health_lines(results: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the document of a server's health in words."""
+    """Yield the document of a server's health as text."""
     if "live" in results:
         live = "live" if results["live"] else "not live"
         ready = "ready" if results["health"] == "SERVING" else "not ready"
@@ -26,7 +26,7 @@ def health_lines(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def model_lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the document of all models as a table of their versions, and the errors of these."""
+    """Yield the document of all models as a table of versions, and their errors."""
     if not results["models"]:
         yield f"{results['address']}: the server has no models"
         return
@@ -36,17 +36,17 @@ def model_lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
         for version in model["versions"] or [_NO_VERSION]
     ]
     yield table(rows, {"model": "{model}", "version": "{version}", "state": "{state}"})
-    yield from for_each(_failed(rows), "{model}, version {version}: {code}: {message}")
+    yield from rendered_rows(_failed(rows), "{model}, version {version}: {code}: {message}")
 
 
 def version_tables(results: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the document of a model's versions as a table of these, and one of signatures."""
+    """Yield the document of a model's versions as tables of versions and signatures."""
     versions, signatures = results["versions"], results["signatures"] or {}
     name = results["model"]
     yield table(
         versions, {name: lambda row: str(row["version"]) or "(no name)", "state": "{state}"}
     )
-    yield from for_each(_failed(versions), "version {version}: {code}: {message}")
+    yield from rendered_rows(_failed(versions), "version {version}: {code}: {message}")
     if not signatures:
         return
     yield table(
@@ -57,7 +57,9 @@ def version_tables(results: Mapping[str, Any]) -> Iterator[str | Table]:
             "outputs": lambda row: _tensors(row[1]["outputs"]),
         },
     )
-    yield from for_each(signatures.items(), "signature '{0}' is not available: it {1.unavailable}")
+    yield from rendered_rows(
+        signatures.items(), "signature '{0}' is not available: it {1.unavailable}"
+    )
     for name, signature in signatures.items():
         for alias, tensor in signature["inputs"].items():
             yield from said((name, alias, tensor.get("photos")), "{0}: {1} takes {2}")
@@ -72,7 +74,7 @@ def _tensors(tensors: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def start_lines(results: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the document of a server that runs as text."""
+    """Yield the document of a running server as text."""
     kind = "REST (HTTPS)" if (results["rest_url"] or "").startswith("https:") else "REST"
     rest = f", {kind} on port {results['rest_api_port']}" if results["rest_api_port"] else ""
     yield f"listening on {results['host']}:{results['port']}{rest}"
@@ -81,12 +83,12 @@ def start_lines(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def load_name(callers: int, rate: float) -> str:
-    """Return what a load was: `500 requests/s`, or `2 clients`."""
+    """Return a description of a load: `500 requests/s`, or `2 clients`."""
     return f"{rate:.4g} requests/s" if rate else f"{callers} client{'s' if callers > 1 else ''}"
 
 
 def failures(statuses: Mapping[str, int]) -> str:
-    """Return how many requests ended with each status except OK."""
+    """Return the number of requests by status, except OK."""
     return ", ".join(f"{count} {name}" for name, count in sorted(statuses.items()) if name != "OK")
 
 
@@ -125,9 +127,9 @@ _SHOWN_VALUES = 20
 
 
 def prediction_lines(result: Any) -> Iterator[str | Table]:
-    """Yield each output with its type, shape and first values, or the best classes of each sample.
+    """Yield each output with its dtype, shape and first values, or the best classes of each sample.
 
-    The sources of a prediction, where the samples come from, may be empty.
+    `sources` of a prediction, the origins of its samples, may be empty.
     """
     if result.classes is None:
         import numpy as np
@@ -158,7 +160,7 @@ def _classes(predicted: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def described(dtype: str, shape: Sequence[int] | None) -> str:
-    """Return type and shape: `float32[?, 224, 224, 3]`; a size of -1 is open."""
+    """Return dtype and shape: `float32[?, 224, 224, 3]`; a size of -1 is shown as `?`."""
     if shape is None:
         return dtype
     return f"{dtype}[{', '.join('?' if size < 0 else str(size) for size in shape)}]"

@@ -1,4 +1,4 @@
-"""Tables as data, and how a terminal shows them. `html.py` shows the same tables in a notebook.
+"""Tables as data, and their text for a terminal; `notebook.py` renders them as HTML.
 
 A result declares its columns: `table(shards, {"shard": "{file}", "size": "{bytes:size}"})`.
 """
@@ -12,32 +12,32 @@ from deploykit.rendering.templates import filled
 from deploykit.transforms.common.messages import escaped
 
 NARROW = 20
-"""Columns of a terminal that a column of text keeps, however narrow the terminal is."""
+"""The minimum width in characters of a text column on a narrow terminal."""
 _GAP = 3
 Cell = str | Callable[[Any], str | None]
-"""A template, or a function, of the text of a cell."""
+"""A template for the text of a cell, or a function that returns the text."""
 
 
 @dataclass
 class Table:
-    """Text in rows and columns."""
+    """A table of text."""
 
     headings: tuple[str, ...]
-    """Empty: the rows are facts, each with a name and a value."""
+    """The column headings. If empty, each row is a name and a value."""
     rows: list[tuple[str, ...]]
     texts: tuple[int, ...] = (0,)
-    """Indices of columns that are aligned to the left and may be folded."""
+    """The indices of text columns, which are aligned left and may be wrapped."""
     caption: str = ""
     has_total: bool = False
-    """Whether the last row is set apart."""
+    """Whether the last row is a total, which is set apart."""
 
     def lines(self, width: int | None = None) -> Iterator[str]:
-        """Yield the table, no wider than `width` if folded text makes that possible.
+        """Yield the table, no wider than `width` if wrapped text makes that possible.
 
-        Where numbers do not fit, their columns follow below, again with the first column. Facts are
-        never folded.
+        Columns that do not fit follow below, again with the first column. A table without headings
+        is never wrapped.
         """
-        width = width if self.headings else None  # a terminal copies commands as one line
+        width = width if self.headings else None  # commands stay on one line for copying
         for columns in self._parts(width):
             yield ""
             yield from self._of_columns(columns)._rendered(width)
@@ -46,7 +46,7 @@ class Table:
             yield self.caption
 
     def _parts(self, width: int | None) -> list[list[int]]:
-        """Return the indices of the columns that are drawn side by side."""
+        """Return the indices of the columns for each block of the table."""
         if width is None:
             return [[*self._columns]]
         needed = [self._width(n, NARROW if n in self.texts else None) for n in self._columns]
@@ -78,7 +78,7 @@ class Table:
         )
 
     def _rendered(self, width: int | None) -> list[str]:
-        """Return it as lines of plain text; without `width`, nothing is folded."""
+        """Return the table as lines of plain text; without `width`, nothing is wrapped."""
         from rich import box
         from rich.console import Console
         from rich.table import Table as RichTable
@@ -102,7 +102,7 @@ class Table:
             cells = (Text(escaped(cell, keep="\n")) for cell in row)
             drawing.add_row(*cells, end_section=is_set_apart)
         console = Console(
-            force_terminal=False,  # whatever FORCE_COLOR and TERM say: this is no terminal
+            force_terminal=False,  # ignores FORCE_COLOR and TERM, as this is not a terminal
             file=io.StringIO(),
             width=max(room, 1),
             color_system=None,
@@ -123,8 +123,8 @@ def table(
 ) -> Table:
     """Return a table of rows; columns are templates or functions of a row, by heading.
 
-    Of the columns in `more`, several may have the same heading. A column without any value is left
-    out. Numbers are aligned to the right.
+    Columns in `more` may have equal headings. A column without any value is omitted. Numbers are
+    aligned right.
     """
     rows, pairs = list(rows), (*columns.items(), *more)
     cells = [(heading, [_text(cell, row) for row in rows]) for heading, cell in pairs]
@@ -139,7 +139,7 @@ def table(
 
 
 def facts(row: Any, cells: Mapping[str, Cell]) -> Table:
-    """Return names and values of one result, as a table without headings; none is empty."""
+    """Return names and values of one result as a table without headings, skipping empty values."""
     results = {name: _text(cell, row) for name, cell in cells.items()}
     return Table((), [(name, text) for name, text in results.items() if text], (0, 1))
 
@@ -162,9 +162,9 @@ def _is_numeric(cells: Iterable[str | None]) -> bool:
 
 
 def drawn(text: Iterable[str | Table], width: int | None = None) -> Iterator[str]:
-    """Yield lines as they are, and tables as lines, with an empty line around each table.
+    """Yield lines, and tables as lines, with an empty line around each table.
 
-    There are no empty lines at either end, and no two in a row.
+    There are no empty lines at either end, and no two consecutive ones.
     """
     has_begun = has_gap = False
     for item in text:

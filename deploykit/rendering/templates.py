@@ -1,7 +1,7 @@
-"""Sentences and cells as templates, filled with values as people read them.
+"""Templates for sentences and table cells, with readable formats for values.
 
-`"{rows:n row} of [[{parts} parts, ]]{bytes:size}"` has fields with a format each, and a part in
-double brackets that is left out where a value in it is missing or empty.
+In `"{rows:n row} of [[{parts} parts, ]]{bytes:size}"`, each field has a format. The part in double
+brackets is omitted if a value in it is missing or empty.
 """
 
 import math
@@ -16,11 +16,11 @@ _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 
 def filled(template: str, row: Any) -> str | None:
-    """Return a template with values of a row; None: a value is missing or empty.
+    """Return a template filled with values of a row; None if a value is missing or empty.
 
-    Fields are paths of attributes, keys and indices; `{}` is the row. Formats are those of
-    Python, `n NOUN` for a count, `list N` for the first of a list, and the names in `FORMS`. Two
-    numbers are the ends of an interval.
+    Fields are paths of attributes, keys and indices; `{}` is the row itself. Formats are those of
+    Python, `n NOUN` for a count, `list N` for the first N of a list, and the names in `FORMS`. A
+    pair of numbers is formatted as an interval.
     """
     parts = _OPTIONAL.split(template)
     texts = [_filled(part, row) for part in parts]
@@ -30,14 +30,14 @@ def filled(template: str, row: Any) -> str | None:
 
 
 def said(row: Any, *templates: str) -> Iterator[str]:
-    """Yield the templates that can be filled, as lines."""
+    """Yield the templates whose values are all present, as lines."""
     for template in templates:
         if (text := filled(template, row)) is not None:
             yield text
 
 
-def for_each(rows: Iterable[Any], template: str) -> Iterator[str]:
-    """Yield a line for each row whose template can be filled."""
+def rendered_rows(rows: Iterable[Any], template: str) -> Iterator[str]:
+    """Yield a line for each row that has all values of the template."""
     for row in rows:
         yield from said(row, template)
 
@@ -79,7 +79,7 @@ def _formatted(value: Any, form: str) -> str:
 
 
 def size(count: int | None) -> str:
-    """Return a number of bytes as people read it: 812 B, 4.9 MB."""
+    """Return a number of bytes as text: 812 B, 4.9 MB."""
     if count is None:
         return "-"
     if count < 1000:
@@ -100,12 +100,12 @@ def number(value: float) -> str:
     """Return a number with three significant digits, and no exponent."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
-    exponent = int(f"{value:.2e}".partition("e")[2])  # of what it is rounded to
+    exponent = int(f"{value:.2e}".partition("e")[2])  # of the rounded value
     return f"{value:.{max(0, 2 - exponent)}f}"
 
 
 def decibels(ratio: float) -> str:
-    """Return a noise ratio: 26.0 dB; `equal` where there is no noise."""
+    """Return a noise ratio as text: `26.0 dB`, or `equal` for an infinite ratio."""
     return "equal" if ratio == math.inf else f"{ratio:.1f} dB"
 
 
@@ -115,20 +115,20 @@ def counted(count: int, noun: str) -> str:
 
 
 def between(ends: Sequence[float], form: Callable[[float], str] = number) -> str:
-    """Return the ends of an interval: 1.14-1.95, or -0.5 to 0.3 where an end has a sign."""
+    """Return an interval as text: 1.14-1.95, or -0.5 to 0.3 if an end has a sign."""
     low, high = map(form, ends)
     unit = " %" if low.endswith(" %") and high.endswith(" %") else ""
     return f"{low.removesuffix(unit)}{' to ' if low[:1] in '-+' else '-'}{high}"
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return names separated by commas; of more than `most`, the first and how many follow."""
+    """Return up to `most` names separated by commas, and the number of the others."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def sentence(text: str) -> str:
-    """Return a text that begins with a capital, unless a name may be its first word."""
+    """Return a text with a capital first letter, unless its first word may be a name."""
     first = text.split(maxsplit=1)[0].rstrip(",:;") if text.strip() else ""
     return f"{text[0].upper()}{text[1:]}" if first.isalpha() else text
 

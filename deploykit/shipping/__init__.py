@@ -1,1 +1,1 @@
-"""From a trained model to a served one: the commands in order, each result kept."""
+"""`deploykit ship`: from a trained to a served model in stages, with their results stored."""

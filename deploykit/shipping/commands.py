@@ -1,4 +1,4 @@
-"""What one does next with a shipped folder, as commands that can be copied."""
+"""The next commands for a shipped folder, ready to copy."""
 
 import os
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ _OPTIONS = {"allow_ops": "allow-op", "pins": "pin"}
 
 
 def commands(shipment: Shipment) -> list[dict[str, str]]:
-    """Return how a folder is served, asked, looked at, and made again."""
+    """Return commands to serve a folder, send a request, rebuild the report, and ship again."""
     folder = shell_word(os.fspath(shipment.output))
     return [
-        {"what": "serve it", "command": f"deploykit serve {folder}"},
-        {"what": "ask it", "command": _ask(shipment)},
-        {"what": "draw the report again", "command": f"deploykit report {folder} --force"},
-        {"what": "do it again", "command": _again(shipment)},
+        {"what": "serve the model", "command": f"deploykit serve {folder}"},
+        {"what": "send a request", "command": _ask(shipment)},
+        {"what": "rebuild the report", "command": f"deploykit report {folder} --force"},
+        {"what": "ship again", "command": _again(shipment)},
     ]
 
 
 def _ask(shipment: Shipment) -> str:
-    """Return a request that was made: of a photo where photos are taken, else of a sample."""
+    """Return a `predict` command with an image if the model accepts images, else with a sample."""
     served = shipment.document("serve")
     photo = served.get("photo")
     inputs = [photo["file"]] if photo else served.get("inputs") or ["INPUT"]
@@ -35,7 +35,7 @@ def _ask(shipment: Shipment) -> str:
 
 
 def _again(shipment: Shipment) -> str:
-    """Return the command that does all of it again."""
+    """Return the `ship` command that repeats this shipment."""
     paths = path_of(shipment.source)
     words = ["deploykit", "ship", *(paths or ("MODEL",))]
     for given, default in ((shipment.source, ModelSource(None)), (shipment.how, ShipOptions())):

@@ -1,4 +1,4 @@
-"""Five figures before and after, each with its interval, and one sentence of verdict."""
+"""Five metrics before and after, each with its confidence interval, and a summary sentence."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ Known = Mapping[str, Any]
 
 
 def figures(shipment: Shipment) -> dict[str, Any]:
-    """Return the five figures as plain data, with what is not known and why."""
+    """Return the five metrics as plain data; unknown ones contain the reason."""
     results: dict[str, Any] = {"accuracy": _accuracy(shipment), "size": _size(shipment)}
     stage = shipment.document("benchmark")
     if not stage:
@@ -84,7 +84,7 @@ def _value(value: float | None, interval: Sequence[float] | None = None) -> dict
 def _accuracy(shipment: Shipment) -> dict[str, Any]:
     result = shipment.document("accuracy")
     if not result or not result.get("models") or result.get("metric") is None:
-        why = shipment.outcome("accuracy").why or "the data hold no labels"
+        why = shipment.outcome("accuracy").why or "the data contains no labels"
         return _unknown("accuracy", "share", "higher", why)
     metric, (first, last) = result["metric"], (result["models"][0], result["models"][-1])
     lower = metric == "mae"
@@ -103,7 +103,7 @@ def _accuracy(shipment: Shipment) -> dict[str, Any]:
 
 def _change(change: Known | None, metric: str) -> str:
     if change is None:
-        return "the change is not known"
+        return "the change is unknown"
     scale, unit = (100, " points") if metric in ("top1", "top5") else (1, "")
     value, low, high = (change.get(name) for name in ("value", "low", "high"))
     said = f"{scale * (value or 0.0):+.2g}{unit}"
@@ -113,7 +113,7 @@ def _change(change: Known | None, metric: str) -> str:
 
 
 def _size(shipment: Shipment) -> dict[str, Any]:
-    """Compare the frozen graphs: what else lay in the model's files, such as slots, is no gain."""
+    """Compare frozen graphs: dropping other data, such as optimizer slots, is not a gain."""
     before, after = (shipment.path(name).stat().st_size for name in (FROZEN, MODEL))
     ratio = before / after
     return _figure(
@@ -128,7 +128,7 @@ def _size(shipment: Shipment) -> dict[str, Any]:
 
 
 def _ends(shipment: Shipment, result: BenchmarkResult) -> tuple[Measurement, Measurement]:
-    """Return the model as it came with default settings, and as it is shipped, tuned if it is."""
+    """Return the original model with default settings and the shipped one, tuned if possible."""
     first = next(
         measurement for measurement in result.measurements if measurement.model == AS_IT_CAME
     )
@@ -136,7 +136,7 @@ def _ends(shipment: Shipment, result: BenchmarkResult) -> tuple[Measurement, Mea
 
 
 def _alike(before: Measurement, after: Measurement, result: BenchmarkResult) -> Measurement:
-    """Return what is shipped with as many samples and calls in flight as before."""
+    """Return the shipped model's measurement with the batch size and concurrency of `before`."""
     same = [
         measurement
         for measurement in result.measurements
@@ -156,7 +156,7 @@ def _p50(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
 
 
 def _of_requests(shipment: Shipment, model: Known) -> dict[str, Any] | None:
-    """Return the latency of requests to the default signature; None: it was not measured."""
+    """Return the latency of requests to the default signature, or None if not measured."""
     result = shipment.document("serve").get("requests") or {}
     if "ratio" not in result:
         return None
@@ -179,16 +179,16 @@ def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     first, last = before.cpu_ms, after.cpu_ms
     judged = judge(before, after, figure=seconds_an_item, busy=busy)
     if first is None or last is None or judged.cpu is None:
-        return _unknown(*_SPEED["cpu"], "the machine does not tell")
+        return _unknown(*_SPEED["cpu"], "the machine does not report it")
     ratio = judged.cpu
-    word = "less" if ratio.low > 1 else "more" if ratio.high < 1 else ""
-    said = f"{word} CPU time for sure" if word else "no difference for sure"
+    word = "significantly less" if ratio.low > 1 else "significantly more" if ratio.high < 1 else ""
+    said = f"{word} CPU time" if word else "no significant difference"
     return _figure(*_SPEED["cpu"], _value(first / before.samples), _value(last / after.samples),
                    document(ratio), said, busy)  # fmt: skip
 
 
 def verdict(shipment: Shipment, known: Known) -> str:
-    """Return what came of it, in one sentence."""
+    """Return the result of the shipment in one sentence."""
     speed = known["rate" if shipment.how.goal == "throughput" else "p50"]
     parts = [f"{shipment.name} is shipped in {shipment.precision}", _speed_said(speed)]
     ratio = (known["size"]["ratio"] or {}).get("value", 1.0)

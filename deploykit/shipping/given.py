@@ -1,4 +1,4 @@
-"""What is given to `ship`: checked before anything long runs, and digests of it for keys."""
+"""Validation of the inputs of `ship` before long stages run, and their digests for cache keys."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
@@ -14,9 +14,9 @@ from deploykit.exporting.signatures import signatures_for
 from deploykit.importers.metadata_file import about
 from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import path_of
-from deploykit.shipping.kept import digest_of, files_of
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, Purpose, Shipment
+from deploykit.shipping.stage_cache import digest_of, files_of
 from deploykit.storage.arrays import load_forms
 from deploykit.storage.image_files import labels_from
 from deploykit.transforms.common.errors import Error, FileError
@@ -24,7 +24,7 @@ from deploykit.verification.samples import Dataset
 
 
 def check_files(how: ShipOptions) -> None:
-    """Raise FileError or GraphError for a file that is missing or is not what it should be."""
+    """Raise FileError or GraphError for a missing or invalid input file."""
     if how.labels is not None:
         labels_from(how.labels)
     if how.preprocess is not None:
@@ -37,7 +37,7 @@ def check_files(how: ShipOptions) -> None:
 def check_fits(shipment: Shipment) -> None:
     """Raise GraphError for labels or samples that do not fit the model's inputs and outputs.
 
-    Samples in folders are not read here: the first stage that needs them does.
+    The first stage that needs samples in folders reads them, not this function.
     """
     how, graph = shipment.how, shipment.opened(FROZEN).graph
     if how.labels is not None:
@@ -50,10 +50,10 @@ def check_fits(shipment: Shipment) -> None:
 
 
 def inputs_of(source: ModelSource, how: ShipOptions) -> dict[str, Any]:
-    """Return what stands for the model and each option.
+    """Return digests of the model and of each option.
 
-    Also for `evaluation_form`, the names, types and shapes of the evaluation data, which is all
-    that the speed of a model depends on.
+    `evaluation_form` contains names, dtypes and shapes of the evaluation data: a model's speed
+    depends on nothing else of it.
     """
     results = {field_.name: digest_of(getattr(how, field_.name)) for field_ in fields(how)}
     stated = asdict(replace(source, model=None))
@@ -65,7 +65,7 @@ def inputs_of(source: ModelSource, how: ShipOptions) -> dict[str, Any]:
 
 
 def _form(data: Any) -> Any:
-    """Return names, types and shapes of samples in arrays; of files, that they are files."""
+    """Return names, dtypes and shapes of samples in arrays; {} for other files."""
     if data is None:
         return None
     forms: Mapping[str, tuple[Any, tuple[int, ...]]] = {}

@@ -1,7 +1,7 @@
-"""How fast requests are, through a server: the shipped version beside the model as it came.
+"""Request latency through a server: the shipped version compared with the original model.
 
-Both versions have the same default signature, so images are decoded and classes named in both. What
-a user of the server gains is this, and not what the model alone gains.
+Both versions have the same default signature, so both decode images and return class names. Clients
+of the server see this speedup, not that of the model alone.
 """
 
 import math
@@ -34,24 +34,24 @@ from deploykit.transforms.engines.engines import TENSORFLOW
 from deploykit.transforms.ir.tensors import Array
 
 ROUNDS = 8
-LOOK = 4  # rounds, after which it ends if it is decided by then
-SECONDS = 0.2, 0.75  # of a round of either: where the budget is over, and where it is not
-LEAST_MINUTES = 0.5  # of a whole budget, for one more server
+LOOK = 4  # rounds after which a conclusive measurement stops
+SECONDS = 0.2, 0.75  # shortest (budget used up) and longest round of a server
+MIN_MINUTES = 0.5  # smallest whole budget that is enough for a second server
 
 
 def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> dict[str, Any]:
-    """Return the latencies of requests to the default signature, as plain data.
+    """Measure the latencies of requests to the default signature, as plain data.
 
-    Both servers are asked in turn, by one client. On a loaded machine, all is measured once more
-    where there is time.
+    One client sends interleaved requests to both servers. On a loaded machine, the measurement is
+    repeated once if the budget allows it.
 
     Args:
-        shipment: what was exported.
-        address: of a server of it.
-        inputs: one request.
+        shipment: the exported shipment.
+        address: address of a server of the shipped version.
+        inputs: inputs of one request, by name.
     """
-    if shipment.minutes < LEAST_MINUTES:
-        return {"why": f"a --budget below {LEAST_MINUTES:g} leaves no time to measure requests"}
+    if shipment.minutes < MIN_MINUTES:
+        return {"why": f"a --budget below {MIN_MINUTES:g} leaves no time to measure requests"}
     with ExitStack() as stack:
         try:
             other = stack.enter_context(_baseline(shipment, stack))
@@ -70,7 +70,7 @@ def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array])
 
 
 def _baseline(shipment: Shipment, stack: ExitStack) -> ServedInstance:
-    """Return a server of the model as it came, in TensorFlow, with the same signatures."""
+    """Return a server of the original model, run by TensorFlow, with the same signatures."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
     takes_images = "tensors" in shipment.document("export")["signatures"]
     allowed = shipment.how.allow_ops
@@ -91,7 +91,7 @@ def _calls(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> Pre
 
 
 def _measured(first: Generators, second: Generators, seconds: float) -> dict[str, Any]:
-    """Return the median latencies of two servers, round by round, and what they come to."""
+    """Measure the median latencies of two servers in rounds and summarize them."""
     watch, began, rounds = Watch(), _cpu_seconds(), list[tuple[float, float]]()
     for number in range(ROUNDS):
         order = (first, second) if number % 2 else (second, first)
@@ -111,7 +111,7 @@ def _cpu_seconds() -> float:
 
 
 def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
-    """Return medians, their ratio and a verdict, of latencies before and after, round by round."""
+    """Return the medians, ratio and verdict of latencies (before, after) in ms per round."""
     logs, ratio = np.log(np.array(rounds)), _gain(rounds)
     judged = SpeedVerdict(ratio, None, busy)
     ends = []
@@ -129,13 +129,13 @@ def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
 
 
 def _gain(rounds: list[tuple[float, float]], confidence: float = CONFIDENCE) -> Ratio:
-    """Return the ratio of latencies before and after, and its interval."""
+    """Return the ratio of the latencies before and after, with its confidence interval."""
     logs = np.log(np.array(rounds))
     return _middle(logs[:, 0] - logs[:, 1], confidence)
 
 
 def _middle(logs: Array, confidence: float = CONFIDENCE) -> Ratio:
-    """Return the median of logarithms, one a round, and its interval."""
+    """Return the median of logarithms [rounds] and its confidence interval as a ratio."""
     degrees, reach = len(logs) - 1, math.inf
     if degrees:
         reach = student(confidence, degrees) * float(np.std(logs, ddof=1)) / math.sqrt(len(logs))

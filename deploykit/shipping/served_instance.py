@@ -1,4 +1,4 @@
-"""`deploykit serve` on a folder, in a process of its own, for as long as it is asked."""
+"""`deploykit serve` on a folder in a separate process, for the time of a measurement."""
 
 import contextlib
 import json
@@ -15,17 +15,17 @@ from deploykit.api.shipped import UNFINISHED
 from deploykit.transforms.common.errors import LimitError, VerificationError
 from deploykit.transforms.runtime.child_process import limits, python_path
 
-_ENDING = 10.0  # seconds that the server may take to end
+_ENDING = 10.0  # seconds until the server is killed
 
 
 class ServedInstance:
-    """A server that was started as a user starts it; a context manager that ends it."""
+    """A server started with the `deploykit serve` command; a context manager that stops it."""
 
     def __init__(self, folder: Path, *, allow_ops: Sequence[str] = ()) -> None:
-        """Start it; `__enter__` waits until it listens."""
+        """Start the server; `__enter__` waits until it listens."""
         allowed = [part for op in allow_ops for part in ("--allow-op", op)]
         self._folder = folder
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is read to the end
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  `close` closes it
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "deploykit", "serve", str(folder), "--port=0",
              "--lame_duck_seconds=0", "--json", *allowed],
@@ -40,7 +40,7 @@ class ServedInstance:
 
     @property
     def address(self) -> str:
-        """Where it is asked."""
+        """Host and port of the server."""
         return f"127.0.0.1:{self.document['port']}"
 
     def __enter__(self) -> "ServedInstance":
@@ -55,7 +55,7 @@ class ServedInstance:
         self.close()
 
     def close(self) -> None:
-        """End it, if need be at once."""
+        """Stop the server, and kill it after a timeout."""
         self._process.terminate()
         try:
             self._process.communicate(timeout=_ENDING)
@@ -65,9 +65,9 @@ class ServedInstance:
         self._said.close()
 
     def _listening(self) -> dict[str, Any]:
-        """Return what it says once it listens.
+        """Return the JSON document that the server prints once it listens.
 
-        LimitError: it took too long. VerificationError: it ended, and why.
+        LimitError: it took too long. VerificationError: it exited; the message contains the reason.
         """
         assert self._process.stdout is not None
         deadline = threading.Timer(limits.seconds, self._process.kill)
@@ -87,5 +87,5 @@ class ServedInstance:
         self._process.wait()
         self._said.seek(0)
         said = self._said.read().decode(errors="replace").strip().splitlines()
-        why = said[-1].removeprefix("deploykit: ") if said else "it said nothing"
+        why = said[-1].removeprefix("deploykit: ") if said else "it printed no reason"
         raise VerificationError("shipped-not-servable", source=self._folder, reason=why)

@@ -1,4 +1,4 @@
-"""From a trained model to a served one: every stage in order, what is found kept."""
+"""`deploykit ship`: run every stage in order and cache the results."""
 
 import os
 import time
@@ -19,7 +19,6 @@ from deploykit.shipping import ship_folder as own
 from deploykit.shipping.commands import commands
 from deploykit.shipping.figures import figures, measured_with, verdict
 from deploykit.shipping.given import check_files, check_fits, inputs_of
-from deploykit.shipping.kept import Kept, files_of, full_key, key_of
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import BYTES_A_MS, Shipment, ShipStage
 from deploykit.shipping.shipped import (
@@ -29,6 +28,7 @@ from deploykit.shipping.shipped import (
     Shipped,
     StageResult,
 )
+from deploykit.shipping.stage_cache import StageCache, files_of, full_key, key_of
 from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
 from deploykit.system.doctor import gpu_refusal
 from deploykit.system.machine import machine
@@ -76,17 +76,18 @@ def ship(
     the command line override it.
 
     Args:
-        model: whatever `open_model` takes.
+        model: any model that `open_model` accepts.
         output: Folder to write [default: NAME.ship]. A later run in the same folder keeps what its
             inputs did not change.
-        how: what is to be shipped, and what may be spent on it.
+        how: data, goal and budget of the shipment.
         from_stage: Repeat this stage and all later ones: check, optimize, calibrate, quantize,
             verify, accuracy, placement, tune, benchmark, export or serve.
         dry_run: Show the stages and their estimated duration without running them.
 
-    `deploykit.serve(output)` serves it. FileError, GraphError: the model or the data cannot be
-    read, do not fit each other, or the folder holds something else. VerificationError: the result
-    computes something else than the model. RefusedError: it acts on files or processes.
+    `deploykit.serve(output)` serves the result. FileError, GraphError: the model or the data
+    cannot be read or do not fit each other, or the folder contains something else.
+    VerificationError: the outputs differ from the model's. RefusedError: the model accesses files
+    or processes.
 
     Commands:
         deploykit ship shapes.keras --calibration photos/train --evaluation photos/val
@@ -119,32 +120,32 @@ def ship(
 
 
 def _planned_or_shipped(shipment: Shipment, from_stage: str | None, dry_run: bool) -> Shipped:
-    """Do what is requested in the folder where it is built, or plan it."""
+    """Run the stages in the build folder, or plan them."""
     source, how, folder = shipment.source, shipment.how, shipment.output
     check_files(how)
     inputs = inputs_of(source, how)
 
     def kept(place: Path) -> int:
-        plan = _plan(shipment, Kept(place), inputs, from_stage)
+        plan = _plan(shipment, StageCache(place), inputs, from_stage)
         return sum(item.act == KEPT for item in plan)
 
     given = (how.calibration, how.evaluation, how.labels)
     read = [*path_of(source), *(item for item in given if isinstance(item, str))]
     if dry_run:
         own.check(folder, *read)
-        place = Kept(own.resumed_in(folder, kept))
+        place = StageCache(own.resumed_in(folder, kept))
         return Shipped(folder, shipment.name, _plan(shipment, place, inputs, from_stage))
     if how.device == "gpu" and (refusal := gpu_refusal()) is not None:
         raise GraphError("device-gpu-refused", reason=refusal)
     with own.own_folder(folder, kept, *read) as shipment.folder:
-        place = Kept(shipment.folder)
+        place = StageCache(shipment.folder)
         if from_stage is not None:
             place.forget(NAMES[NAMES.index(from_stage) :])
         return _shipped(shipment, place, inputs)
 
 
-def _shipped(shipment: Shipment, retained: Kept, inputs: Mapping[str, Any]) -> Shipped:
-    """Do what is not kept, and write the report."""
+def _shipped(shipment: Shipment, retained: StageCache, inputs: Mapping[str, Any]) -> Shipped:
+    """Run the stages without a cached result, and write the report."""
     started = datetime.now().astimezone().isoformat(timespec="seconds")
     plan = _plan(shipment, retained, inputs)
     expected = {item.stage: item.seconds for item in plan}
@@ -186,17 +187,17 @@ def _shipped(shipment: Shipment, retained: Kept, inputs: Mapping[str, Any]) -> S
 def _key(
     shipment: Shipment, stage: ShipStage, inputs: Mapping[str, Any], keys: Mapping[str, str]
 ) -> str:
-    """Return what a stage depends on; one that is left out depends on nothing."""
+    """Return the cache key of a stage; a skipped stage depends on nothing."""
     return LEFT_OUT if stage.left_out(shipment) else key_of(stage, inputs, keys)
 
 
 def _done(
-    shipment: Shipment, stage: ShipStage, retained: Kept, key: str, inputs: Mapping[str, Any]
+    shipment: Shipment, stage: ShipStage, retained: StageCache, key: str, inputs: Mapping[str, Any]
 ) -> StageResult:
-    """Return what a stage came to: kept, left out, or done now."""
+    """Return the result of a stage: cached, skipped, or run now."""
     if why := stage.left_out(shipment):
         return StageResult(stage.name, Outcome(kind=LEFT_OUT, why=why), 0.0)
-    if (result := retained.found(stage.name, key, inputs)) is not None:
+    if (result := retained.lookup(stage.name, key, inputs)) is not None:
         return result
     most = stage.about(shipment.call_ms) / 60
     shipment.share = max(min(stage.share * shipment.left, most), 0.0)
@@ -207,9 +208,12 @@ def _done(
 
 
 def _plan(
-    shipment: Shipment, retained: Kept, inputs: Mapping[str, Any], from_stage: str | None = None
+    shipment: Shipment,
+    retained: StageCache,
+    inputs: Mapping[str, Any],
+    from_stage: str | None = None,
 ) -> tuple[PlannedStage, ...]:
-    """Return what each stage would do, as far as that can be told before; nothing is run."""
+    """Return what each stage would do, as far as it is known without running any."""
     plan: list[PlannedStage] = []
     keys: dict[str, str] = {}
     anew = len(NAMES) if from_stage is None else NAMES.index(from_stage)
@@ -221,7 +225,7 @@ def _plan(
         elif (
             number < anew
             and not runs & {*stage.needs}
-            and (result := retained.found(stage.name, key, inputs)) is not None
+            and (result := retained.lookup(stage.name, key, inputs)) is not None
         ):
             keys[stage.name] = full_key(key, result.outcome.used, inputs)
             plan.append(PlannedStage(stage.name, KEPT, 0.0))
@@ -231,8 +235,8 @@ def _plan(
     return tuple(plan)
 
 
-def _seconds(shipment: Shipment, stage: ShipStage, retained: Kept) -> float:
-    """Return about how long a stage takes: what it took here before, within its share."""
+def _seconds(shipment: Shipment, stage: ShipStage, retained: StageCache) -> float:
+    """Return the estimated seconds of a stage: its last duration here, or its default."""
     known = retained.seconds(stage.name)
     if known is not None:
         return known
@@ -243,7 +247,7 @@ def _seconds(shipment: Shipment, stage: ShipStage, retained: Kept) -> float:
 def _expect(
     work: Work, shipment: Shipment, left: tuple[ShipStage, ...], expected: Mapping[str, float]
 ) -> None:
-    """Let the stages that are left take what the budget leaves them."""
+    """Update the expected durations of the remaining stages to the remaining budget."""
     work.expect({
         item.name: min(expected[item.name], max(60 * item.share * shipment.left, 1.0))
         for item in left
@@ -270,7 +274,7 @@ def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
 
 
 def _said(shipment: Shipment) -> dict[str, Any]:
-    """Return the options as plain data; what is in memory is named by its type."""
+    """Return the options as plain data; objects in memory are represented by their type's name."""
     results = {}
     for field_ in fields(shipment.how):
         value = getattr(shipment.how, field_.name)
@@ -284,7 +288,7 @@ def _said(shipment: Shipment) -> dict[str, Any]:
 
 
 def _in_memory(source: ModelSource, how: ShipOptions) -> tuple[ModelSource, ShipOptions]:
-    """Open what is in memory, so that it can be told from another by its contents."""
+    """Open models and data in memory, so that their contents identify them."""
     if not path_of(source):
         source = ModelSource(open_model(source))
     results = {}
@@ -298,7 +302,7 @@ def _in_memory(source: ModelSource, how: ShipOptions) -> tuple[ModelSource, Ship
 
 
 def size_of(source: ModelSource) -> int:
-    """Return the bytes of a model's files, or of its graph."""
+    """Return the size of a model's files or of its graph in bytes."""
     paths = path_of(source)
     if not paths:
         return sum(map(len, source.model.graph.serialized()))

@@ -1,7 +1,7 @@
-"""The folder of a shipment: whose it is, one run at a time, and what is written for people.
+"""The folder of a shipment: ownership, a lock for one run at a time, and its readable files.
 
-A finished shipment stays as it is until the next one is finished: that is built in a hidden folder
-next to it, which takes its place at the end.
+A finished shipment stays unchanged until the next one is finished. The next one is built in a
+hidden folder next to it, which replaces it at the end.
 """
 
 import contextlib
@@ -27,22 +27,22 @@ logger = logging.getLogger("deploykit")
 
 REPORT_HTML, README = "report.html", "README.md"
 _REMOVED = frozenset((FOLDER, TUNED, LABELS, PREPROCESS))
-"""What a run may have removed on purpose, so that it does not come back from the old folder."""
+"""Files that a run may have removed on purpose, so they are not taken from the old folder."""
 
 
 @contextlib.contextmanager
 def own_folder(folder: Path, count_done: Callable[[Path], int], *sources: str) -> Iterator[Path]:
-    """Yield the folder to build in, and hold the shipment against other runs meanwhile.
+    """Yield the folder to build in, and lock the shipment against other runs.
 
-    That is the folder itself, unless it holds a finished shipment: then it is one next to it, which
-    takes its place once the block has ended without an error.
+    This is the folder itself, unless it contains a finished shipment. In that case it is a hidden
+    folder next to it, which replaces it once the block ends without an error.
 
     Args:
-        folder: the folder of the shipment; it is made if there is none.
-        count_done: returns how many stages need not run again in a folder.
-        sources: what is read.
+        folder: the folder of the shipment; it is created if it is missing.
+        count_done: returns the number of stages that need not run again in a folder.
+        sources: paths that the run reads.
 
-    FileError: it cannot be written, holds something else, or another run is at work in it.
+    FileError: it cannot be written, contains something else, or another run uses it.
     """
     recover(folder)
     check(folder, *sources)
@@ -56,7 +56,7 @@ def own_folder(folder: Path, count_done: Callable[[Path], int], *sources: str) -
                 yield build
                 link_missing(folder, build, _REMOVED)
             except BaseException:
-                logger.info("%s is unchanged; what is done so far is in %s, and the same command "
+                logger.info("%s is unchanged; partial results are in %s, and the same command "
                             "resumes there", folder, build)  # fmt: skip
                 raise
             swap(build, folder)
@@ -76,7 +76,7 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def resumed_in(folder: Path, retained: Callable[[Path], int]) -> Path:
-    """Return the folder whose results are used: that of an interrupted run if it has more."""
+    """Return the folder whose results are reused: an interrupted run's if it has more of them."""
     build = next_to(folder, "next")
     if is_finished(folder) and build.is_dir() and retained(build) > retained(folder):
         return build
@@ -84,7 +84,7 @@ def resumed_in(folder: Path, retained: Callable[[Path], int]) -> Path:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a folder holds a finished shipment."""
+    """Return whether a folder contains a finished shipment."""
     try:
         result = ship_report(folder)
     except Error:
@@ -93,7 +93,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def _build_folder(folder: Path, retained: Callable[[Path], int]) -> Path:
-    """Return where to build, with all that the finished shipment holds."""
+    """Return the build folder, with links to the files of the finished shipment."""
     build, partial = next_to(folder, "next"), next_to(folder, "seed")
     if resumed_in(folder, retained) == build:
         return build
@@ -111,7 +111,7 @@ def _build_folder(folder: Path, retained: Callable[[Path], int]) -> Path:
 
 
 def check(folder: Path, *sources: str) -> None:
-    """Raise FileError now for a folder that could not be taken, or that holds what is read."""
+    """Raise FileError for a folder that cannot be used or that contains one of the sources."""
     check_output_folder(folder)
     for source in sources:
         if Path(source).resolve().is_relative_to(folder.resolve()):
@@ -121,7 +121,7 @@ def check(folder: Path, *sources: str) -> None:
 
 
 def write_report(folder: Path, document: Mapping[str, Any]) -> None:
-    """Write the report for programs and for people, and how to go on."""
+    """Write the report as JSON and HTML, and a README with the next commands."""
     text = json.dumps(document, indent=1, allow_nan=False)
     write(folder / REPORT, [f"{text}\n".encode()], force=True)
     report(folder, folder / REPORT_HTML, force=True)
@@ -129,13 +129,13 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
 
 
 def write_begun(folder: Path, name: str) -> None:
-    """Write as much of the report as a server needs to know what to serve."""
+    """Write a partial report, with which a server can already serve the model."""
     document = {"format": FORMAT, "kind": KIND, "name": name, "stages": []}
     write(folder / REPORT, [f"{json.dumps(document)}\n".encode()], force=True)
 
 
 def _readme(document: Mapping[str, Any]) -> str:
-    """Return ten lines that say what lies here and what to do with it."""
+    """Return a short README: the contents of the folder and the next commands."""
     rows = [f"    {item['command']}" for item in document["commands"]]
     return "\n".join([
         f"# {document['name']}",

@@ -22,7 +22,7 @@ MINUTES = 8.0
 @takes_former_names
 @dataclass(frozen=True)
 class ShipOptions:
-    """What is to be shipped, and what may be spent on it."""
+    """Options of `ship`: data, goal, budget and device."""
 
     HEADING: ClassVar = "What is shipped"
 
@@ -71,7 +71,7 @@ class ShipOptions:
     """Run this op although it reads or writes files or starts processes; may be repeated."""
 
     def check(self) -> None:
-        """Raise GraphError for what contradicts itself, before anything is read."""
+        """Raise GraphError for contradictory options, before any file is read."""
         if self.engine != AUTO:
             check_engine(self.engine)
         if self.device == "gpu" and self.engine not in (AUTO, TENSORFLOW):

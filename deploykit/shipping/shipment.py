@@ -1,4 +1,4 @@
-"""What the stages of one shipment share, and what a stage is: its work and what it needs."""
+"""The state that the stages of one shipment share, and the definition of a stage."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -26,12 +26,13 @@ PREPROCESS, LABELS = "preprocess.json", "labels.txt"
 
 
 BYTES_A_MS = 2 << 20
-"""Of a model: what it does in a millisecond; EfficientNet-Lite0 (18 MB) takes 10 on a core or two,
-ResNet50 (100 MB) 30 to 60. It only says how long measurements may take."""
+"""Estimated model bytes per millisecond of an inference; only limits measurement times.
+
+EfficientNet-Lite0 (18 MB) takes 10 ms on one or two cores, ResNet50 (100 MB) 30 to 60 ms."""
 
 
 def is_folder(data: Any) -> bool:
-    """Return whether data are files that are read batch by batch, and no file of arrays."""
+    """Return whether data is a path of files read batch by batch, not of a file of arrays."""
     return isinstance(data, str) and not is_arrays(data)
 
 
@@ -41,35 +42,35 @@ class Shipment:
 
     source: ModelSource
     folder: Path
-    """Where it is built."""
+    """The folder in which the shipment is built."""
     output: Path
-    """Where it is in the end; the same folder, unless that holds a finished shipment."""
+    """The final folder; the same as `folder`, unless it contains a finished shipment."""
     name: str
     how: ShipOptions
     minutes: float
-    """Of the budget."""
+    """The whole budget in minutes."""
     call_ms: float = 1.0
-    """About what a call takes, in milliseconds, as the size of the model tells."""
+    """Estimated latency of an inference in milliseconds, from the size of the model."""
     results: dict[str, StageResult] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     share: float = 0.0
-    """Minutes that the running stage may take: no more than its model is worth."""
+    """Minutes that the running stage may take."""
     calibrated: KnownRanges | None = None
-    """What this run's calibration hands to the search; None: it did not run, or is of no use."""
+    """Ranges that calibration passes to the search; None if it did not run or cannot be used."""
     _opened: dict[str, OpenedModel] = field(default_factory=dict)
     _samples: dict[str, Dataset] = field(default_factory=dict)
 
     @property
     def left(self) -> float:
-        """Minutes of the budget that are left."""
+        """Remaining minutes of the budget."""
         return self.minutes - (time.monotonic() - self.began) / 60
 
     def path(self, name: str) -> Path:
-        """Return where a file of the folder lies."""
+        """Return the path of a file in the folder."""
         return self.folder / name
 
     def in_output(self, value: Any) -> Any:
-        """Return plain data with the path of `output` instead of that of `folder`."""
+        """Return plain data with the path `output` in place of `folder`."""
         if isinstance(value, str):
             return value.replace(str(self.folder), str(self.output))
         if isinstance(value, Mapping):
@@ -79,20 +80,20 @@ class Shipment:
         return value
 
     def opened(self, name: str) -> OpenedModel:
-        """Return a graph of the folder, which is read once."""
+        """Return a graph of the folder; it is read once."""
         if name not in self._opened:
             self._opened[name] = open_model(self.path(name))
         return self._opened[name]
 
     def to_change(self, name: str) -> OpenedModel:
-        """Return a graph of the folder with a graph of its own, for what adds to it."""
+        """Return a copy of a graph of the folder for code that modifies it."""
         opened = self.opened(name)
         return replace(opened, graph=opened.graph.copy())
 
     def samples(self, which: Purpose) -> Dataset:
-        """Return the samples that an option names, with labels and groups; they are read once.
+        """Return the samples of an option, with labels and groups; they are read once.
 
-        The names of classes that are given hold for evaluation samples.
+        Class names of the `labels` option apply to evaluation samples.
         """
         if which not in self._samples:
             self._samples[which] = open_samples(
@@ -105,13 +106,13 @@ class Shipment:
         return self._samples[which]
 
     def forget_files(self) -> None:
-        """Let go of samples of folders, which may be large; no later stage takes them."""
+        """Release samples read from folders, which may be large; no later stage uses them."""
         self._samples = {
             k: v for k, v in self._samples.items() if not is_folder(getattr(self.how, k))
         }
 
     def arrays(self) -> Dataset | None:
-        """Return samples that are fed as they are; None: they are files to preprocess, or none."""
+        """Return samples that need no preprocessing; None if there are none."""
         which: Purpose = "evaluation" if self.how.calibration is None else "calibration"
         data = getattr(self.how, which)
         if data is None or is_folder(data) or self.how.preprocess is not None:
@@ -119,65 +120,65 @@ class Shipment:
         return self.samples(which)
 
     def forget(self, name: str) -> None:
-        """Let a graph be read anew, as it was written again."""
+        """Drop a cached graph whose file was rewritten."""
         self._opened.pop(name, None)
 
     def describe(self, name: str, known: About) -> None:
-        """Let a graph that is open be what its file says since it was described again."""
+        """Update the metadata of an open graph after its metadata file was rewritten."""
         if name in self._opened:
             graph = self._opened[name].graph.copy()
             graph.about = known
             self._opened[name] = replace(self._opened[name], graph=graph)
 
     def outcome(self, stage: str) -> Outcome:
-        """Return what a stage came to; of one that has not run, nothing."""
+        """Return the outcome of a stage; an empty one if it has not run."""
         result = self.results.get(stage)
         return Outcome() if result is None else result.outcome
 
     def document(self, stage: str) -> Mapping[str, Any]:
-        """Return what a stage found, as plain data; {}: it was left out."""
+        """Return the result of a stage as plain data; {} if it was skipped."""
         return self.outcome(stage).document or {}
 
     def ran(self, stage: str) -> bool:
-        """Say whether a stage has a result."""
+        """Return whether a stage has a result."""
         return stage in self.results and self.outcome(stage).kind in (DONE, UNDECIDED)
 
     @property
     def in_8_bits(self) -> bool:
-        """Whether what is shipped computes, or is stored, in 8 bits."""
+        """Whether the shipped graph runs in int8 or stores int8 weights."""
         return self.document("quantize").get("result") == "int8"
 
     @property
     def precision(self) -> str:
-        """`int8` or `float32`: that of what is shipped."""
+        """Precision of the shipped graph: `int8` or `float32`."""
         return "int8" if self.in_8_bits else "float32"
 
     @property
     def reason(self) -> str:
-        """Why it is shipped in this precision, in a sentence."""
+        """A sentence that explains the choice of this precision."""
         result = self.outcome("quantize")
         return str((result.document or {}).get("reason") or result.why)
 
     @property
     def chosen(self) -> str:
-        """The file of the graph that is shipped."""
+        """File name of the shipped graph."""
         return EIGHT_BITS_FILE if self.ran("quantize") else OPTIMIZED_FILE
 
     @property
     def graphs(self) -> dict[str, str]:
-        """The files of the graphs that are compared, by what they are called."""
+        """Files of the compared graphs, by name."""
         results = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
         return {**results, EIGHT_BITS: EIGHT_BITS_FILE} if self.in_8_bits else results
 
     @property
     def shipped_as(self) -> str:
-        """What the graph that is shipped is called among these."""
+        """Name of the shipped graph in `graphs`."""
         return EIGHT_BITS if self.in_8_bits else OPTIMIZED
 
 
 @dataclass(frozen=True)
 class ShipStage:
-    """One act of the whole, in its place."""
+    """One stage of a shipment."""
 
     name: str
     run: Callable[[Shipment], Outcome]
@@ -186,16 +187,16 @@ class ShipStage:
     needs: tuple[str, ...] = ()
     """The stages whose results it reads."""
     left_out: Callable[[Shipment], str] = lambda shipment: ""
-    """Why there is nothing to do for it, in a sentence; empty: it runs."""
+    """Returns why the stage is skipped, as a sentence; empty if it runs."""
     measures: bool = False
-    """Whether its result holds for this machine alone."""
+    """Whether its result is valid only on this machine."""
     seconds: float = 10.0
-    """That it takes for a small model, where nothing better is known; with a share, at most."""
+    """Estimated seconds for a small model; a maximum if the stage has a share."""
     seconds_a_ms: float = 0.0
-    """More of them for each millisecond that a call takes, as far as the model's size tells."""
+    """Additional seconds per millisecond of the estimated inference latency."""
     share: float = 0.0
-    """Of the budget that is left when it begins, that it may take; 0: it takes what it takes."""
+    """Fraction of the remaining budget that it may use; 0 means no limit."""
 
     def about(self, call_ms: float) -> float:
-        """Return the seconds that it takes where a call takes so long."""
+        """Return its estimated seconds; `call_ms` is the latency of an inference."""
         return self.seconds + self.seconds_a_ms * call_ms

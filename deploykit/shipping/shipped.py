@@ -1,4 +1,4 @@
-"""What a stage came to, and what was shipped: a folder, and five figures before and after."""
+"""Results of `ship`: outcomes of stages, and the shipped folder with its metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,24 +10,24 @@ from deploykit.storage.ship_report import KIND
 from deploykit.transforms.common.documents import AsHtml, Hidden, Written, head, written
 
 FOLDER = ".stages"
-"""Where results lie within a folder that is shipped."""
+"""Name of the folder with stage results within a shipped folder."""
 DONE, LEFT_OUT, UNDECIDED = OUTCOMES = ("done", "left out", "undecided")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage came to."""
+    """The outcome of a stage."""
 
     document: Mapping[str, Any] | None = None
-    """What the act's `document()` gives, as plain data."""
+    """The `document()` of the command that the stage runs, as plain data."""
     files: tuple[str, ...] = ()
-    """What it wrote, by its path within the folder."""
+    """Paths of the files that it wrote, relative to the folder."""
     kind: str = DONE
-    """One of OUTCOMES."""
+    """One of `OUTCOMES`."""
     why: str = ""
-    """Why it was left out, or what is undecided, in a sentence."""
+    """A sentence with the reason why it was skipped or is inconclusive."""
     used: tuple[str, ...] = ()
-    """Further inputs of the run that it depends on: those that it turned out to need."""
+    """Names of further options that its result turned out to depend on."""
 
 
 def _of_outcome(outcome: Outcome) -> dict[str, Any]:
@@ -36,32 +36,32 @@ def _of_outcome(outcome: Outcome) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class StageResult:
-    """What became of a stage in this run."""
+    """The result of a stage in this run."""
 
     stage: str
     outcome: Annotated[Outcome, Written(flat=True, by=_of_outcome)]
     seconds: Annotated[float, Written(digits=2)]
     kept: bool = False
-    """Whether it is of an earlier run."""
+    """Whether the result is from an earlier run."""
     files: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """SHA-256 of what it wrote."""
+    """SHA-256 of each file that it wrote, by relative path."""
 
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """What a stage would do."""
+    """A stage in the plan of a run."""
 
     stage: str
     act: str
     """`run`, `kept` or `left out`."""
     seconds: Annotated[float, Written(digits=1)]
-    """About how long it takes; 0 where it does not run."""
+    """Estimated duration; 0 if it does not run."""
     why: str = ""
 
 
 @dataclass(frozen=True)
 class Shipped(AsHtml):
-    """A folder that was shipped, or, after `dry_run`, the plan of it."""
+    """A shipped folder or, after `dry_run`, the plan for it."""
 
     HEAD: ClassVar = head(KIND)
 
@@ -69,9 +69,9 @@ class Shipped(AsHtml):
     name: str
     plan: Hidden[tuple[PlannedStage, ...]]
     stages: Hidden[tuple[StageResult, ...]] = ()
-    """None: this is a plan."""
+    """Results of the stages; empty if this is a plan."""
     facts: Hidden[Mapping[str, Any]] = field(default_factory=dict)
-    """Figures, verdict, commands, the model, the options and the machine, as plain data."""
+    """Metrics, verdict, commands, model, options and machine, as plain data."""
 
     @property
     @written(flat=True)
@@ -80,18 +80,18 @@ class Shipped(AsHtml):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """The five figures: accuracy, size, p50, rate, cpu; each before, after, ratio, verdict."""
+        """The metrics accuracy, size, p50, rate and cpu: each before, after, ratio and verdict."""
         results: Mapping[str, Any] = self.facts.get("figures", {})
         return results
 
     @property
     def verdict(self) -> str:
-        """What came of it, in one sentence."""
+        """The result in one sentence."""
         return str(self.facts.get("verdict", ""))
 
     @property
     def seconds(self) -> float:
-        """That this run took in its stages."""
+        """Total seconds of the stages in this run, without reused results."""
         return sum(stage.seconds for stage in self.stages if not stage.kept)
 
     def __str__(self) -> str:

@@ -1,1 +1,1 @@
-"""Files and what they hold: opened with suspicion, written whole or not at all."""
+"""File formats of deploykit: untrusted input is validated, and output is written atomically."""

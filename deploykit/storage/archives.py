@@ -1,5 +1,5 @@
-"""Zip and HDF5 files from unknown sources, checked before they are read, and the memory that
-reading them may take.
+"""Validation of untrusted zip and HDF5 files before they are read, and the memory that reading
+them may use.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 from deploykit.transforms.common.errors import GraphError, LimitError, RefusedError
 from deploykit.transforms.runtime.child_process import limits
 from deploykit.transforms.untrusted.files import (
-    MOST_RATIO,
-    MOST_UNPACKED,
+    MAX_RATIO,
+    MAX_UNPACKED,
     cannot_be_read,
     opened,
     said,
@@ -23,43 +23,46 @@ from deploykit.transforms.untrusted.files import (
 
 
 def room() -> int:
-    """Return how many bytes there are at most: the cap that was set, or what the machine has."""
+    """Return the memory limit in bytes: the cap of this process or the RAM of the machine."""
     cap = resource.getrlimit(resource.RLIMIT_DATA)[0]  # of a child process
     known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), limits.memory, cap]
     return min(item for item in known if item is not None and item != resource.RLIM_INFINITY)
 
 
 def check_room(size: int, what: str) -> None:
-    """Raise LimitError for more bytes than there are; `what` takes them."""
+    """Raise LimitError if `what` needs more than the available memory; `size` is in bytes."""
     if size > (most := room()):
         raise LimitError("too-large-for-memory", what=what, size=said(size), most=said(most))
 
 
 def check_unpacked(unpacked: int, packed: int, where: str) -> None:
-    """Raise GraphError for a file that would unpack to what none does; LimitError: no room."""
-    if unpacked > MOST_UNPACKED and unpacked > MOST_RATIO * packed:
+    """Check the sizes of an archive, in bytes, before it is unpacked.
+
+    GraphError: the compression ratio is that of a zip bomb. LimitError: not enough memory.
+    """
+    if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * packed:
         raise GraphError("archive-bomb", source=where, packed=said(packed), unpacked=said(unpacked))
     check_room(unpacked, f"{where}: unpacked")
 
 
-# An entry takes 46 bytes and its name: as many as a hundred thousand arrays of long names need.
-MOST_LISTED = 16 << 20
+# An entry takes 46 bytes plus its name, so this is enough for 100,000 arrays with long names.
+MAX_LISTED = 16 << 20
 _END, _END_SIZE, _COMMENT = b"PK\x05\x06", 22, 1 << 16
 _ENCRYPTED = 1
-_HEADER = 30  # bytes in front of an entry's name and content
+_HEADER = 30  # bytes before an entry's name and content
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
-# What zipfile raises for one that is damaged depends on the byte that is wrong.
+# Which of these zipfile raises depends on the byte that is damaged.
 DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, ValueError,
           NotImplementedError, RuntimeError, OverflowError, RecursionError)  # fmt: skip
 
 
 @contextlib.contextmanager
 def open_archive(path: str | os.PathLike[str], what: str) -> Iterator[zipfile.ZipFile]:
-    """Yield an archive of which all entries can be read.
+    """Open a zip archive after checking all of its entries.
 
-    `what` is said to be expected. FileError: it cannot be read. GraphError: it is damaged, or made
-    to do harm. LimitError: it unpacks to more than there is memory.
+    `what` is the expected kind of file in error messages. FileError: it cannot be read. GraphError:
+    it is damaged or malicious. LimitError: its unpacked contents do not fit into memory.
     """
     with opened(path) as file:
         try:
@@ -81,23 +84,23 @@ def open_archive(path: str | os.PathLike[str], what: str) -> Iterator[zipfile.Zi
 
 
 def _check_list(file: BinaryIO) -> None:
-    """Raise GraphError for a list of entries that is too long to be read."""
+    """Raise GraphError if the central directory of the archive is too large to read."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _END_SIZE - _COMMENT))
     tail = file.read()
     place = tail.rfind(_END)
     if place < 0 or len(tail) - place < _END_SIZE:
-        raise zipfile.BadZipFile("it has no list of entries; it may be cut short")
+        raise zipfile.BadZipFile("it has no list of entries; it may be truncated")
     length = struct.unpack_from("<I", tail, place + 12)[0]
-    if length == 0xFFFFFFFF:  # a list of 4 GiB; a record in front of this one tells which
+    if length == 0xFFFFFFFF:  # Zip64: an earlier record holds the real size
         before = tail.rfind(b"PK\x06\x06", 0, place)
         length = struct.unpack_from("<Q", tail, before + 40)[0] if before >= 0 else length
-    if length > MOST_LISTED:
-        raise GraphError("archive-list-too-long", size=said(length), most=said(MOST_LISTED))
+    if length > MAX_LISTED:
+        raise GraphError("archive-list-too-long", size=said(length), most=said(MAX_LISTED))
 
 
 def _check_entries(archive: zipfile.ZipFile, size: int) -> None:
-    """Raise GraphError for entries that would not be in an archive that was written honestly."""
+    """Raise GraphError for entries that no well-behaved program writes."""
     names: set[str] = set()
     end = 0
     for entry in sorted(archive.infolist(), key=lambda item: item.header_offset):
@@ -114,14 +117,14 @@ def _check_entries(archive: zipfile.ZipFile, size: int) -> None:
         names.add(name)
         end = entry.header_offset + _HEADER + len(name) + entry.compress_size
     if end > size:
-        raise zipfile.BadZipFile("it is cut short")
+        raise zipfile.BadZipFile("it is truncated")
 
 
 def check_hdf5(file: Any, size: int) -> None:
-    """Check an open HDF5 file of so many bytes.
+    """Check an open HDF5 file; `size` is its size in bytes.
 
-    RefusedError: it shows what lies in other files. GraphError: it declares what no honest file
-    does. LimitError: its values take more memory than there is.
+    RefusedError: it refers to other files. GraphError: it declares far more data than it stores.
+    LimitError: its values do not fit into memory.
     """
     import h5py
 

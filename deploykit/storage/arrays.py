@@ -1,6 +1,6 @@
-"""Arrays in the files of NumPy, of which the header is judged before any room is made.
+"""Reading `.npy` and `.npz` files, with headers validated before memory is allocated.
 
-numpy.load takes the header at its word, and raises whatever its parser happens to.
+numpy.load trusts the header and raises any exception of its parser.
 """
 
 import math
@@ -21,11 +21,11 @@ from deploykit.transforms.untrusted.files import cannot_be_read, opened, said
 T = TypeVar("T")
 
 MAGIC = b"\x93NUMPY"
-MOST_AXES = 32  # which older versions of NumPy stop at; no tensor has as many
-# An array without values takes no bytes, but whoever goes through its rows would do so for ever.
-MOST_EMPTY = 1 << 20
+MAX_AXES = 32  # the limit of NumPy 1; no tensor has as many
+# An array without values takes no bytes, but a loop over its rows would never end.
+MAX_EMPTY = 1 << 20
 
-_PIECE = 1 << 22  # bytes that are unpacked at once
+_PIECE = 1 << 22  # bytes unpacked at a time
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -33,10 +33,10 @@ _HEADERS = {
 
 
 def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read a `.npz` file, or the columns of a table: arrays by name. Pickled arrays are refused.
+    """Read arrays by name from a `.npz` file or a table. Pickled arrays are refused.
 
-    FileError: it cannot be read. GraphError: it is no such file, or damaged. LimitError: its arrays
-    take more memory than there is.
+    FileError: it cannot be read. GraphError: it is damaged or of another format. LimitError: its
+    arrays do not fit into memory.
     """
     if Path(path).suffix in TABLE_ENDS:
         return load_table(path)
@@ -44,9 +44,9 @@ def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 def load_forms(path: str | os.PathLike[str]) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return type and shape of each array by name: of a `.npz` file, no value is read for it.
+    """Return the dtype and shape of each array by name; values of a `.npz` file are not read.
 
-    Errors are those of `load_data`.
+    It raises the errors of `load_data`.
     """
     if Path(path).suffix in TABLE_ENDS:
         return {name: (item.dtype, item.shape) for name, item in load_table(path).items()}
@@ -54,7 +54,7 @@ def load_forms(path: str | os.PathLike[str]) -> dict[str, tuple[Any, tuple[int, 
 
 
 def _each(path: str | os.PathLike[str], read: Callable[[IO[bytes], int, str], T]) -> dict[str, T]:
-    """Return what is read of each array of a `.npz` file, by name."""
+    """Apply `read` to each array of a `.npz` file and return the results by name."""
     if _begins_with(path, MAGIC):
         raise GraphError("single-array-given", source=path)
     results = {}
@@ -67,7 +67,7 @@ def _each(path: str | os.PathLike[str], read: Callable[[IO[bytes], int, str], T]
 
 
 def load_array(path: str | os.PathLike[str]) -> Array:
-    """Read the one array of a `.npy` file; errors are those of `load_data`."""
+    """Read the array of a `.npy` file; it raises the errors of `load_data`."""
     if _begins_with(path, b"PK\x03\x04"):
         raise GraphError("npz-given", source=path)
     with opened(path) as file:
@@ -87,29 +87,29 @@ def _begins_with(path: str | os.PathLike[str], magic: bytes) -> bool:
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What the header of an array says, and that it can be read."""
+    """A validated header of an array in NumPy's file format."""
 
     shape: tuple[int, ...]
     by_column: bool
     """Whether the first axis varies fastest, as in Fortran."""
     dtype: Any
     begin: int
-    """Where the values begin."""
+    """Offset of the first value in the file, in bytes."""
 
     @property
     def size(self) -> int:
-        """How many bytes the values take."""
+        """Size of the values in bytes."""
         return math.prod(self.shape) * int(self.dtype.itemsize)
 
 
 def read_header(file: IO[bytes], size: int, where: str) -> ArrayHeader:
-    """Read the header of an array that takes so many bytes, and judge it.
+    """Read and validate the header of an array; `size` is the size of its file in bytes.
 
-    GraphError: it is none of plain numbers or texts, or does not fit the size.
+    GraphError: the array is not of plain numbers or strings, or does not fit the size.
     """
     try:
         shape, by_column, dtype = _header(file)
-    except Exception as error:  # its parser raises even MemoryError for what is nested too deep
+    except Exception as error:  # the parser raises even MemoryError for deep nesting
         reason = " ".join(str(error).split())[:100] or type(error).__name__
         raise GraphError("array-not-plain", what=where, reason=reason) from None
     if problem := _problem(shape, dtype):
@@ -121,7 +121,7 @@ def read_header(file: IO[bytes], size: int, where: str) -> ArrayHeader:
 
 
 def _read(file: IO[bytes], size: int, where: str) -> Array:
-    """Return the array of an open file of so many bytes."""
+    """Return the array of an open file; `size` is the size of the file in bytes."""
     header = read_header(file, size, where)
     expected, dtype = header.size, header.dtype
     check_room(expected, where)
@@ -130,12 +130,12 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
     except MemoryError:
         raise LimitError("array-too-large", what=where, size=said(expected)) from None
     read_values(file, array, where)
-    file.read(1)  # behind the last byte, its checksum is compared
+    file.read(1)  # zipfile compares the checksum after the last byte
     return array.reshape(header.shape, order="F" if header.by_column else "C")
 
 
 def read_values(file: IO[bytes], array: Array, where: str) -> None:
-    """Fill a flat array with the next bytes of a file. GraphError: there are too few."""
+    """Fill a flat array with the next bytes of a file. GraphError: the file is too short."""
     expected = array.nbytes
     view = array.view(np.uint8) if expected else array
     place = 0
@@ -150,21 +150,21 @@ def read_values(file: IO[bytes], array: Array, where: str) -> None:
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
-        raise ValueError(f"version {version} is of records with fields")
+        raise ValueError(f"format version {version} is for records")
     shape, by_column, dtype = _HEADERS[version](file)
     return shape, by_column, dtype
 
 
 def _problem(shape: tuple[int, ...], dtype: Any) -> str:
-    """Say what is wrong with an array that a header describes, or nothing."""
+    """Return what is wrong with the array that a header describes, or an empty string."""
     if dtype.hasobject:
-        return "holds Python objects, which are code and are never loaded"
+        return "contains Python objects, which may run code and are never loaded"
     if dtype.names is not None or dtype.subdtype is not None:
-        return f"is of records with fields ({str(dtype)[:60]}), expected plain numbers or texts"
+        return f"contains records ({str(dtype)[:60]}), expected plain numbers or strings"
     sizes = [size for size in shape if size]
-    if len(shape) > MOST_AXES or any(type(n) is not int or n < 0 for n in shape):
-        return f"has the shape {str(list(shape))[:60]}, which is none"
+    if len(shape) > MAX_AXES or any(type(n) is not int or n < 0 for n in shape):
+        return f"has the shape {str(list(shape))[:60]}, which is invalid"
     is_empty = not dtype.itemsize or len(sizes) < len(shape)
-    if is_empty and math.prod(sizes) > MOST_EMPTY:
-        return f"has no values, but the shape {str(list(shape))[:60]}"
+    if is_empty and math.prod(sizes) > MAX_EMPTY:
+        return f"has no values, but a too large shape {str(list(shape))[:60]}"
     return ""

@@ -1,5 +1,5 @@
-"""Files that are written atomically and never overwrite others unless asked, and JSON documents
-with a kind and a format.
+"""Atomic writes that overwrite files only on request, and JSON documents with a kind and a
+format.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ def write(
     force: bool = False,
     check: Callable[[Path], object] | None = None,
 ) -> int:
-    """Write a file whole or not at all: under a hidden name, synced, then given its own.
+    """Write a file atomically and return its size in bytes.
 
-    Without `force`, of several processes that write one name at once one does, and the others get
-    a FileError: looking and taking the name are one act.
+    The file is written under a hidden name, synced and renamed. Without `force`, only one of
+    several concurrent writers of a path succeeds; the others get a FileError.
 
-    `check` is called with its path before it takes its name; where it raises, nothing is left. The
-    text `-` is standard output, which takes text alone.
+    `check` is called with the hidden path before the rename; if it raises, the file is removed.
+    The path `-` is standard output, which accepts only text.
     """
     if path == "-":
         content = b"".join(pieces)
@@ -59,15 +59,15 @@ def write(
 
 
 def _take_name(partial: Path, path: Path, force: bool) -> None:
-    """Give a file its name. FileError: without `force`, another process has taken it meanwhile."""
+    """Rename a file. FileError: without `force`, another process has created the path meanwhile."""
     if force:
         partial.replace(path)
         return
     try:
-        os.link(partial, path)  # which, unlike a look before, fails where there is one
+        os.link(partial, path)  # atomic, unlike a check before a rename
     except FileExistsError:
         raise _exists(path) from None
-    except OSError:  # the file system knows no second names
+    except OSError:  # the file system has no hard links
         try:
             path.open("xb").close()
         except FileExistsError:
@@ -85,7 +85,7 @@ def _exists(path: Path) -> FileError:
 
 @contextlib.contextmanager
 def hidden(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Make a file beside a path, under a hidden name that goes in the end; it is held meanwhile."""
+    """Create a locked file with a hidden name next to a path, and remove that name at the end."""
     while True:
         partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         note(partial)
@@ -95,7 +95,7 @@ def hidden(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
             continue
         with file, locked(partial, wait=True) as is_ours:
             if is_ours is False:
-                continue  # another process was quicker, and took it for a leftover
+                continue  # another process took it for a leftover
             try:
                 yield partial, file
             finally:
@@ -104,12 +104,12 @@ def hidden(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> None:
-    """Raise FileError now for an output that could not be written after a long run."""
+    """Raise FileError before a long run if its output could not be written afterwards."""
     if path == "-":
         return
     path = Path(path)
     if not path.parent.is_dir() and any(Path(source).parent == path.parent for source in sources):
-        return  # what is to be read is not there either, which is said when it is read
+        return  # reading the missing source gives a better error
     for source in sources if path.exists() else ():
         if os.path.exists(source) and os.path.samefile(path, source):
             raise FileError("output-is-input", source=path)
@@ -127,7 +127,7 @@ def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> No
 
 
 def check_output_folder(path: str | os.PathLike[str]) -> None:
-    """Raise FileError now for a folder that could not be made or written to after a long run."""
+    """Raise FileError before a long run if its output folder could not be written afterwards."""
     folder = Path(path).absolute()
     there = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
     if not there.is_dir():
@@ -137,7 +137,7 @@ def check_output_folder(path: str | os.PathLike[str]) -> None:
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
-    """Remove the hidden files of a name, or of a pattern, that nobody writes any more."""
+    """Remove the hidden files of a name or glob pattern that no process is writing."""
     for leftover in folder.glob(f".{name}.*.tmp"):
         with locked(leftover) as is_dead, contextlib.suppress(OSError):
             if is_dead:
@@ -145,17 +145,20 @@ def remove_leftovers(folder: Path, name: str) -> None:
 
 
 def default_output(source: str | os.PathLike[str], act: str, end: str = ".pb") -> Path:
-    """Return `X.act.pb` beside the input: X is its name without an end such as `.pb` or `.h5`."""
+    """Return `X.act.pb` next to the input: X is its name without a suffix such as `.pb`."""
     path = Path(os.path.abspath(source))
     if path.name in ("saved_model.pb", "saved_model.pbtxt", ".index", ".meta"):
-        path = path.parent  # the name says nothing; the folder is the model
+        path = path.parent  # this name is generic; the folder's names the model
     stem = path.name if path.is_dir() or path.suffix not in _ENDS else path.stem
     beside = Path(source).parent if path.name == Path(source).name else path.parent
     return beside / f"{stem}.{act}{end}"
 
 
 def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """Read a JSON document of deploykit of one kind, such as `benchmark` or `tuned`."""
+    """Read a JSON document of one kind, such as `benchmark` or `tuned`.
+
+    GraphError: the document has another kind or an unsupported format.
+    """
     document: dict[str, Any] = read_json(path, f"{kind} document")
     value = document.get("kind") if isinstance(document, dict) else None
     if value != kind:

@@ -1,4 +1,4 @@
-"""Parameter objects, whose fields may also be given one by one: `f(how)` or `f(isa="avx2")`."""
+"""Option objects whose fields are also keyword arguments: `f(how)` or `f(isa="avx2")`."""
 
 import functools
 import warnings
@@ -14,14 +14,14 @@ Values = TypeVarTuple("Values")
 
 
 def option_fields(kind: Any) -> list[Field[Any]]:
-    """Return the fields of a class that are options: those with a default."""
+    """Return the option fields of a dataclass: those with a default."""
     return [
         field_ for field_ in fields(kind) if not field_.default is field_.default_factory is MISSING
     ]
 
 
 def former_names(kind: Any) -> dict[str, str]:
-    """Return the names that fields of a class of options had, and what they are now."""
+    """Return the former names of an option class's fields, mapped to their current names."""
     return {
         old: field.name
         for field in fields(kind)
@@ -32,9 +32,9 @@ def former_names(kind: Any) -> dict[str, str]:
 def renamed(
     function: str, keywords: Mapping[str, Any], names: Mapping[str, str], stack: int = 3
 ) -> dict[str, Any]:
-    """Return keyword arguments under the names of today, with a DeprecationWarning for each other.
+    """Return keyword arguments under current names, with a DeprecationWarning per former name.
 
-    TypeError: one is given under both names.
+    TypeError: an argument is passed under both names.
     """
     results = dict(keywords)
     for old in names.keys() & keywords.keys():
@@ -48,7 +48,7 @@ def renamed(
 
 
 def takes_former_names(kind: type[T]) -> type[T]:
-    """Let a class of options be made with the names that its fields had, which are deprecated."""
+    """Let the constructor of an option class accept the deprecated former names of its fields."""
     made: Any = kind.__init__
     names = former_names(kind)
 
@@ -61,9 +61,9 @@ def takes_former_names(kind: type[T]) -> type[T]:
 
 
 def with_options(function: str, options: Mapping[str, Any], *values: *Values) -> tuple[*Values]:
-    """Return parameter objects with some of their fields replaced; no two have one of a name.
+    """Return option objects with some fields replaced; field names are unique across the objects.
 
-    TypeError, as Python raises it: `function` takes no such option; it names the nearest.
+    TypeError: `function` has no such option; the message suggests the closest name.
     """
     objects: tuple[Any, ...] = values
     own = [[field.name for field in option_fields(object_)] for object_ in objects]

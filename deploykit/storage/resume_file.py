@@ -1,4 +1,4 @@
-"""What a long job has found so far, kept in a file beside its output until the job is done."""
+"""Intermediate results of a long job, stored in a file next to its output until it finishes."""
 
 import hashlib
 import json
@@ -17,30 +17,30 @@ logger = logging.getLogger("deploykit")
 
 
 class State:
-    """Findings by name, as plain data. They hold for one model, machine and question alone."""
+    """Results by name, as plain data, valid only for one model, machine and set of options."""
 
     def __init__(
         self, path: str | os.PathLike[str] | None, kind: str, bound: Mapping[str, Any]
     ) -> None:
-        """Read what an interrupted run has kept, unless `bound` says that it asked something else.
+        """Read the results of an interrupted run if it had the same `bound`.
 
-        Without a path, nothing is kept.
+        Without a path, nothing is stored.
         """
         self.path = None if path is None else Path(path)
         self._kind = kind
         self._bound = json.loads(json.dumps(bound))
-        self.found: dict[str, Any] = {} if self.path is None else self._read(self.path)
+        self.stored: dict[str, Any] = {} if self.path is None else self._read(self.path)
 
     def keep(self, name: str, value: Any) -> None:
-        """Take a finding, and write the file. FileError: it cannot be written."""
-        self.found[name] = value
+        """Add a result and write the file. FileError: it cannot be written."""
+        self.stored[name] = value
         if self.path is not None:
             document = {"format": FORMAT, "kind": self._kind, "bound": self._bound}
-            text = json.dumps(document | {"found": self.found}, indent=1)
+            text = json.dumps(document | {"found": self.stored}, indent=1)
             write(self.path, [text.encode()], force=True)
 
     def forget(self) -> None:
-        """Remove the file: the job is done."""
+        """Remove the file when the job is done."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
@@ -51,17 +51,17 @@ class State:
         except FileError:
             return {}
         except (Error, KeyError, TypeError, ValueError) as error:
-            logger.info("%s: this state cannot be read (%s), so the work begins anew", path, error)
+            logger.info("%s: cannot read this resume file (%s), so the work restarts", path, error)
             return {}
         if bound != self._bound:
-            logger.info("%s: this state is of other inputs or options, another model, machine or "
-                        "environment, so the work begins anew", path)  # fmt: skip
+            logger.info("%s: this resume file belongs to other inputs, options or another model, "
+                        "machine or environment, so the work restarts", path)  # fmt: skip
             return {}
         return result
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Return the SHA-256 of bytes that come in parts."""
+    """Return the SHA-256 of the concatenated parts, in hexadecimal."""
     result = hashlib.sha256()
     for part in parts:
         result.update(part)
@@ -69,7 +69,7 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 def pieces(data: Mapping[str, Array]) -> Iterator[bytes]:
-    """Yield names, types, shapes and values of arrays, for a digest."""
+    """Yield the names, dtypes, shapes and values of arrays, for a digest."""
     for name, array in sorted(data.items()):
         yield repr((name, array.dtype.str, array.shape)).encode()
         yield repr(array.tolist()).encode() if array.dtype == object else array.tobytes()

@@ -1,4 +1,4 @@
-"""What anybody who is given a folder of `deploykit ship` reads of its report: whose it is."""
+"""The part of a `deploykit ship` report that other commands read from its folder."""
 
 import os
 from collections.abc import Mapping
@@ -10,41 +10,41 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.untrusted.files import read_json
 
 REPORT, MODEL, TUNED = "report.json", "model.pb", "tuned.json"
-"""The report, the graph that is shipped, and what `tune` found for it."""
+"""Names of the report, the shipped graph, and the settings found by `tune`."""
 KIND = "ship"
 
 
 @dataclass(frozen=True)
 class ShipReport:
-    """What the report of a shipment says. It never says where the folder lies, which may move."""
+    """A shipped folder and its report. The report stores no folder path, so the folder may move."""
 
     folder: Path
     name: str
-    """Of the model."""
+    """The model's name."""
     finished: bool
     """Whether every stage has its result."""
 
     @property
     def path(self) -> Path:
-        """The report's file."""
+        """Path of the report."""
         return self.folder / REPORT
 
     @property
     def model(self) -> Path:
-        """The file with the graph."""
+        """Path of the shipped graph."""
         return self.folder / MODEL
 
     @property
     def tuned(self) -> Path | None:
-        """The file with what `tune` found, or what is there instead of it; None: nothing is."""
+        """Path of the settings found by `tune`, even if a broken link; None if it is missing."""
         path = self.folder / TUNED
         return path if os.path.lexists(path) else None
 
 
 def ship_report(folder: str | os.PathLike[str]) -> ShipReport | None:
-    """Return what the report in a folder says, or None where `deploykit ship` wrote none there.
+    """Return the report in a folder, or None if the folder has no report of `deploykit ship`.
 
-    FileError, GraphError: there is a file of that name, but it is damaged.
+    FileError, GraphError: the report cannot be read or is damaged.
     """
     path = Path(folder) / REPORT
     if not os.path.lexists(path):

@@ -1,4 +1,4 @@
-"""A finished folder takes the place of an old one, and no reader sees a mix of both."""
+"""Atomic replacement of a folder, so that no reader sees a mix of old and new files."""
 
 import ctypes
 import errno
@@ -14,7 +14,7 @@ _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 
 def can_swap(folder: Path) -> bool:
-    """Return whether a folder next to this one can take its place: no mount point, say."""
+    """Return whether a folder next to this one can replace it; a mount point cannot be replaced."""
     parent = folder.resolve().parent
     return (
         os.access(parent, os.W_OK)
@@ -30,12 +30,12 @@ def next_to(folder: Path, end: str) -> Path:
 
 
 def swap(new: Path, folder: Path) -> None:
-    """Put `new` in the place of `folder`, and remove what `folder` held.
+    """Replace `folder` with `new`, and delete the old contents.
 
-    The kernel exchanges both in one step. On a file system without that, there are two renames;
-    `recover` undoes the first one where a process died before the second.
+    The kernel exchanges both in one step. File systems without that need two renames; `recover`
+    undoes the first one if the process died before the second.
 
-    FileError: it cannot be done; both folders are where they were.
+    FileError: the exchange failed; both folders keep their paths.
     """
     place, old = folder.resolve(), next_to(folder, "old")
     try:
@@ -54,9 +54,9 @@ def swap(new: Path, folder: Path) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Finish or undo a swap that was interrupted: give an old folder its name back if it lost it.
+    """Finish or undo an interrupted swap: restore the old folder if its path is missing.
 
-    FileError: it cannot be renamed.
+    FileError: the old folder cannot be renamed.
     """
     old = next_to(folder, "old")
     if not old.is_dir():
@@ -71,10 +71,10 @@ def recover(folder: Path) -> None:
 
 
 def link_missing(source: Path, target: Path, skip: frozenset[str] = frozenset()) -> None:
-    """Give a folder what it lacks of another one, as second names of the same files.
+    """Hard-link the files of `source` that `target` lacks.
 
     deploykit replaces files and never changes them, so both folders may share them. Files are
-    copied where the file system has no second names. `skip` are names in `source` itself.
+    copied if the file system has no hard links. `skip` are top-level names in `source`.
     """
     for folder, folders, names in os.walk(source):
         here = target / Path(folder).relative_to(source)
@@ -95,7 +95,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange two names. False: this system cannot. OSError: it can, and fails."""
+    """Exchange two paths. False: the system does not support it. OSError: the exchange failed."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False

@@ -1,4 +1,4 @@
-"""Tables on disk as arrays by column: CSV files with a header, and Parquet files."""
+"""Reading tables as arrays by column: CSV files with a header, and Parquet files."""
 
 import contextlib
 import csv
@@ -32,11 +32,11 @@ def is_table(
     takes_text: bool = False,
     labels: Collection[str] | None = None,
 ) -> bool:
-    """Say whether the columns of a file are arrays by name.
+    """Return whether the columns of a file are arrays by name.
 
-    They are in a Parquet file, and in a CSV file whose header names one of `names`, or where texts
-    are expected (`takes_text`) and the first line below the header holds one. If one array is
-    expected, `labels` are the names of other columns: a header of one name beside them will do.
+    This holds for a Parquet file and for a CSV file whose header contains one of `names`. It also
+    holds if strings are expected (`takes_text`) and the first row has one. If one array is
+    expected, `labels` are the names of other columns: a header with one more name is enough.
     """
     if Path(path).suffix in _PARQUET:
         return True
@@ -59,9 +59,9 @@ def is_table(
 
 
 def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Return the columns of a table by name: numbers, bool or texts; lists have more axes.
+    """Return the columns of a table by name: numbers, bool or strings; lists add axes.
 
-    Columns of a Parquet file with gaps or of other types are left out, which is logged.
+    Parquet columns with null values or other types are skipped, which is logged.
     FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
     """
     return _parquet(path) if Path(path).suffix in _PARQUET else _csv(path)
@@ -99,10 +99,10 @@ def _csv(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 class CsvTable(dict[str, Array]):
-    """The columns of a CSV file by name: numbers where all cells are numbers, else texts."""
+    """The columns of a CSV file by name: numbers if all cells are numbers, else strings."""
 
     def __init__(self, cells: Mapping[str, list[str]]) -> None:
-        """Take the cells of each column."""
+        """Convert the cells of each column."""
         super().__init__({
             name: numbers_of(item) if all(map(is_number, item)) else texts_of(item)
             for name, item in cells.items()
@@ -111,21 +111,21 @@ class CsvTable(dict[str, Array]):
 
 
 def column(data: Mapping[str, Array], name: str, is_text: bool) -> Array:
-    """Return an array of `data`; of a CSV file, texts are the cells as they are written."""
+    """Return a column of `data`; if `is_text`, CSV cells are returned verbatim as strings."""
     if is_text and isinstance(data, CsvTable):
         return texts_of(data.cells[name])
     return data[name]
 
 
 def texts_of(cells: Sequence[str | bytes]) -> Array:
-    """Return texts as an array of bytes."""
+    """Return strings as an object array [n] of UTF-8 bytes."""
     result = np.empty(len(cells), object)
     result[:] = [cell.encode() if isinstance(cell, str) else cell for cell in cells]
     return result
 
 
 def _whole(cell: Any, are_whole: bool) -> int:
-    """Return a whole number. ValueError, TypeError: it is none, or a float unless `are_whole`."""
+    """Return an integer; `are_whole` also accepts floats such as 1.0. ValueError, TypeError."""
     if not isinstance(cell, str | bytes):
         return operator.index(cell)
     try:
@@ -138,9 +138,9 @@ def _whole(cell: Any, are_whole: bool) -> int:
 
 
 def numbers_of(cells: Sequence[Any], are_whole: bool = False) -> Array:
-    """Return numbers, which may be texts, as int64 or uint64 if these hold them, else float64.
+    """Convert numbers or numeric strings to int64 or uint64 if these fit, else float64.
 
-    With `are_whole`, 1.0 among integers makes no floats of them, which hold fewer digits.
+    With `are_whole`, a value such as 1.0 among integers does not turn them into float64.
     """
     for dtype in (np.int64, np.uint64):
         try:
@@ -182,12 +182,12 @@ def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
         try:
             results[name] = _of_arrow(values)
         except ValueError as error:
-            logger.info("%s: column '%s' is not used: it holds %s", path, name[:100], error)
+            logger.info("%s: skipping column '%s': it contains %s", path, name[:100], error)
     return results
 
 
 def _of_arrow(column: Any) -> Array:
-    """Return the values of a column as an array. ValueError: there is no such array."""
+    """Return an Arrow column as an array. ValueError: it has null values or another type."""
     import pyarrow as pa
 
     if column.null_count:
@@ -196,7 +196,7 @@ def _of_arrow(column: Any) -> Array:
     if is_number:
         return np.asarray(column.to_numpy())
     values = column.to_pylist()
-    if all(isinstance(value, str | bytes) for value in values):  # NumPy would make all as long
+    if all(isinstance(value, str | bytes) for value in values):  # NumPy would pad all to one length
         return texts_of(values)
     try:
         result = np.array(values)
@@ -206,17 +206,17 @@ def _of_arrow(column: Any) -> Array:
         texts = np.array(values, object)
         flat = [item.encode() if isinstance(item, str) else item for item in texts.reshape(-1)]
         if not all(isinstance(item, bytes) for item in flat):
-            raise ValueError(f"{type(flat[0]).__name__}, expected numbers or texts")
+            raise ValueError(f"{type(flat[0]).__name__}, expected numbers or strings")
         return texts_of(flat).reshape(texts.shape)
     if result.dtype.kind not in "biuf":
-        raise ValueError(f"{result.dtype}, expected numbers or texts")
+        raise ValueError(f"{result.dtype}, expected numbers or strings")
     return result
 
 
 def is_number(cell: Any) -> bool:
-    """Say whether a cell of a table, text or a value of Python, is a number."""
+    """Return whether a table cell, a string or a Python value, is a number."""
     try:
         float(cell)
     except (TypeError, ValueError):
         return False
-    return "_" not in str(cell)  # which Python takes between digits
+    return "_" not in str(cell)  # Python accepts it between digits

@@ -1,1 +1,1 @@
-"""The machine: CPU, memory, GPU, and what TensorFlow finds on it."""
+"""Information on the machine: CPU, memory, GPU, and how TensorFlow uses it."""

@@ -1,8 +1,8 @@
-"""What gives a process its memory besides the C library as it comes, and whether it is here.
+"""Memory allocators other than the C library's default, and whether they are available.
 
-A process reads this when it starts: tcmalloc (gperftools) is loaded in front of the C library,
-which itself asks for huge pages where it is told to. Sources: ld.so(8); the GNU C Library manual,
-Memory Allocation Tunables; the kernel's Transparent Hugepage Support.
+A process selects its allocator at start: tcmalloc (gperftools) is preloaded, and the C library
+itself requests huge pages if a tunable is set. Sources: ld.so(8); the GNU C Library manual, Memory
+Allocation Tunables; the kernel's Transparent Hugepage Support.
 """
 
 import functools
@@ -18,7 +18,7 @@ ALLOCATORS = ("tcmalloc", "huge-pages")
 PRELOAD, TUNABLES = "LD_PRELOAD", "GLIBC_TUNABLES"
 LIBRARIES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
 PACKAGE = "libtcmalloc-minimal4"
-"""Of Debian and Ubuntu."""
+"""Package of tcmalloc in Debian and Ubuntu."""
 _OF_MALLOC, _HUGE_PAGES = "glibc.malloc.", "glibc.malloc.hugetlb"
 _NEEDED = (2, 35)  # of glibc
 _REPLACES = re.compile(r"(?:tc|je|mi)malloc")
@@ -30,7 +30,7 @@ _CLASS, _MACHINE = slice(4, 6), slice(18, 20)  # bytes of an ELF header
 
 
 def variables(name: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return what a process starts with to have an allocator; what is `given` there stays."""
+    """Return the environment variables for an allocator; values in `given` are preserved."""
     if name == "tcmalloc":
         others = [part for part in re.split("[ :]+", given.get(PRELOAD, "")) if part]
         library = library_here() or LIBRARIES[0]
@@ -41,20 +41,20 @@ def variables(name: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_tuned(given: Mapping[str, str]) -> bool:
-    """Say whether someone has tuned the C library's memory, in other ways than by huge pages."""
+    """Return whether the user has tuned the C library's malloc, other than with huge pages."""
     tunables = (part.partition("=")[0] for part in given.get(TUNABLES, "").split(":"))
     return any(tunable.startswith(_OF_MALLOC) and tunable != _HUGE_PAGES for tunable in tunables)
 
 
 def held(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables by which someone has chosen an allocator already."""
+    """Return the variables with which the user has already selected an allocator."""
     chosen = {PRELOAD: _REPLACES.search(given.get(PRELOAD, "")),
               TUNABLES: _OF_MALLOC in given.get(TUNABLES, "")}  # fmt: skip
     return tuple(name for name, is_chosen in chosen.items() if is_chosen)
 
 
 def lacking(name: str) -> str:
-    """Say why an allocator cannot be had here, and what to do; empty: it can."""
+    """Return why an allocator is not available, and what to do; empty: it is available."""
     if name == "tcmalloc":
         if library_here():
             return ""
@@ -62,12 +62,12 @@ def lacking(name: str) -> str:
     libc, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     numbers = tuple(int(item) for item in re.findall(r"\d+", version)[:2])
     if libc != "glibc" or numbers < _NEEDED:
-        return f"it needs glibc {'.'.join(map(str, _NEEDED))}; here is {libc} {version}".rstrip()
+        return f"it needs glibc {'.'.join(map(str, _NEEDED))}; found {libc} {version}".rstrip()
     mode = _mode()
     if mode == "madvise":
         return ""
-    gives = {"always": "gives them to everyone already", "never": "gives none"}
-    return f"the kernel {gives.get(mode, 'does not say whether it gives them')} ({_MODE})"
+    gives = {"always": "uses them for all processes already", "never": "disables them"}
+    return f"the kernel {gives.get(mode, 'does not report whether it has them')} ({_MODE})"
 
 
 def in_force(maps: Path = Path("/proc/self/maps")) -> tuple[str, ...]:
@@ -79,14 +79,14 @@ def in_force(maps: Path = Path("/proc/self/maps")) -> tuple[str, ...]:
 
 
 def check_in_force(name: str | None) -> None:
-    """Raise GraphError in a process that was to have tcmalloc, and was started without."""
+    """Raise GraphError if this process requires tcmalloc, but started without it."""
     if name == "tcmalloc" and not in_force():
         raise GraphError("tcmalloc-not-loaded")
 
 
 @functools.cache
 def library_here() -> str:
-    """Return the path of tcmalloc for programs such as this one; empty: it is not installed."""
+    """Return the path of tcmalloc for this CPU architecture; empty: it is not installed."""
     own = _kind(_PROGRAM)
     for path in _candidates():
         kind = _kind(path)
@@ -96,7 +96,7 @@ def library_here() -> str:
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield where the libraries may lie: as the loader knows them, then in common folders."""
+    """Yield possible paths of the libraries: from the loader's cache, then in common folders."""
     listed = _loader_cache()
     for name in LIBRARIES:
         yield from (Path(path) for path in re.findall(rf"^\s*{name} .*=> (.+)$", listed, re.M))
@@ -117,7 +117,7 @@ def _loader_cache() -> str:
 
 
 def _kind(path: Path) -> bytes:
-    """Return of a program or library what CPU it is for; nothing: it is none, or not there."""
+    """Return the architecture of a program or library; empty: not an ELF file, or not readable."""
     try:
         with path.open("rb") as file:
             start = file.read(20)
@@ -127,7 +127,7 @@ def _kind(path: Path) -> bytes:
 
 
 def _mode() -> str:
-    """Return whether the kernel gives huge pages: always, madvise (who asks) or never."""
+    """Return the kernel's mode for huge pages: always, madvise (on request) or never."""
     try:
         match = re.search(r"\[(\w+)\]", _MODE.read_text())
     except OSError:

@@ -1,7 +1,7 @@
-"""A CPU of one's own: of many workers on a machine, each computes on one that no other one holds.
+"""Pinning of worker processes, each to a CPU of its own.
 
-Who holds a CPU is known by a name that its process has bound, an abstract address (unix(7)): it is
-in no file system, is seen by all users of a machine, and the kernel frees it however a process
+A process claims a CPU by binding a name, an abstract Unix socket address (unix(7)). Such a name is
+in no file system and is visible to all users of a machine. The kernel releases it when a process
 ends. Other sources: sched_setaffinity(2), and Linux's Documentation/admin-guide/cputopology.rst.
 """
 
@@ -24,10 +24,10 @@ _held: list[socket.socket] = []  # as long as this process lives
 
 
 def take_own_cpu() -> int:
-    """Let this process, with all its threads, use one CPU of those it may use, and return it.
+    """Pin this process, with all its threads, to one of its usable CPUs, and return the CPU.
 
-    It is one that no other process has taken so, of a core that none has taken, the least busy one;
-    where all are taken, they are shared evenly. -1: this platform does not let a process choose.
+    It is the least loaded CPU that no other process has claimed, on an unclaimed core. If all are
+    claimed, they are shared evenly. -1: the platform does not support pinning.
     """
     if not hasattr(os, "sched_setaffinity"):
         return -1
@@ -39,7 +39,7 @@ def take_own_cpu() -> int:
 
 
 def _claimed(cpus: Sequence[int], cores: Mapping[int, tuple[int, ...]]) -> int:
-    """Hold the first CPU that can be had, and return it; the first one where none can be held."""
+    """Claim the first available CPU and return it; without claims, return the first one."""
     try:
         used = _taken()
         for cpu in cpus:
@@ -53,15 +53,15 @@ def _claimed(cpus: Sequence[int], cores: Mapping[int, tuple[int, ...]]) -> int:
             if own := _bound(f"{level}-{cpu}"):
                 _held.append(own)
                 return cpu
-    except OSError:  # abstract addresses are not to be had here
+    except OSError:  # abstract addresses are not available
         pass
     return cpus[0]
 
 
 def _bound(name: str) -> socket.socket | None:
-    """Return a socket that holds a name, until it is closed; None: another process has it.
+    """Return a socket that holds a name until it is closed; None: another process has it.
 
-    It takes no connections, so nobody can send anything to it.
+    It accepts no connections, so no process can send anything to it.
     """
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -75,7 +75,7 @@ def _bound(name: str) -> socket.socket | None:
 
 
 def _taken() -> set[int]:
-    """Return the CPUs that processes hold."""
+    """Return the CPUs that processes have claimed."""
     start = f"@{_NAME}-0-"
     try:
         names = [line.rpartition(" ")[2] for line in _BOUND.read_text().splitlines()]
@@ -85,7 +85,7 @@ def _taken() -> set[int]:
 
 
 def _core(cpu: int) -> tuple[int, ...]:
-    """Return the CPUs of the core that one is of, itself included, in order."""
+    """Return the CPUs of the same core, including the given one, in order."""
     try:
         text = Path(_SIBLINGS.format(cpu)).read_text()
         spans = [list(map(int, part.split("-"))) for part in text.strip().split(",")]
@@ -96,7 +96,7 @@ def _core(cpu: int) -> tuple[int, ...]:
 
 
 def _busy(cpus: Sequence[int]) -> dict[int, float]:
-    """Return the seconds that each CPU was at work or taken away, of a short while."""
+    """Return the seconds that each CPU was in use or stolen, during a short sample."""
     before = cpu_ticks()
     time.sleep(_LOOK)
     now = cpu_ticks()
@@ -108,7 +108,7 @@ def _busy(cpus: Sequence[int]) -> dict[int, float]:
 
 
 def _moved_to(cpu: int) -> bool:
-    """Let all threads of this process run on one CPU alone; say whether they may."""
+    """Pin all threads of this process to a CPU; return whether that is permitted."""
     try:
         os.sched_setaffinity(0, {cpu})  # threads that begin later inherit it
     except OSError:

@@ -1,7 +1,7 @@
-"""What the CPUs did between two looks: work, idling, waiting for disks, and what others took.
+"""Use of the CPUs between two samples: work, idle time, waiting for disks, and steal time.
 
 Sources: proc_stat(5) for the times of each CPU; Linux's Documentation/accounting/psi.rst for the
-time in which something that could run had to wait.
+time in which a runnable process had to wait.
 """
 
 import os
@@ -14,7 +14,7 @@ from deploykit.transforms.common.documents import NOT_NEGATIVE, Written
 
 _FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 WORK = ("user", "nice", "system", "irq", "softirq")
-"""The states in which a CPU works for a process of this machine."""
+"""States in which a CPU works for a process of this machine."""
 _NONE = dict.fromkeys(_FIELDS, 0.0)
 
 
@@ -23,31 +23,30 @@ Cores = Annotated[float, Written(digits=3), NOT_NEGATIVE]
 
 @dataclass(frozen=True)
 class Activity:
-    """What the CPUs that this process may use did, in cores: 1.5 is one and a half of them."""
+    """Use of the CPUs available to this process, in cores: 1.5 is one and a half of them."""
 
     seconds: Cores
-    """From one look to the other."""
+    """Seconds between the two samples."""
     busy: Cores
-    """At work for any process of this machine."""
+    """Cores used by any process of this machine."""
     idle: Cores
-    """Without work, waiting for disks apart."""
+    """Idle cores, without those waiting for disks."""
     iowait: Cores
-    """Idle while a process waited for a disk."""
+    """Cores that were idle while a process waited for a disk."""
     steal: Cores
-    """Taken by the host of this virtual machine."""
+    """Cores taken by the host of this virtual machine."""
     waiting: Annotated[Annotated[float, NOT_NEGATIVE] | None, Written(digits=3)]
-    """Share of the time in which a process that could run waited for a CPU, from 0 to 1; None: the
-    kernel does not tell.
-    """
+    """Share of the time in which a runnable process waited for a CPU, from 0 to 1; None: the kernel
+    does not report it."""
 
     def foreign(self, own: float) -> float:
-        """Return the cores that others took, of which `own` are known to be one's own."""
+        """Return the cores used by others, given the `own` cores used by deploykit's processes."""
         return max(0.0, self.busy - own) + self.steal
 
 
 @dataclass(frozen=True)
 class Look:
-    """What the kernel has counted until a moment."""
+    """The kernel's CPU counters at one time."""
 
     at: float
     ticks: dict[str, float]
@@ -56,11 +55,11 @@ class Look:
 
     @classmethod
     def now(cls) -> "Look":
-        """Look. Without `/proc/stat`, nothing is known: all figures are 0."""
+        """Read the counters. Without `/proc/stat`, all are 0."""
         return cls(time.monotonic(), _ticks(), _waited())
 
     def since(self, earlier: "Look") -> Activity:
-        """Return what was done from an earlier look to this one."""
+        """Return the use between an earlier sample and this one."""
         seconds = max(self.at - earlier.at, 1e-9)
         cores = {
             name: max(0.0, self.ticks[name] - earlier.ticks[name]) / seconds for name in _FIELDS
@@ -79,8 +78,8 @@ class Look:
 
 
 def cpu_ticks() -> dict[int, dict[str, float]]:
-    """Return the seconds that each CPU of this machine has spent in each state; nothing where the
-    kernel does not tell.
+    """Return the seconds that each CPU of this machine has spent in each state; empty if the kernel
+    does not report them.
     """
     try:
         lines = Path("/proc/stat").read_text().splitlines()

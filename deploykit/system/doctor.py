@@ -1,4 +1,4 @@
-"""What a model would run on here: the machine, TensorFlow's build and settings, and why no GPU."""
+"""Diagnosis of a machine: CPU, TensorFlow's build and settings, and why no GPU is found."""
 
 import ctypes
 import importlib
@@ -22,10 +22,10 @@ LIBRARIES = (
     "libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11",
     "libcusolver.so.11", "libcusparse.so.12", "libcudnn.so.9",
 )  # fmt: skip
-"""TensorFlow opens these when it looks for a GPU, and shows none if one of them is missing."""
+"""TensorFlow needs all of these libraries to use a GPU."""
 DRIVER = "libcuda.so.1"
 CUPTI = "libcupti.so.12"
-"""Traces what runs on a GPU; TensorFlow runs models without it."""
+"""TensorFlow traces GPUs with this library; it runs models without it."""
 PTXAS, LIBDEVICE = "ptxas", "libdevice"
 _PLACES = {PTXAS: "bin/ptxas", LIBDEVICE: "nvvm/libdevice/libdevice.10.bc"}
 _SYSTEM = Path("/usr/local")
@@ -40,8 +40,8 @@ _CODES = {
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
 
-class MachineFacts(TypedDict):
-    """What models run on, as `deploykit doctor --json` shows it."""
+class MachineMetadata(TypedDict):
+    """Result of `deploykit doctor --json`."""
 
     machine: dict[str, Any]
     extras: dict[str, bool]
@@ -52,10 +52,10 @@ class MachineFacts(TypedDict):
     gpu: dict[str, Any]
 
 
-def examine() -> MachineFacts:
-    """Return the machine, TensorFlow, the settings in force and the GPU, as plain data."""
-    tensorflow = _in_child("tensorflow_facts")
-    driver = _in_child("driver_facts")
+def examine() -> MachineMetadata:
+    """Return the machine, TensorFlow, its effective settings and the GPU, as plain data."""
+    tensorflow = _in_child("tensorflow_metadata")
+    driver = _in_child("driver_metadata")
     libraries = _in_child("load", LIBRARIES, _pip_folders())
     cupti = _in_child("load", (CUPTI,), _pip_folders())
     tools = xla_tools(_pip_folders(), os.environ, tensorflow.get("cuda_version"))
@@ -91,11 +91,11 @@ def _number(variable: str) -> int:
 
 
 def gpu_refusal() -> str | None:
-    """Return why TensorFlow sees no GPU, with the way out; None: it sees one."""
-    tensorflow = _in_child("tensorflow_facts")
+    """Return why TensorFlow finds no GPU, and how to fix it; None: it finds one."""
+    tensorflow = _in_child("tensorflow_metadata")
     if tensorflow.get("gpus"):
         return None
-    driver = _in_child("driver_facts")
+    driver = _in_child("driver_metadata")
     libraries = _in_child("load", LIBRARIES, _pip_folders())
     return refusal(tensorflow, driver, libraries, os.environ, versions())
 
@@ -107,7 +107,7 @@ def refusal(
     variables: Mapping[str, str],
     installed: Mapping[str, str | None],
 ) -> str | None:
-    """Return a sentence made of what was found: the first thing that has to be put right."""
+    """Return the first problem to fix, in a sentence, or None if TensorFlow finds a GPU."""
     if tensorflow.get("gpus"):
         return None
     wheel = installed["wheel"] or "tensorflow"
@@ -121,7 +121,7 @@ def refusal(
         why = f"{wheel} {version} is built without CUDA; pip uninstall {wheel}, then {with_cuda}"
     elif driver.get("missing"):
         why = (
-            f"there is no NVIDIA driver ({DRIVER} does not load); install it, or start the "
+            f"no NVIDIA driver was found ({DRIVER} does not load); install it, or start the "
             "container with its GPU (docker run --gpus all)"
         )
     elif visible is not None and (not visible.strip() or visible.strip().startswith("-1")):
@@ -152,13 +152,13 @@ def refusal(
 def xla_tools(
     libraries: Sequence[str], variables: Mapping[str, str], cuda: str | None = None
 ) -> dict[str, str | None]:
-    """Return where the assembler and the maths library of XLA are; None: nowhere.
+    """Return the paths of XLA's assembler and math library; None: not found.
 
-    Without them TensorFlow sees its GPUs and runs models, until XLA is to compile one.
+    Without them, TensorFlow runs models on GPUs, but cannot compile them with XLA.
 
-    They are looked for where XLA looks: in the folder that its flag names, in NVIDIA's wheels,
-    whose folders of `libraries` are given, in /usr/local/cuda of TensorFlow's version `cuda` and of
-    any, and the assembler in PATH. Source: XLA, CandidateCudaRoots.
+    The search order is XLA's (CandidateCudaRoots): the folder in its flag, NVIDIA's wheels (next to
+    `libraries`), /usr/local/cuda of version `cuda`, then of any version. The assembler may also be
+    in PATH.
     """
     named = _DATA_DIR.search(variables.get("XLA_FLAGS", ""))
     roots = [Path(named[1])] if named else []
@@ -175,9 +175,9 @@ def xla_tools(
 
 
 def _in_child(function: str, *arguments: Any) -> Any:
-    """Return what a function of this module finds in a process that may die of it."""
+    """Return the result of a function of this module; it runs in a process, as it may crash."""
     forced = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
-    if limits.show_log:  # each attempt to open a library
+    if limits.show_log:  # logs each attempt to open a library
         forced |= {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "dso_loader=2"}
     with closing(
         Worker(f"deploykit.system.doctor:{function}", *arguments, forced=forced)
@@ -188,8 +188,8 @@ def _in_child(function: str, *arguments: Any) -> Any:
             return {"error": str(error)}
 
 
-def tensorflow_facts() -> dict[str, Any]:
-    """Start TensorFlow and return how it is built and which GPUs it sees."""
+def tensorflow_metadata() -> dict[str, Any]:
+    """Start TensorFlow, and return its build and the GPUs that it finds."""
     try:
         import tensorflow as tf
         from tensorflow.python.util import _pywrap_util_port as port
@@ -221,8 +221,8 @@ def tensorflow_facts() -> dict[str, Any]:
     }
 
 
-def driver_facts() -> dict[str, Any]:
-    """Ask the NVIDIA driver what it is, and NVML for its devices where nvidia-ml-py is there."""
+def driver_metadata() -> dict[str, Any]:
+    """Return the version and devices of the NVIDIA driver, from NVML if it is installed."""
     try:
         driver = ctypes.CDLL(DRIVER)
     except OSError as error:
@@ -242,7 +242,7 @@ def driver_facts() -> dict[str, Any]:
 
 def _nvml() -> dict[str, Any]:
     try:
-        pynvml: Any = importlib.import_module("pynvml")  # of nvidia-ml-py, where it is installed
+        pynvml: Any = importlib.import_module("pynvml")  # from nvidia-ml-py
     except ImportError:
         return {}
     with suppress(pynvml.NVMLError):
@@ -262,7 +262,7 @@ def _nvml() -> dict[str, Any]:
 
 
 def load(names: Sequence[str], folders: Sequence[str]) -> dict[str, str | None]:
-    """Load libraries from where the linker looks, or else from `folders`: None, or why not."""
+    """Load libraries by the linker's search path, else from `folders`: None, or the error."""
     result: dict[str, str | None] = {}
     for name in names:
         paths = [Path(folder, name) for folder in folders]
@@ -278,7 +278,7 @@ def load(names: Sequence[str], folders: Sequence[str]) -> dict[str, str | None]:
 
 
 def _pip_folders() -> list[str]:
-    """Return the folders of NVIDIA's wheels beside TensorFlow, where its own linker path leads."""
+    """Return the folders of NVIDIA's wheels next to TensorFlow, on its linker path."""
     spec = importlib.util.find_spec("tensorflow")
     roots = [
         str(Path(location).parent) for location in (spec and spec.submodule_search_locations) or ()

@@ -1,8 +1,8 @@
-"""What a GPU does, as its driver tells by NVML: of all processes together, and of one.
+"""GPU counters of the driver, read with NVML: of all processes, and of one.
 
-"A kernel ran" is no use of a GPU: one that keeps a single core of it busy counts as 100 %. So where
-the driver has them (GPM, from Hopper on), the shares of its cores, its tensor cores and its memory
-are told too. Source: NVIDIA, NVML API Reference, sections Device Queries and GPM.
+The driver counts a GPU as 100 % used even if a kernel uses only one of its cores. So the use
+of cores, tensor cores and memory bandwidth is read as well, where available (GPM, from Hopper on).
+Source: NVIDIA, NVML API Reference, sections Device Queries and GPM.
 """
 
 import contextlib
@@ -13,48 +13,48 @@ Sample = dict[str, float]
 
 
 class Device(Protocol):
-    """A GPU that tells what it does."""
+    """A GPU with load counters."""
 
     @property
     def name(self) -> str:
-        """What it is, such as `NVIDIA H200`."""
+        """Product name, such as `NVIDIA H200`."""
 
     def begin(self) -> None:
-        """Forget what was before: what is told from now on is of the time from now on."""
+        """Reset the counters: later values cover only the time from now on."""
 
     def sample(self, pid: int) -> Sample:
-        """Return what it does now, without what its driver does not tell.
+        """Return the current load, without values that the driver does not report.
 
         utilisation_percent: share of the driver's last period (1/6 to 1 s) in which a kernel ran.
         memory_bytes: in use by all processes. process_memory_bytes: by this one. power_watts.
-        sm_mhz, memory_mhz: clocks. Since the last sample: sm_percent, the share of its
-        multiprocessors that worked, tensor_percent, that of their tensor cores, and
-        memory_bandwidth_percent, of what its memory could transfer at most.
+        sm_mhz, memory_mhz: clocks. Since the last sample: sm_percent, the share of active
+        multiprocessors; tensor_percent, that of active tensor cores; memory_bandwidth_percent, of
+        the maximum bandwidth.
         """
 
     def history(self, since: float, until: float) -> list[tuple[float, float]]:
-        """Return when the driver looked in a time, in seconds since 1970, and the utilisation then.
+        """Return the driver's samples as (seconds since 1970, utilization in percent).
 
-        What it says is of the time since it looked before; none of that is before `since`.
+        Each sample covers the time since the previous one; none covers time before `since`.
         """
 
 
 class NvmlDevice:
-    """A GPU behind NVML."""
+    """A GPU read with NVML."""
 
     def __init__(self, nvml: Any, number: int) -> None:
-        """Find the GPU of this number in NVML's order. NVMLError: there is none."""
+        """Open the GPU of this index in NVML's order. NVMLError: it does not exist."""
         self._nvml = nvml
         self._handle = nvml.nvmlDeviceGetHandleByIndex(number)
         self.name = str(nvml.nvmlDeviceGetName(self._handle))
         self._activity = _Activity(nvml, self._handle)
 
     def begin(self) -> None:
-        """Let the counters of its parts begin anew."""
+        """Reset the GPM counters."""
         self._activity.since_last()
 
     def sample(self, pid: int) -> Sample:
-        """Return what the driver tells now."""
+        """Return the values that the driver reports now."""
         nvml, gpu = self._nvml, self._handle
         requested: Mapping[str, Callable[[], float]] = {
             "utilisation_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
@@ -70,7 +70,7 @@ class NvmlDevice:
         return results | self._memory_of(pid) | self._activity.since_last()
 
     def history(self, since: float, until: float) -> list[tuple[float, float]]:
-        """Return what the driver keeps of its utilisation; nothing where it keeps none."""
+        """Return the driver's utilization samples; empty if it stores none."""
         nvml = self._nvml
         try:
             kind = nvml.NVML_GPU_UTILIZATION_SAMPLES
@@ -80,7 +80,7 @@ class NvmlDevice:
         looks = sorted(
             (sample.timeStamp / 1e6, float(sample.sampleValue.uiVal)) for sample in samples
         )
-        before = since  # NVML gives those after a time, so the first one began before it
+        before = since  # NVML returns samples after a time, so the first one began before it
         results = []
         for number, (at, percent) in enumerate(looks):
             if number and before >= since and at <= until:
@@ -89,9 +89,9 @@ class NvmlDevice:
         return results
 
     def _memory_of(self, pid: int) -> Sample:
-        """Return the bytes that a process has; nothing where NVML does not know the process.
+        """Return the GPU memory of a process in bytes; empty if NVML does not list the process.
 
-        In a container, NVML may call it by its number outside.
+        In a container, NVML may list it under its number outside.
         """
         nvml = self._nvml
         with contextlib.suppress(nvml.NVMLError):
@@ -102,7 +102,7 @@ class NvmlDevice:
 
 
 class _Activity:
-    """The counters of a GPU's parts, from one look to the next."""
+    """GPM counters of a GPU, from one sample to the next."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
@@ -117,7 +117,7 @@ class _Activity:
             self._has = bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
 
     def since_last(self) -> Sample:
-        """Return the shares since the last call; nothing the first time, or without counters."""
+        """Return the shares since the last call; empty at the first call, or without counters."""
         if not self._has:
             return {}
         nvml, before = self._nvml, self._last
@@ -144,10 +144,10 @@ class _Activity:
 
 
 def open_devices() -> Sequence[Device]:
-    """Return all GPUs of the machine, in NVML's order; none where there is no NVML."""
+    """Return all GPUs of the machine in NVML's order; empty without NVML."""
     try:
         import pynvml
-    except ImportError:  # a GPU's counters are an extra; without them, none is shown
+    except ImportError:  # NVML is an optional extra
         return []
     try:
         pynvml.nvmlInit()

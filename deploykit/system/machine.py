@@ -1,4 +1,4 @@
-"""What a measurement ran on: CPU, limits, memory, load and versions, read without TensorFlow."""
+"""Metadata of the machine: CPU, limits, memory, load and versions, read without TensorFlow."""
 
 import ipaddress
 import math
@@ -19,17 +19,17 @@ FLAGS = (
     "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16",
     "asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2",
 )  # fmt: skip
-"""Of a CPU: those that TensorFlow's kernels ask for."""
+"""CPU flags that TensorFlow's kernels use."""
 _VARIABLES = (
     "CUDA_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KERAS_", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD",
     "MALLOC_", "NVIDIA_", "OMP_", "ONEDNN_", "TF_CPP_", "TF_CUDNN_", "TF_DISABLE_", "TF_ENABLE_",
     "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_USE_", "TF_XLA_", "XLA_",
 )  # fmt: skip
-_NO_LIMIT = 1 << 60  # the kernel writes a huge number instead of none
+_NO_LIMIT = 1 << 60  # the kernel writes a huge number for "unlimited"
 
 
 def machine() -> dict[str, Any]:
-    """Return what is known of this machine, as plain data; None: it is not known, or no limit."""
+    """Return metadata of this machine as plain data; None: unknown, or no limit."""
     cpu = _cpu()
     limits = cgroup_limits()
     memory = psutil.virtual_memory()
@@ -51,20 +51,20 @@ def machine() -> dict[str, Any]:
 
 
 def affinity() -> list[int] | None:
-    """Return the CPUs that this process may use."""
+    """Return the CPUs that this process may use; None: the platform does not report them."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def usable_cores() -> int:
-    """Return how many CPUs this process may use, by its affinity and its quota."""
+    """Return the number of CPUs that this process may use, by its affinity and quota."""
     cores, quota = len(os.sched_getaffinity(0)), cgroup_limits()["cpus"]
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
 def cores_behind(address: str) -> int | None:
-    """Return how many cores the process may use that listens at `host:port`.
+    """Return the number of CPUs usable by the process that listens at `host:port`.
 
-    None: that is not known, as it is on another machine, or not of this user.
+    None: unknown, as it is on another machine, or belongs to another user.
     """
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not _is_here(host.strip("[]")):
@@ -83,12 +83,12 @@ def cores_behind(address: str) -> int | None:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that change how TensorFlow runs, as they are set here."""
+    """Return the environment variables that affect TensorFlow."""
     return {k: v for k, v in sorted(os.environ.items()) if k.startswith(_VARIABLES)}
 
 
 def versions() -> dict[str, str | None]:
-    """Return the versions of what is installed; `wheel` is the distribution with TensorFlow."""
+    """Return the versions of installed packages; `wheel` is the distribution of TensorFlow."""
     wheel = tensorflow_wheel()
     names = ("keras", "numpy", "protobuf", "grpcio")
     return {
@@ -103,10 +103,10 @@ def versions() -> dict[str, str | None]:
 def cgroup_limits(
     root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> dict[str, Any]:
-    """Return the CPUs and bytes that the control groups of this process leave to it.
+    """Return the CPUs and bytes that control groups allow this process; None: no limit.
 
-    Every group above the process's own may set a limit, and the smallest counts. Versions 1 and 2
-    of the interface are read; a container shows its own group as the root.
+    Every parent group may set a limit, and the smallest applies. Versions 1 and 2 of the interface
+    are supported. A container sees its own group as the root.
     """
     values: dict[str, list[float]] = {"cpus": [], "bytes": []}
     for line in (_text(own) or "").splitlines():
@@ -132,7 +132,7 @@ def _each(
     read: Callable[[str], float],
     unit: Callable[[Path], float] = lambda _: 1.0,
 ) -> list[float]:
-    """Return what a file says in a group and in every group above it."""
+    """Return the values of a file in a group and in all its parents."""
     group = mount / path.lstrip("/")
     results = []
     for folder in (group, *group.parents):
@@ -154,7 +154,7 @@ def _period(folder: Path) -> float:
 
 
 def _cpu(path: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
-    """Return the CPU's name, its cores (not the threads they run), and the flags that matter."""
+    """Return the CPU's name, its number of cores (not hardware threads), and the flags in FLAGS."""
     blocks = [_pairs(block) for block in (_text(path) or "").split("\n\n")]
     first = blocks[0]
     cores = {(block["physical id"], block["core id"]) for block in blocks if "core id" in block}

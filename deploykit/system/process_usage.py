@@ -1,9 +1,9 @@
-"""What deploykit's processes used between two looks, and which files are in the page cache.
+"""Resource use of deploykit's processes, and files in the page cache.
 
-Styles of input read the same files, interleaved: what one read from a slow disk, the next would
-find in memory, and seem faster. Sources: mincore(2), posix_fadvise(2), and Linux's
-Documentation/scheduler/sched-stats.rst for the time in which a thread could run and had to wait for
-a CPU.
+Interleaved input pipelines read the same files. Data that one of them read from a slow disk would
+be in memory for the next, which would seem faster. Sources: mincore(2), posix_fadvise(2), and
+Linux's Documentation/scheduler/sched-stats.rst for the time in which a runnable thread waited for a
+CPU.
 """
 
 import contextlib
@@ -23,36 +23,36 @@ _MOSTLY = 0.5  # of a file's pages
 
 @dataclass(frozen=True)
 class OwnUse:
-    """What processes have taken; None: the kernel does not tell."""
+    """Resource use of processes; None: the kernel does not report it."""
 
     cpu_seconds: float
     waited_seconds: float | None
-    """In which threads could run, but no CPU was free, of all threads together."""
+    """Seconds in which runnable threads waited for a CPU, summed over all threads."""
     read_bytes: int | None
-    """That came from storage, not from memory."""
+    """Bytes read from storage, not from memory."""
     asked_bytes: int | None
-    """That were asked of files and pipes, wherever they came from."""
+    """Bytes requested from files and pipes, whatever their source."""
 
 
 @dataclass(frozen=True)
 class OwnLook:
-    """What the kernel has counted for this process, and for others that belong to it."""
+    """The kernel's counters for this process and its helper processes."""
 
     cpu: float
     waits: dict[tuple[int, str], int] | None
-    """Nanoseconds by process and thread."""
+    """Waiting time in nanoseconds by process and thread."""
     io: tuple[int, int] | None
-    """Bytes read from storage, and bytes requested of files and pipes."""
+    """Bytes read from storage, and bytes requested from files and pipes."""
 
     @classmethod
     def now(cls, helpers: Sequence[int] = ()) -> "OwnLook":
-        """Look at this process and its helpers, which are given by their numbers."""
+        """Read the counters of this process and of its helpers, given by their process ids."""
         every = (os.getpid(), *helpers)
         cpu = time.process_time() + sum(map(cpu_seconds, helpers))
         return cls(cpu, _waits(every), _io(every))
 
     def since(self, earlier: "OwnLook") -> OwnUse:
-        """Return what was taken from an earlier look to this one."""
+        """Return the use between an earlier sample and this one."""
         waited = None
         if self.waits is not None and earlier.waits is not None:
             waited = sum(
@@ -67,8 +67,8 @@ class OwnLook:
         return OwnUse(max(0.0, self.cpu - earlier.cpu), waited, read, requested)
 
 
-def wait_for_quiet(processes: Sequence[int], longest: float) -> None:
-    """Wait until none of some processes reads files any more, at most so many seconds."""
+def wait_for_idle(processes: Sequence[int], longest: float) -> None:
+    """Wait until none of the processes reads files any more, for `longest` seconds at most."""
     end, before = time.monotonic() + longest, None
     while (now := _io(processes)) != before and now is not None and time.monotonic() < end:
         before = now
@@ -76,19 +76,19 @@ def wait_for_quiet(processes: Sequence[int], longest: float) -> None:
 
 
 def not_in_memory(files: Iterable[str]) -> tuple[str, ...]:
-    """Return the files of which less than half lies in memory; those that cannot be told do."""
+    """Return the files of which less than half is in memory, without unreadable files."""
     return tuple(file for file in files if _share(file) < _MOSTLY)
 
 
 def forget(files: Iterable[str]) -> None:
-    """Let the kernel drop what memory holds of files, so that who reads them waits for the disk."""
+    """Drop files from the page cache, so that the next read waits for the disk."""
     for file in files:
         with contextlib.suppress(OSError), open(file, "rb", buffering=0) as opened:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the seconds of CPU of another process; 0 where it is gone."""
+    """Return the CPU time of another process in seconds; 0 if it has ended."""
     with contextlib.suppress(psutil.Error):
         times = psutil.Process(process).cpu_times()
         return float(times.user + times.system)
@@ -110,7 +110,7 @@ def _waits(processes: Sequence[int]) -> dict[tuple[int, str], int] | None:
 def _io(processes: Sequence[int]) -> tuple[int, int] | None:
     try:
         results = [psutil.Process(process).io_counters() for process in processes]
-    except (psutil.Error, OSError, RuntimeError):  # one is gone, or the kernel does not tell
+    except (psutil.Error, OSError, RuntimeError):  # one has ended, or the kernel does not report it
         return None
     return sum(result.read_bytes for result in results), sum(
         result.read_chars for result in results
@@ -118,7 +118,7 @@ def _io(processes: Sequence[int]) -> tuple[int, int] | None:
 
 
 def _share(path: str) -> float:
-    """Return how much of a file lies in memory, from 0 to 1."""
+    """Return the share of a file that is in memory, from 0 to 1."""
     try:
         with open(path, "rb") as file, _mapped(file.fileno()) as pages:
             start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
@@ -126,10 +126,10 @@ def _share(path: str) -> float:
             length = ctypes.c_size_t(len(pages))
             failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(start), length, states)
             return 1.0 if failed else sum(state & 1 for state in states) / len(states)
-    except (OSError, ValueError, BufferError, AttributeError):  # it is empty, gone, or no file
+    except (OSError, ValueError, BufferError, AttributeError):  # empty, deleted, or not a file
         return 1.0
 
 
 def _mapped(number: int) -> mmap.mmap:
-    """Map a file as one's own copy, which costs no memory before it is written to."""
+    """Map a file as a private copy, which uses no memory until it is written."""
     return mmap.mmap(number, 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)

@@ -1,1 +1,1 @@
-"""Proof that a rewrite kept the numbers."""
+"""Numerical verification of rewritten graphs."""

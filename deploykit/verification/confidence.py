@@ -1,4 +1,4 @@
-"""Confidence intervals of what is measured on samples, and agreement by group of samples."""
+"""Confidence intervals of metrics on samples, and agreement by group of samples."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,12 +11,12 @@ from deploykit.transforms.common.documents import Written
 from deploykit.transforms.common.errors import GraphError, counts_differ, unknown_name
 from deploykit.transforms.ir.tensors import Array
 
-NORMAL_95 = 1.959964  # the quantile of the normal distribution that leaves 2.5 % on either side
-LEAST = 1e-12  # of a sum; less is what rounding leaves
+NORMAL_95 = 1.959964  # the 97.5 % quantile of the normal distribution
+LEAST = 1e-12  # fraction of a sum below which a difference is rounding noise
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a share.
+    """Return the 95 % Wilson confidence interval of a proportion.
 
     Source: E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
     1927.
@@ -29,16 +29,16 @@ def wilson(right: int, total: int) -> tuple[float, float]:
 
 
 def paired_wilson(before: Array, after: Array) -> tuple[float, float]:
-    """Return the 95 % confidence interval of how much a share rose from one trial to another.
+    """Return the 95 % confidence interval of the change of a proportion between two trials.
 
-    Both are of the same samples, so that what is hard for both does not blur the difference:
-    Wilson's intervals of the two shares are put together by the correlation of the answers.
+    Both trials use the same samples, so samples that are hard for both add no variance. The
+    Wilson intervals of both proportions are combined with the correlation of the outcomes.
     Source: R. G. Newcombe, Improved Confidence Intervals for the Difference between Binomial
     Proportions Based on Paired Data, 1998, method 10.
 
     Args:
-        before: whether each sample was right, bool [samples]; one or more.
-        after: the same in the other trial.
+        before: whether each sample was correct, bool [samples]; one or more.
+        after: the same for the second trial.
     """
     total, first, second = len(before), int(before.sum()), int(after.sum())
     both = int((before & after).sum())
@@ -62,7 +62,7 @@ def paired_wilson(before: Array, after: Array) -> tuple[float, float]:
 
 
 def interval_of_mean(values: Array) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of a mean, by Student's t; None of fewer than two."""
+    """Return the 95 % confidence interval of a mean, by Student's t; None below two values."""
     count = len(values)
     if count < 2:
         return None
@@ -72,15 +72,14 @@ def interval_of_mean(values: Array) -> tuple[float, float] | None:
 
 
 def lower_bound_db(expected: Array, judged: Array, samples: int) -> float | None:
-    """Return the lower end of the 95 % confidence interval of the signal-to-noise ratio, in dB.
+    """Return the lower bound of the 95 % confidence interval of the SQNR in dB.
 
-    None where it does not follow: there is one sample, or the first axis is not that of the
-    samples.
+    None: there are fewer than two samples, or the first axis is not that of the samples.
 
     Args:
-        expected: what is right; the first axis are the samples.
-        found: what is judged, of the same shape, with NaN and Inf in the same places.
-        samples: how many there are.
+        expected: reference values, with samples on the first axis.
+        judged: compared values of the same shape, with NaN and Inf at the same positions.
+        samples: the number of samples.
     """
     if samples < 2 or not expected.ndim or len(expected) != samples:
         return None
@@ -88,12 +87,12 @@ def lower_bound_db(expected: Array, judged: Array, samples: int) -> float | None
 
 
 def sample_powers(expected: Array, judged: Array) -> tuple[Array, Array]:
-    """Return the power of the signal and of the noise of each sample: two float64 [samples].
+    """Return the power of the signal and the noise of each sample: two float64 [samples].
 
     Args:
-        expected: what is right, floats; the first axis are the samples.
-        found: what is compared with it, of the same shape. Where it has NaN or Inf in other
-            places, the noise of the sample is infinite.
+        expected: reference values, floats with samples on the first axis.
+        judged: compared values of the same shape. A sample with NaN or Inf at other positions
+            has infinite noise.
     """
     signal, noise = np.zeros(len(expected)), np.zeros(len(expected))
     for place, (right, given) in enumerate(zip(expected, judged, strict=True)):
@@ -107,25 +106,25 @@ def sample_powers(expected: Array, judged: Array) -> tuple[Array, Array]:
 
 
 def power_ratio_db(signal: float, noise: float) -> float:
-    """Return a ratio of powers in dB: inf without noise, -inf without a signal."""
+    """Return a power ratio in dB: inf without noise, -inf without a signal."""
     if not noise:
         return math.inf
     return 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf
 
 
 def bound_of_powers(signal: Array, noise: Array) -> float:
-    """Return the lower end of the 95 % confidence interval of a ratio of powers, in dB.
+    """Return the lower bound of the 95 % jackknife confidence interval of a power ratio in dB.
 
     Args:
-        signal: the power of each sample's signal, float64 [samples]; two samples or more.
-        noise: the power of each sample's noise, alike.
+        signal: signal power of each sample, float64 [samples]; two samples or more.
+        noise: noise power of each sample, float64 [samples].
     """
     total_signal, total_noise = float(signal.sum()), float(noise.sum())
     estimate = power_ratio_db(total_signal, total_noise)
     if math.isinf(estimate):
         return estimate
     count = len(signal)
-    # Where one sample has it all, nothing is left without it, of which there is no logarithm.
+    # Without a sample that has all the power, the rest would be 0, which has no logarithm.
     signals = np.maximum(total_signal - signal, LEAST * total_signal)
     noises = np.maximum(total_noise - noise, LEAST * total_noise)
     without = 10 * np.log10(signals / noises)
@@ -134,38 +133,38 @@ def bound_of_powers(signal: Array, noise: Array) -> float:
 
 
 def _student_95(degrees: int) -> float:
-    """Return what a t of so many degrees of freedom exceeds in 2.5 % of all cases, about."""
+    """Return an approximate 97.5 % quantile of Student's t distribution."""
     z = NORMAL_95
     second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
     return z + (z**3 + z) / (4 * degrees) + second
 
 
 GROUP = "group"
-"""The array that names the group of each sample where no other one is given."""
+"""Default name of the array with the group of each sample."""
 FEWEST = 4
-"""Samples of a group, at least, for a lower bound."""
+"""Minimum number of samples in a group for a lower bound."""
 Decibels = Annotated[float | None, Written(digits=3)]
 
 
 @dataclass(frozen=True)
 class GroupCloseness:
-    """How close outputs are to those of a reference on the samples of one group."""
+    """Agreement of outputs with those of a reference on the samples of one group."""
 
     name: Annotated[str, Written("group")]
     samples: int
     sqnr_db: Decibels = None
-    """Signal to noise ratio of the noisiest output; inf where all are equal, -inf where one has
-    NaN or Inf in other places. None: nothing was compared."""
+    """SQNR of the noisiest output: inf if all are equal, -inf if NaN or Inf positions differ.
+    None: nothing was compared."""
     sqnr_low_db: Decibels = None
-    """The lower end of its 95 % confidence interval; None of fewer than 4 samples."""
+    """Lower bound of its 95 % confidence interval; None below 4 samples."""
     agreement: float | None = None
-    """Share of samples with the same highest score; None where no output holds scores."""
+    """Top-1 agreement, from 0 to 1; None if no output contains scores."""
     agreement_interval: tuple[float, float] | None = None
-    """Its 95 % confidence interval."""
+    """95 % confidence interval of the agreement."""
 
 
 def are_groups(values: Array) -> bool:
-    """Say whether an array holds texts or whole numbers along one axis."""
+    """Return whether an array contains strings or integers along one axis."""
     if values.ndim != 1 and not (values.ndim == 2 and values.shape[1] == 1):
         return False
     if values.dtype.kind == "O":
@@ -176,10 +175,10 @@ def are_groups(values: Array) -> bool:
 
 
 def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
-    """Return the group of each sample by an array of the data: texts, object [samples].
+    """Return the group of each sample from an array of the data: strings, object [samples].
 
-    GraphError: there is no such array, it does not hold one text or whole number for each sample,
-    or it has another length.
+    GraphError: the array is missing, has another length, or does not contain one string or
+    integer per sample.
     """
     if name not in data:
         known = sorted(data)
@@ -201,7 +200,7 @@ def group_names(data: Mapping[str, Any], name: str, samples: int) -> Array:
 
 
 def members(groups: Array) -> Iterator[tuple[str, Array]]:
-    """Yield each group in sorted order, with the positions of its samples."""
+    """Yield each group in sorted order, with the indices of its samples."""
     names, codes = np.unique(groups.astype(str), return_inverse=True)
     ends = np.cumsum(np.bincount(codes))[:-1]
     item = np.split(np.argsort(codes, kind="stable"), ends)
@@ -211,12 +210,12 @@ def members(groups: Array) -> Iterator[tuple[str, Array]]:
 def closeness_by_group(
     pairs: Iterable[tuple[Array, Array]], groups: Array
 ) -> tuple[GroupCloseness, ...]:
-    """Return how close outputs are within each group; the worst output counts.
+    """Return the agreement of outputs within each group, for the worst output.
 
     Args:
-        pairs: of each output what is expected and what is found. One whose first axis is not that
-            of the samples, or that holds no floats, does not count.
-        groups: the group of each sample, texts [samples].
+        pairs: expected and actual values of each output. Outputs without floats, or with another
+            first axis than that of the samples, are ignored.
+        groups: the group of each sample, strings [samples].
     """
     counted = [
         (expected, result)
@@ -229,9 +228,9 @@ def closeness_by_group(
 
 
 def agreeing(expected: Array, array: Array) -> Array | None:
-    """Return whether each sample has the same highest score, bool [samples]; None: no classes.
+    """Return whether the top-1 classes agree, bool [samples]; None if there are no classes.
 
-    Scores among which are NaN have none.
+    Samples with NaN scores do not agree.
     """
     if expected.ndim != 2 or expected.shape[1] < 2 or expected.shape != array.shape:
         return None
@@ -241,12 +240,12 @@ def agreeing(expected: Array, array: Array) -> Array | None:
 
 
 def worst_group(groups: Iterable[GroupCloseness]) -> GroupCloseness | None:
-    """Return the group with the lowest bound; None where no group has one."""
+    """Return the group with the lowest bound; None if no group has one."""
     return min((group for group in groups if group.sqnr_low_db is not None), key=_low, default=None)
 
 
 def worst_first(groups: Iterable[GroupCloseness]) -> list[GroupCloseness]:
-    """Return groups by their ratio; those that have none come last."""
+    """Return groups in ascending order of their SQNR; groups without one come last."""
     return sorted(groups, key=lambda e: math.inf if e.sqnr_db is None else e.sqnr_db)
 
 

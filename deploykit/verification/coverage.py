@@ -1,4 +1,4 @@
-"""What a comparison covered: outputs that are NaN, constant, empty or implausible prove little."""
+"""Coverage of a comparison: NaN, constant, empty or implausible outputs verify little."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from deploykit.verification.confidence import wilson
 from deploykit.verification.synthetic.choices import choices
 from deploykit.verification.tolerance import Pairing
 
-FEWEST = 8  # samples; of fewer, nothing follows
-RARE = 0.05  # what happens less often than this is taken to be no chance
+FEWEST = 8  # minimum number of samples for a conclusion
+RARE = 0.05  # significance level
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model answered, as numbers of classes."""
+    """The predictions of a model as class numbers."""
 
     numbers: Array
     classes: int
     are_sure: bool
-    """Whether they are classes for sure: a Softmax or a Sigmoid makes them."""
+    """Whether they certainly are classes: a Softmax or a Sigmoid computes them."""
 
 
 def answers_of(output: Array, maker: str = "") -> Answers | None:
-    """Return what an output [samples, classes] answers, or None where it is none.
+    """Return the predictions in an output [samples, classes], or None if it has no classes.
 
-    `maker` is the op that makes it. One column is the probability of class 1, where a Sigmoid does.
+    `maker` is the op that computes it. A single Sigmoid column is the probability of class 1.
     """
     if output.ndim != 2 or output.dtype.kind != "f" or not output.shape[1]:
         return None
@@ -44,23 +44,22 @@ def answers_of(output: Array, maker: str = "") -> Answers | None:
 
 
 def doubt(answers: Array, classes: int, labels: Array | None = None) -> str:
-    """Return in one sentence why answers cannot be right, or an empty string.
+    """Return in one sentence why predictions cannot be right, or an empty string.
 
-    All answers are one class: in samples of which a class makes up a share p, that all n are of it
-    has the probability p^n, which should not be below 0.05. Without labels p is taken to lie half
-    way between that of classes of equal frequency and 1, so 11 answers of 2 classes are enough.
+    First case: all predictions are one class. If the class has the frequency p, all n predictions
+    are this class with probability p^n, which should not be below 0.05. Without labels, p is
+    assumed halfway between 1 / classes and 1, so 11 predictions of 2 classes are enough.
 
-    No more answers are right than guesses would be: answers that are dealt out to the samples
-    anew are right by chance as often as labels and answers of a class meet, sum q_c p_c; so what is
-    expected of imbalanced labels is fair. Doubted is an accuracy whose 95 % confidence interval
-    includes that and ends below half the way from it to 1 (this share of the way is Cohen's kappa).
+    Second case: the accuracy does not exceed chance. Shuffled predictions have the accuracy
+    sum q_c p_c, which accounts for imbalanced labels. An accuracy is doubted if its 95 % confidence
+    interval includes this chance level and ends below halfway from it to 1 (Cohen's kappa 0.5).
     Source: J. Cohen, A Coefficient of Agreement for Nominal Scales, 1960.
 
     Args:
-        answers: class numbers, one a sample.
-        classes: how many there are.
-        labels: what is right, one a sample. Where they are no class numbers, such as what a
-            regression is to give, the answers are none either, and nothing is doubted.
+        answers: predicted class numbers, one per sample.
+        classes: the number of classes.
+        labels: true labels, one per sample. If they are not class numbers, such as targets of a
+            regression, nothing is doubted.
     """
     count = len(answers)
     truth = class_numbers(labels, count, classes)
@@ -73,31 +72,31 @@ def doubt(answers: Array, classes: int, labels: Array | None = None) -> str:
     most = (1 + 1 / classes) / 2 if truth is None else np.bincount(truth).max() / count
     if most**count >= RARE:
         return ""
-    return f"the answers are all class {answers[0]}: is the preprocessing right? (--preprocess)"
+    return f"the predictions are all class {answers[0]}: is the preprocessing right? (--preprocess)"
 
 
 def _at_chance(answers: Array, labels: Array, classes: int) -> str:
-    """Return that no more answers are right than guesses would be, or an empty string."""
+    """Return a sentence if the accuracy does not exceed chance, or an empty string."""
     count = len(answers)
     given, right = (np.bincount(item, minlength=classes) / count for item in (answers, labels))
-    # Labels of one class leave nothing to be dealt out anew.
+    # Shuffling has no effect on labels of one class.
     chance = float(given @ right) if np.ptp(labels) else 1 / classes
     hits = int(np.sum(answers == labels))
     low, high = wilson(hits, count)
     if low > chance or high >= (1 + chance) / 2:
         return ""
     if not np.ptp(answers):
-        return ""  # there is more to say of these
+        return ""  # the caller reports this case
     return (
-        f"{hits} of {count} answers are right, no more than guesses would be "
+        f"{hits} of {count} predictions are right, no more than guesses would be "
         f"({100 * chance:.1f} %): are labels and preprocessing right? (--preprocess)"
     )
 
 
 def class_numbers(labels: Array | None, count: int, classes: int) -> Array | None:
-    """Return labels as one class number a sample, int64 [samples], or None where they are none.
+    """Return labels as class numbers, int64 [samples], or None if they are not class numbers.
 
-    Rows of a single 1 among zeros, [samples, classes], are numbers too (one-hot), of whatever type.
+    One-hot labels [samples, classes] of any dtype are converted.
     """
     if labels is None or not labels.size:
         return None
@@ -112,28 +111,28 @@ def class_numbers(labels: Array | None, count: int, classes: int) -> Array | Non
     return flat if ((flat >= 0) & (flat < classes)).all() else None
 
 
-Pair = tuple[str, str]  # a tensor of the reference, and that of the result
+Pair = tuple[str, str]  # a tensor of the reference and the tensor of the result
 
-_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})  # they read no value
+_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})  # they do not read values
 _SAME_VALUE = frozenset(
     {"CheckNumerics", "Identity", "PreventGradient", "Snapshot", "StopGradient"}
 )
 
 
-COMPARED = "compared"  # its values were compared, or are fed
-FREE = "free"  # it depends on no value that is fed: running both once tells if it is the same
-ALIKE = "alike"  # the same op makes both
+COMPARED = "compared"  # its values were compared or are inputs
+FREE = "free"  # it does not depend on input values, so one run of both graphs compares it
+ALIKE = "alike"  # the same op computes both
 DIFFERENT = "different"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How a pair of tensors is made, as far as both graphs make it alike."""
+    """How both graphs compute a pair of tensors, as far as they do it the same way."""
 
     kind: str
     inputs: tuple[Pair, ...] = ()
     must_be_empty: bool = True
-    """False: it follows a choice, or cannot be fetched: in a loop or branch, or a handle."""
+    """False if it follows a choice or cannot be fetched (in a loop or branch, or a handle)."""
 
 
 Origins = Mapping[Pair, Origin]
@@ -141,19 +140,19 @@ Origins = Mapping[Pair, Origin]
 
 @dataclass(frozen=True)
 class Uncovered:
-    """Outputs whose values prove nothing by themselves, and what they are made of."""
+    """Outputs whose values alone verify nothing, and the tensors that they depend on."""
 
     empty: tuple[Pair, ...]
     constant: tuple[Pair, ...]
     origins: Origins
 
     def __bool__(self) -> bool:
-        """Say whether there are any."""
+        """Return whether there are any."""
         return bool(self.empty or self.constant)
 
 
 def nothing_compared(reference: Graph, result: Graph, differences: Sequence[Difference]) -> str:
-    """Return why equal values prove nothing, or an empty string."""
+    """Return why equal values verify nothing, or an empty string."""
     if not any(difference.finite for difference in differences):
         return "the reference gives no finite value, so nothing was compared"
     for item in differences:
@@ -166,8 +165,8 @@ def nothing_compared(reference: Graph, result: Graph, differences: Sequence[Diff
     )
     if depends and max(difference.distinct for difference in differences) < 2:
         return (
-            "the reference gives one value everywhere, whatever it is fed, so a wrong result would "
-            "look the same"
+            "the reference gives one value everywhere for all inputs, so a wrong result would look "
+            "the same"
         )
     return ""
 
@@ -179,14 +178,14 @@ def uncovered(
     differences: Sequence[Difference],
     names: Mapping[str, str],
 ) -> Uncovered:
-    """Return the outputs that are empty on all samples, and those that a choice left constant.
+    """Return the outputs that are empty on all samples, and those that are constant by a choice.
 
     Args:
-        reference: the graph that is right.
-        result: the graph that was compared with it.
-        paired: the tensors that were compared.
-        differences: what was found, in the order of the pairs.
-        names: inputs of the result by those of the reference.
+        reference: the reference graph.
+        result: the graph compared with it.
+        paired: the compared tensors.
+        differences: the differences, in the order of the pairs.
+        names: inputs of the result by inputs of the reference.
     """
     empty, constant, pairs = list[Pair](), list[Pair](), paired.pairs
     for pair, value in zip(pairs, differences, strict=True):
@@ -204,7 +203,7 @@ def uncovered(
 
 
 class _Walk:
-    """A walk from outputs towards the inputs, along what both graphs make alike."""
+    """A walk from outputs towards inputs, along ops that are the same in both graphs."""
 
     def __init__(self, reference: Graph, result: Graph, compared: Collection[Pair]) -> None:
         self._graphs = reference, result
@@ -264,7 +263,7 @@ def _normal(tensors: Sequence[str]) -> Iterator[str]:
 
 
 def _source(graph: Graph, tensor: str) -> str:
-    """Return the tensor whose values a tensor has."""
+    """Return the tensor that a tensor gets its values from unchanged."""
     tensor = normal(tensor)
     node = graph.producer(tensor)
     while node.op in _SAME_VALUE and node.data_inputs and not graph.is_input(node.name):
@@ -274,7 +273,7 @@ def _source(graph: Graph, tensor: str) -> str:
 
 
 def _depending_on_values(graph: Graph) -> set[str]:
-    """Return the nodes whose values depend on what is fed, and not on its shape alone."""
+    """Return the nodes whose values depend on input values, not only on input shapes."""
 
     def readers(name: str) -> list[str]:
         return [reader.name for reader in graph.readers(name) if reader.op not in _SHAPES]

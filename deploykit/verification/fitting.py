@@ -1,4 +1,4 @@
-"""Arrays of a user, made to fit an input: its array by name, its type, and its rank."""
+"""Fitting of user arrays to a graph input: array name, dtype and rank."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +16,11 @@ logger = logging.getLogger("deploykit")
 def name_in(
     data: Mapping[str, Any], names: Sequence[str], type_: str, labels: Collection[str] | None
 ) -> str:
-    """Return the name of an input's array: one of its names, or the only array of the data.
+    """Return the name of an input's array: one of its names, or the only suitable array.
 
-    The only array of texts, or of numbers, counts as the only one. `labels` are arrays that do not
-    count; None: the graph has several inputs.
-    GraphError: there is none.
+    The only array of strings, or of numbers, is suitable. `labels` are arrays to ignore; None
+    means that the graph has several inputs.
+    GraphError: no array is suitable.
     """
     first = next((name for name in names if name in data), None)
     if first is not None:
@@ -35,9 +35,9 @@ def name_in(
 
 
 def only_of_type(are_texts: Mapping[str, bool], type_: str) -> list[str]:
-    """Return the only name, or else the only one of texts, or of numbers, as an input takes them.
+    """Return the only name, or else the only one whose array has the kind of the input.
 
-    `are_texts` says of each name whether it is of texts.
+    `are_texts` contains, by name, whether the array consists of strings.
     """
     names = list(are_texts)
     if len(names) > 1:
@@ -46,16 +46,16 @@ def only_of_type(are_texts: Mapping[str, bool], type_: str) -> list[str]:
 
 
 def tell_only(name: str, array: str) -> None:
-    """Say that an input takes an array of another name."""
+    """Log that an input takes an array of another name."""
     logger.info("input '%s' takes the only fitting array of the data, '%s'", name, array)
 
 
 def of_type(name: str, array: Array, type_: str) -> Array:
-    """Return an array as `in_type` does, and say so where floats become integers."""
+    """Convert an array like `in_type`, and log a conversion from floats to integers."""
     result = in_type(name, array, type_)
     if array.dtype.kind == "f" and result.dtype.kind in "iu":
         logger.info(
-            "input '%s' takes %s: the %s values are whole numbers and are converted",
+            "input '%s' takes %s: the %s values are integers and are converted",
             name,
             type_,
             array.dtype,
@@ -64,10 +64,10 @@ def of_type(name: str, array: Array, type_: str) -> Array:
 
 
 def in_type(name: str, array: Array, type_: str) -> Array:
-    """Return an array in the type of an input. GraphError: it holds other values.
+    """Convert an array to the dtype of an input. GraphError: its values do not fit.
 
-    No value changes but by rounding: floats become integers where they are whole numbers, integers
-    narrower ones where they are in range, 0 and 1 bool, and texts the numbers that they are.
+    Values only change by rounding. Whole floats become integers, integers in range become narrower
+    ones, 0 and 1 become bool, and numeric strings become numbers.
     """
     requested = numpy_type(type_)
     if requested.kind == "O" and array.dtype.kind in "SV":
@@ -99,16 +99,16 @@ def in_type(name: str, array: Array, type_: str) -> Array:
 
 
 def _misfit(given: np.dtype[Any], expected: np.dtype[Any]) -> str:
-    """Say why a value does not fit."""
+    """Return why a value does not fit."""
     if expected.kind == "b":
         return "is neither 0 nor 1"
     if expected.kind in "iu" and given.kind == "f":
-        return "is not a whole number of this type. Round the data, or convert it"
+        return "is not an integer of this type. Round the data, or convert it"
     return "is beyond the range of this type. Scale the data, or convert it"
 
 
 def _is_kept(array: Array, result: Array) -> Array:
-    """Say of each value whether it is the same in another type, but for rounding to a float."""
+    """Return for each value whether a conversion retained it, up to rounding to a float."""
     kind = result.dtype.kind
     if array.dtype.kind == "b":
         fits = np.ones(array.shape, bool)
@@ -117,7 +117,7 @@ def _is_kept(array: Array, result: Array) -> Array:
     elif kind in "iu":
         limits = np.iinfo(result.dtype)
         fits = (array >= limits.min) & (array <= limits.max)
-        if array.dtype.kind == "f":  # in which the largest integer may be rounded up
+        if array.dtype.kind == "f":  # the largest integer may be rounded up in floats
             fits = (array >= float(limits.min)) & (array < float(limits.max) + 1)
             fits &= (array == np.rint(array)) & np.isfinite(array)
     else:
@@ -129,7 +129,7 @@ _WORDS = {"true": 1, "false": 0}
 
 
 def _numbers_of(name: str, array: Array, type_: str) -> Array:
-    """Return texts as the numbers that they are. GraphError: one is not a number."""
+    """Convert strings to numbers. GraphError: one is not a number."""
     cells = [
         item.encode() if isinstance(item, str) else item for item in array.reshape(-1).tolist()
     ]
@@ -147,7 +147,7 @@ def _numbers_of(name: str, array: Array, type_: str) -> Array:
 
 
 def _bytes_of(array: Array) -> Array:
-    """Return texts as bytes. NumPy takes zeros off their ends, but those of an audio file count."""
+    """Return strings as bytes, with the trailing zeros that NumPy would strip."""
     flat = array.reshape(-1)
     result = flat.astype(object)
     if array.dtype.kind == "V" or any(b"\0" in item for item in result):
@@ -156,9 +156,9 @@ def _bytes_of(array: Array) -> Array:
 
 
 def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
-    """Return an array in the shape of an input. GraphError: it has another one.
+    """Return an array with the rank of an input. GraphError: its shape does not fit.
 
-    One value is what a scalar takes; several are samples of one value each, or rows of one value.
+    A scalar input takes an array of one value. A vector is a list of samples with one value each.
     """
     if shape is None or _fits(array.shape, shape):
         return array
@@ -170,14 +170,14 @@ def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
         if shape[1] < 0:
             words = "the data for input '%s' has one axis: it is read as %d samples of 1 value"
             logger.warning(words, name, len(array))
-        return array[:, None]  # a column of a table: rows of one value
+        return array[:, None]
     raise GraphError(
         "data-shape", name=name, shape=array.shape, expected=[None if s < 0 else s for s in shape]
     )
 
 
 def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Say whether samples of this shape can be fed, the first axis in batches."""
+    """Return whether samples of this shape can be fed, with the first axis split into batches."""
     return len(actual) == len(declared) and all(
         s < 0 or s == a for a, s in zip(actual[1:], declared[1:], strict=True)
     )

@@ -1,4 +1,4 @@
-"""Two graphs run on the same feeds, in a child process."""
+"""Running two graphs on the same feeds in a child process."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -25,39 +25,39 @@ from deploykit.verification.coverage import (
 from deploykit.verification.samples import Feed, samples_in
 from deploykit.verification.tolerance import Pairing
 
-MOST_BYTES = 2 << 30  # of a tensor on synthetic inputs: a few bytes of a graph can ask for more
+MAX_BYTES = 2 << 30  # limit of a tensor on synthetic inputs; a tiny graph can request more
 
 Runnable = bytes | str | Original
-"""A serialized graph, the path of its file, or what it was frozen of."""
+"""A serialized graph, the path of its file, or the SavedModel that it was frozen from."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What two graphs are fed with, and which of their tensors are compared."""
+    """The feeds of two graphs, and the tensors to compare."""
 
     feeds: Sequence[Feed]
     names: Mapping[str, str]
-    """The inputs of the result by those of the reference."""
+    """Inputs of the result by inputs of the reference."""
     paired: Pairing
-    """Behind a choice, the result's outputs are computed from what the reference has in front."""
+    """Outputs of the result after a choice are computed from the reference's values before it."""
     labels: Array | None = None
     made_by: str = ""
-    """The op that makes the reference's first output."""
+    """The op that computes the reference's first output."""
     is_given: bool = False
-    """Whether the feeds are data of the user, on which the reference has to run."""
+    """Whether the feeds are user data, on which the reference must run."""
 
     @property
     def tensors(self) -> list[str]:
-        """The tensors of the reference that are compared."""
+        """The compared tensors of the reference."""
         return [a for a, _ in self.paired.pairs]
 
     def for_result(self, feed: Feed) -> Feed:
-        """Return a feed by the names of the result's inputs."""
+        """Return a feed with the names of the result's inputs."""
         return {self.names[name]: item for name, item in feed.items() if name in self.names}
 
     @property
     def with_itself(self) -> "Task":
-        """The same for the reference in place of the result."""
+        """The task that compares the reference with itself."""
         fed = {tensor for feed in self.feeds for tensor in feed}
         same = Pairing([(a, a) for a in self.tensors])
         return replace(self, names={item: item for item in fed}, paired=same)
@@ -65,27 +65,27 @@ class Task:
 
 @dataclass(frozen=True)
 class Run:
-    """What two graphs gave."""
+    """The result of running two graphs."""
 
     differences: tuple[Difference, ...] = ()
     finite: int = 0
-    """How many finite values of the reference were compared, of all outputs and samples."""
+    """Number of compared finite values of the reference, over all outputs and samples."""
     distinct: int = 0
-    """How many different ones among them; at most 1000 are counted."""
+    """Number of distinct values among them, counted up to 1000."""
     accuracy: tuple[float, float] | None = None
     answers: Answers | None = None
-    """The classes that the reference's first output names, of given samples."""
+    """Classes predicted by the reference's first output on user samples."""
     not_possible: str = ""
-    """Why the reference cannot be run."""
+    """Why the reference cannot run."""
     broken: str = ""
-    """Why the result cannot be loaded or run, although the reference can."""
+    """Why the result cannot be loaded or run although the reference can."""
 
 
 def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
-    """Run two graphs and return what they gave.
+    """Run two graphs and compare their outputs.
 
-    This is done in a child process. GraphError: TensorFlow cannot load the reference, or not run it
-    on the user's data. LimitError: on synthetic inputs, a tensor takes more than MOST_BYTES.
+    It runs in a child process. GraphError: TensorFlow cannot load the reference, or cannot run it
+    on the user's data. LimitError: on synthetic inputs, a tensor exceeds MAX_BYTES.
     """
     first = _Loaded(reference)
     if not task.is_given:
@@ -113,7 +113,7 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
         except GraphError as error:
             return Run(broken=str(error))
         truth.add(expected[0], value[0], samples_in([feed]))
-        if task.is_given and np.ndim(expected[0]) == 2:  # others name no classes
+        if task.is_given and np.ndim(expected[0]) == 2:  # other ranks have no classes
             answers.append(np.asarray(expected[0]))
         for item, a, b in zip(sums, expected, judged, strict=True):
             item.add(a, b)
@@ -130,9 +130,9 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
 def first_not_compared(
     reference: Runnable, result: Runnable, task: Task, left: Uncovered
 ) -> tuple[str, str]:
-    """Return an output that the comparison did not cover, and which tensor is to blame.
+    """Return an output that the comparison did not cover, and the tensor that causes it.
 
-    This is done in a child process. Both are empty where all outputs are covered.
+    It runs in a child process. Both are empty if all outputs are covered.
     """
     loaded, feed = (_Loaded(reference), _Loaded(result)), task.feeds[0]
     fed = feed, task.for_result(feed)
@@ -169,7 +169,7 @@ def _is_same(value: Array, other: Array) -> bool:
 
 
 class _Loaded:
-    """What is run, by the names of the graph."""
+    """A loaded graph or SavedModel, whose tensors have the names of the graph."""
 
     def __init__(self, graph: Runnable) -> None:
         self._names: dict[str, str] = {}
@@ -180,7 +180,7 @@ class _Loaded:
             self._session = Session(parse_graph_def(graph) if isinstance(graph, str) else graph)
 
     def refuse_large_tensors(self) -> None:
-        refuse_large_tensors(self._session.graph, MOST_BYTES)
+        refuse_large_tensors(self._session.graph, MAX_BYTES)
 
     def run(self, fetches: Sequence[str], feed: Mapping[str, Array]) -> list[Array]:
         named = {self._names.get(name, name): value for name, value in feed.items()}
@@ -190,7 +190,7 @@ class _Loaded:
 def _behind_choices(
     session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array], arrays: list[Array]
 ) -> list[Array]:
-    """Return what a result gives, behind choices from the reference's values in front of them."""
+    """Return a result's outputs; those after choices use the reference's values before them."""
     pairs, in_front, behind = task.paired
     places = [n for n, (a, _) in enumerate(pairs) if a in behind]
     if not places:
@@ -205,7 +205,7 @@ def _behind_choices(
 
 
 class _Truth:
-    """How often the first output names the right class, before and after."""
+    """The top-1 accuracy of the first output, before and after."""
 
     def __init__(self, labels: Array | None) -> None:
         self._labels, self._right, self._count = labels, np.zeros(2, np.int64), 0
@@ -228,7 +228,7 @@ class _Truth:
 
 
 def _answers(parts: Sequence[Array], made_by: str) -> Answers | None:
-    """Return the classes that are named, where all batches of an output name some."""
+    """Return the predicted classes if all batches of an output have the same classes."""
     if len({part.shape[1:] for part in parts}) != 1:
         return None
     return answers_of(np.concatenate(parts), made_by)

@@ -1,6 +1,4 @@
-"""Samples that fit a graph, checked once, and the types of models and data that public functions
-take.
-"""
+"""Validated samples for a graph, and the types of models and data in the public API."""
 
 import logging
 import os
@@ -26,43 +24,43 @@ from deploykit.verification.synthetic.sample_inputs import demanded_batch, type_
 
 logger = logging.getLogger("deploykit")
 
-BATCH = 8  # samples at once, where the inputs leave it open: memory grows with it, speed hardly
+BATCH = 8  # default batch size; a larger one needs more memory and is hardly faster
 HELD_OUT_EVERY = 4
-SPLIT_FROM = 8  # samples; below, what is held out would be one or none
+SPLIT_FROM = 8  # samples; fewer leave at most one held-out sample
 LABELS = ("labels", "label")
 NOT_INPUTS = (*LABELS, GROUP)
-"""Arrays that no input takes for being the only ones."""
+"""Arrays that never count as the only suitable array of an input."""
 
 Feed = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Arrays that a graph can be fed with. Make them with `Dataset.of`, which checks them."""
+    """Arrays that a graph can be fed with. Create them with `Dataset.of`, which checks them."""
 
     arrays: Mapping[str, Array]
-    """By the graph's inputs, of the types that these take; the first axis are the samples. What is
-    one number alone is fed with every sample."""
+    """Arrays by graph input with the input's dtype and samples on the first axis. A scalar is fed
+    with every sample."""
     labels: Array | None = None
-    """What is right for each sample, where the data say it."""
+    """True label of each sample, or None."""
     batch: int | None = None
-    """How many samples the graph demands at once; None: any number."""
+    """Fixed batch size of the graph; None if it accepts any."""
     preprocessing: Mapping[str, Any] | None = None
-    """What became of the data before: a document as `--preprocess` reads it; None: nothing."""
+    """Preprocessing already applied, in the format of `--preprocess`; None if none was."""
     source: str = ""
-    """Where they come from, for messages."""
+    """Origin of the samples, for messages."""
     fed: Mapping[str, str] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Description of the preprocessing of files, by input."""
     files: tuple[str, ...] = ()
-    """The photo of each sample, where the data are files of photos."""
+    """Image file of each sample, if the data consists of image files."""
     class_names: tuple[str, ...] = ()
-    """What the classes of the labels are called, in the order of their numbers; empty: unknown."""
+    """Class names in the order of class numbers; empty if unknown."""
     class_order: str = ""
-    """How class numbers follow from what the data call classes, or why they do not, in words."""
+    """A text about how class numbers follow from the class names in the data, or why not."""
     groups: Array | None = None
-    """The group of each sample, such as its source: texts, object [samples]."""
+    """Group of each sample, such as its source: strings, object [samples]."""
     scalars: frozenset[str] = frozenset()
-    """Inputs that take one value at a time, where there are several."""
+    """Scalar inputs for which the arrays contain several samples."""
 
     @classmethod
     def of(
@@ -75,13 +73,12 @@ class Dataset:
         labelled: bool = True,
         group_by: str | None = None,
     ) -> "Dataset":
-        """Return arrays by input name as samples of a graph; samples are returned as they are.
+        """Create a dataset for a graph from arrays by input name; return a `Dataset` unchanged.
 
-        An array may also bear the name that callers know, where a signature says it. `labels` are
-        what is right, unless they play no part (`labelled`); other arrays are left out.
-        `group_by` names the array with the group of each sample; '': `group`, where there is one
-        that is not an input; None: no groups.
-        GraphError, with the source: they do not fit the graph's inputs, or each other.
+        Arrays may also be named by signature alias. `labels` contains the true labels, unless
+        `labelled` is False; other arrays are ignored. `group_by` is the name of the array with
+        the group of each sample; '' uses `group` if it exists and is not an input; None: no groups.
+        GraphError, with the source: arrays do not fit the graph's inputs or each other.
         """
         if isinstance(data, Dataset):
             return data
@@ -112,19 +109,19 @@ class Dataset:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of samples."""
         single = 1 if self.arrays else 0
         return min((len(array) for array in self.arrays.values() if array.ndim), default=single)
 
     def named(self) -> AbstractContextManager[None]:
-        """Let a GraphError of the block begin with where the samples come from."""
+        """Prefix GraphErrors of the block with the origin of the samples."""
         return naming(self.source)
 
     def feeds(self, batch: int | None = None) -> list[Feed]:
-        """Return them as arrays by input, at most so many samples at once (default: 8).
+        """Return the samples as feeds of at most `batch` samples each (default: 8).
 
-        A smaller batch at the end is left out, with a warning, where the graph demands all.
-        GraphError: there is no sample, or there are too few for the batch that the graph demands.
+        A smaller last batch is skipped with a warning if the graph has a fixed batch size.
+        GraphError: there are no samples, or too few for the fixed batch size.
         """
         if not self.arrays:
             raise GraphError("model-without-input")
@@ -134,38 +131,38 @@ class Dataset:
         return [{t: self.as_fed(t, a) for t, a in feed.items()} for feed in feeds]
 
     def as_fed(self, tensor: str, array: Array) -> Array:
-        """Return an array of one sample as a scalar where its input takes that."""
+        """Return an array of one sample as a scalar if its input is a scalar."""
         return array.reshape(()) if tensor in self.scalars else array
 
     def labels_of(self, feeds: Iterable[Feed]) -> Array | None:
-        """Return the labels of the samples that are in feeds; None where there are none."""
+        """Return the labels of the samples in the feeds, or None."""
         return None if self.labels is None else self.labels[: samples_in(feeds)]
 
     def groups_of(self, feeds: Iterable[Feed]) -> Array | None:
-        """Return the groups of the samples that are in feeds; None where there are none."""
+        """Return the groups of the samples in the feeds, or None."""
         return None if self.groups is None else self.groups[: samples_in(feeds)]
 
     def refuse_unlabelled(self, metric: str) -> None:
-        """Raise GraphError where there are no labels, and say why, where that is known."""
+        """Raise GraphError if there are no labels, with the reason if it is known."""
         if self.labels is None:
             raise GraphError(
                 "metric-needs-labels",
                 metric=metric,
                 reason=self.class_order
-                or "the data hold neither an array `labels` nor photos in folders of classes",
+                or "the data contains neither an array `labels` nor images in class folders",
             )
 
     def split(self) -> "Split":
-        """Return three of four to learn from and every fourth to judge by.
+        """Split the samples: every fourth is held out for evaluation, the others calibrate.
 
-        Where there are fewer than eight, or too few for the batch that the graph demands, all serve
-        for both, and the note says so.
+        Below eight samples, or with too few for the fixed batch size, all serve both purposes, and
+        the note states this.
         """
         count = self.count
         if count < SPLIT_FROM or count // HELD_OUT_EVERY < (self.batch or 1):
             note = (
-                f"{count} samples are too few to hold some out, so layers are judged by those that "
-                "they were calibrated with"
+                f"{count} samples are too few to hold some out, so layers are evaluated on their "
+                "calibration samples"
             )
             return Split(self, self, note)
         held = np.arange(count) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
@@ -173,19 +170,19 @@ class Dataset:
         return Split(self._taken(~held), self._taken(held), order=order)
 
     def spread(self, most: int) -> "Dataset":
-        """Return so many at even distances, or all where there are fewer.
+        """Return at most `most` evenly spaced samples.
 
-        They are no fewer than the graph demands at once.
+        They are at least as many as the fixed batch size of the graph, if possible.
         """
         most = min(max(most, self.batch or 1), self.count)
         return self._taken(np.linspace(0, self.count - 1, most).round().astype(int))
 
     def at_least(self, count: int) -> "Dataset":
-        """Return them again and again, where they are fewer."""
+        """Repeat the samples until there are at least `count`."""
         return self._taken(np.arange(max(self.count, count)) % self.count) if self.count else self
 
     def refuse_gaps(self) -> None:
-        """Raise GraphError where they hold NaN or Inf, which have no range and no noise."""
+        """Raise GraphError if they contain NaN or Inf, for which ranges and noise are undefined."""
         for tensor, array in self.arrays.items():
             if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
                 kind = "NaN" if np.isnan(array).any() else "Inf"
@@ -206,36 +203,36 @@ class Dataset:
 
 
 class Split(NamedTuple):
-    """Samples to learn from, those held out to judge by, and a note where they are the same."""
+    """Calibration samples, held-out samples, and a note if both are the same."""
 
     calibrating: Dataset
     held_out: Dataset
     note: str = ""
     order: Sequence[int] | None = None
-    """The numbers of the samples, those to learn from first; None: all serve for both."""
+    """Sample indices, calibration samples first; None if all samples serve both purposes."""
 
 
 Data = Mapping[str, Array] | Dataset
 
 
 def samples_in(feeds: Iterable[Mapping[str, Array]]) -> int:
-    """Return how many samples feeds hold together."""
+    """Return the total number of samples in feeds."""
     return sum(next((len(a) for a in feed.values() if a.ndim), 1) for feed in feeds)
 
 
 def _named_groups(data: Mapping[str, Array], samples: int) -> Array | None:
-    """Return the groups that an array called `group` holds; None where it holds something else."""
+    """Return the groups in the array `group`, or None if it does not contain groups."""
     if not are_groups(np.asarray(data[GROUP])):
-        logger.info("'%s' holds no text or integer for each sample, so there are no groups", GROUP)
+        logger.info("'%s' does not contain one string or integer per sample: no groups", GROUP)
         return None
     return group_names(data, GROUP, samples)
 
 
 def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed]:
-    """Return arrays by input name as feeds of at most so many samples, which are views of them.
+    """Split arrays by input name into feeds of at most `batch` samples, as views.
 
-    With `whole`, a smaller one at the end is left out. What is one number alone is in every feed.
-    GraphError: there is no sample, or no feed is whole.
+    With `whole`, a smaller last feed is skipped. Scalars are part of every feed.
+    GraphError: there are no samples, or too few for one batch.
     """
     count = min((len(array) for array in feeds.values() if array.ndim), default=1)
     if not count:
@@ -244,7 +241,7 @@ def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed
     if not end:
         raise GraphError("data-batch-fixed", count=count, batch=batch)
     if end < count:
-        logger.warning("the last %d of %d samples are left out, as the graph takes %d at once",
+        logger.warning("skipping the last %d of %d samples: the graph has a fixed batch size of %d",
                        count - end, count, batch)  # fmt: skip
     return [
         {name: a[start : start + batch] if a.ndim else a for name, a in feeds.items()}
@@ -259,9 +256,9 @@ def _array(
     names: Sequence[str],
     others: Sequence[str],
 ) -> Array:
-    """Return what an input is fed with. GraphError: there is none, or it does not fit.
+    """Return the array of an input. GraphError: it is missing or does not fit.
 
-    `others` are arrays that it is not fed with for being the only ones.
+    `others` are arrays that do not count as the only suitable one.
     """
     only = others if len(graph.inputs) == 1 else None
     type_, shape, _ = type_and_shape(graph, tensor)
@@ -276,7 +273,7 @@ def _is_scalar(graph: Graph, tensor: str) -> bool:
 
 
 def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Return the names by which an input may be called: its node, its tensor, and its aliases."""
+    """Return the accepted names of each input: its node, its tensor, and its aliases."""
     signatures = getattr(graph.about, "signatures", {}).values()
     aliases = [
         (tensor, alias) for signature in signatures for alias, tensor in signature.inputs.items()
@@ -295,7 +292,7 @@ if TYPE_CHECKING:
     InputFunction: TypeAlias = Callable[..., tf.data.Dataset[Any]]
     LiveModel: TypeAlias = tf.keras.Model[Any, Any] | tf.Module
     TensorFlowDataset: TypeAlias = tf.data.Dataset[Any]
-else:  # TensorFlow is not imported for its types alone
+else:  # TensorFlow is not imported only for its types
     InputFunction = LiveModel = TensorFlowDataset = ArrayLike = Any
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -309,8 +306,8 @@ DataLike: TypeAlias = PathLike | Dataset | Mapping[str, ArrayLike] | TensorFlowD
 ImageLike: TypeAlias = PathLike | ArrayLike
 """The path of a JPEG, PNG, BMP or GIF file, or its pixels [height, width, channels]."""
 PreprocessLike: TypeAlias = PathLike | Mapping[str, Any]
-"""A JSON file, what it holds, or a range of pixel values such as `0..1`."""
+"""A JSON file, its contents, or a range of pixel values such as `0..1`."""
 LabelsLike: TypeAlias = PathLike | Sequence[str]
-"""A text file with the name of a class in each line, or the names."""
+"""A text file with one class name per line, or the names."""
 ResultLike: TypeAlias = PathLike | Documented | Graph | Mapping[str, object]
-"""A result, its document, the JSON file that a command wrote of it, or the folder of `ship`."""
+"""A result, its document, the JSON file that a command wrote, or a folder of `ship`."""

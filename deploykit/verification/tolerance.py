@@ -1,4 +1,4 @@
-"""The tolerance of a comparison, and the tensors of two graphs that are compared."""
+"""The tolerance of a comparison, and the tensors of two graphs to compare."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.transforms.runtime.differences import QualityBar
 from deploykit.verification.synthetic.choices import choices, paired_choices
 
-# A float type, the coarsest first: the gap between 1 and the next number.
+# Machine epsilon by float type, the coarsest first.
 _ULPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 _AS = {"complex64": "float32", "complex128": "float64"}
 
-# What gives on values as they are: their type matters where they are computed.
+# Ops that do not compute: the dtype of their values matters only in the op that computes them.
 _MOVING = """
     BatchToSpace BatchToSpaceND BroadcastTo Concat ConcatV2 Const DepthToSpace DynamicStitch
     Enter Exit ExpandDims Fill Gather GatherNd GatherV2 Identity IdentityN Merge MirrorPad
@@ -29,11 +29,11 @@ _EXACT = FEEDABLE_OPS | {*_MOVING.split()}
 
 
 def default_tolerance(graph: Graph) -> float:
-    """Return the largest error, relative to the largest value, that a right rewrite may show.
+    """Return the largest error of a correct rewrite, relative to the largest value.
 
-    By the coarsest float type in which a node between input and output computes: float32:
-    1e-6 * (5 + layers), at most 1e-4; float64: as many units in the last place; float16 and
-    bfloat16: 4 + layers / 2 units in the last place, at most 16, where a unit is 2^-10 and 2^-7.
+    It depends on the coarsest float type that a node between input and output computes in.
+    float32: 1e-6 * (5 + layers), at most 1e-4; float64: as many units in the last place. float16
+    and bfloat16: 4 + layers / 2 units in the last place (2^-10 and 2^-7), at most 16.
     """
     layers = sum(node.op in LAYER_OPS for node in graph)
     type_ = computing_type(graph)
@@ -43,10 +43,10 @@ def default_tolerance(graph: Graph) -> float:
 
 
 def computing_type(graph: Graph) -> str:
-    """Return the coarsest float type in which a node between input and output computes.
+    """Return the coarsest float type that a node between input and output computes in.
 
-    Weights that are stored in another type, and cast before they are used, do not count; values
-    that are cast do, as the cast rounds them. Where nothing computes in floats: float32.
+    Weights that are cast before use do not count. Values that are cast do, as the cast rounds
+    them. The default is float32.
     """
     ends = graph.outputs or [node.name for node in graph]
     live = graph.ancestors(map(producer_name, ends))
@@ -56,7 +56,7 @@ def computing_type(graph: Graph) -> str:
     library = Library(graph)
     for name in reachable(graph):
         for proto in library.functions[name].node_def:
-            if proto.op != "Cast":  # of weights too, which are handed in
+            if proto.op != "Cast":  # it may cast weights that are passed in
                 types.update(_types(Node.from_proto(proto)))
     return next((type_ for type_ in _ULPS if type_ in types), "float32")
 
@@ -68,13 +68,13 @@ def _types(node: Node) -> list[str]:
     return [_AS.get(type_, type_) for type_ in output_types(node) or ()]
 
 
-QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's answers are noise (int8.md, rule 10)
+QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's outputs are noise (int8.md, rule 10)
 
 
 def bar_between(
     reference: Graph, result: Graph, tolerance: float | None, min_sqnr: float | None
 ) -> QualityBar:
-    """Return the bar that is given, or else what such a result is held to."""
+    """Return the given threshold, or else the default for this pair of graphs."""
     if tolerance is not None:
         return QualityBar(tolerance)
     if min_sqnr is not None:
@@ -92,16 +92,16 @@ class Pairing(NamedTuple):
     """The tensors of a reference that are compared with those of a result."""
 
     pairs: Sequence[tuple[str, str]]
-    """The outputs, what lies in front of a choice such as a non-maximum suppression, and what final
-    Softmaxes read."""
+    """The outputs, the tensors before a choice such as a non-maximum suppression, and the inputs of
+    final Softmaxes."""
     in_front: Sequence[tuple[str, str]] = ()
-    """Of the pairs, those from which a choice is made."""
+    """The pairs that a choice reads."""
     behind: frozenset[str] = frozenset()
-    """The outputs of the reference that follow a choice."""
+    """Outputs of the reference after a choice."""
 
 
 def paired_outputs(reference: Graph, result: Graph) -> Pairing:
-    """Return the tensors to compare."""
+    """Return the tensors of two graphs to compare."""
     others = _paired(reference.outputs, result.outputs)
     pairs = list(zip(reference.outputs, others, strict=True))
     in_front, behind = paired_choices(reference, result)
@@ -114,29 +114,29 @@ def paired_outputs(reference: Graph, result: Graph) -> Pairing:
 
 
 def compared_tensors(reference: Graph) -> list[str]:
-    """Return the tensors of a graph that are compared, with whatever result."""
+    """Return the tensors of a reference to compare with any result."""
     results = [*reference.outputs, *choices(reference).tensors]
     results += [before for a in results if (before := before_softmax(reference, a)) is not None]
     return list(dict.fromkeys(results))
 
 
-def judged_outputs(reference: Graph, paired: Pairing) -> set[str]:
-    """Return the tensors of the reference whose noise counts.
+def compared_outputs(reference: Graph, paired: Pairing) -> set[str]:
+    """Return the tensors of the reference whose noise is evaluated.
 
-    Not a Softmax, and not what follows a choice, where what lies in front is compared.
+    A Softmax and the tensors after a choice are excluded if their inputs are compared.
     """
     compared = {a for a, _ in paired.pairs}
     return {a for a in compared - paired.behind if before_softmax(reference, a) not in compared}
 
 
 def before_softmax(graph: Graph, tensor: str) -> str | None:
-    """Return what the Softmax that makes a tensor reads, or None where there is none."""
+    """Return the input of the Softmax that computes a tensor, or None if none does."""
     node = maker(graph, tensor)
     return node.inputs[0] if node.op == "Softmax" else None
 
 
 def maker(graph: Graph, tensor: str) -> Node:
-    """Return the node that makes the values of a tensor, which others only hand on."""
+    """Return the node that computes a tensor, skipping nodes that only pass it on."""
     node = graph.producer(tensor)
     while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
         node = graph.producer(node.inputs[0])
@@ -144,5 +144,5 @@ def maker(graph: Graph, tensor: str) -> Node:
 
 
 def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
-    """Return for each name the one it is paired with: itself, or else the one in its place."""
+    """Return the counterpart of each name: the same name, or else the one at the same index."""
     return names if set(names) <= set(others) else others

@@ -1,9 +1,9 @@
-"""Proof that a rewrite kept the numbers: two graphs run on the same inputs, Grappler off.
+"""Comparison of two graphs on the same inputs, with Grappler off.
 
-Per output, the largest and the root-mean-square difference are taken relative to the reference's
-own largest and root-mean-square value; NaN and Inf must stand in the same places. No elementwise
-relative error: a correct fold of fifty layers shows 1e-1 near zeros. Where an output is a Softmax,
-its input is compared as well, because a Softmax hides errors.
+For each output, the maximum and the root-mean-square (RMS) difference are relative to the maximum
+and the RMS of the reference; NaN and Inf must be at the same positions. Elementwise relative errors
+are not used: a correct fold of fifty layers has 1e-1 near zeros. If an output is a Softmax, its
+input is also compared, because a Softmax hides errors.
 """
 
 import time
@@ -24,24 +24,24 @@ from deploykit.verification.synthetic.sample_inputs import made_up_feeds, paired
 from deploykit.verification.tolerance import (
     Pairing,
     bar_between,
-    judged_outputs,
+    compared_outputs,
     maker,
     paired_outputs,
 )
 
-ROUNDS = 4  # times as many synthetic feeds, where the first prove nothing
+ROUNDS = 4  # factor for synthetic feeds if the first ones verify nothing
 LARGE_GRAPH = (
-    250_000  # nodes; TensorFlow takes minutes and 14 kB a node to load and run both graphs
+    250_000  # nodes; TensorFlow needs minutes and 14 kB per node to load and run both graphs
 )
-AT_ONCE = 50  # samples of the user's, where the inputs leave it open
+AT_ONCE = 50  # default batch size for user data
 
 ADVICE = (
     "Give representative samples with --data, choose another --input-range for random inputs, or "
     "accept an unverified result with --allow-unverified."
 )
-"""What helps where nothing was compared."""
+"""Advice if nothing was compared."""
 
-CHANGES = "the reference gives other values each time, so there is nothing to compare with"
+CHANGES = "the reference gives different values in each run, so there is nothing to compare with"
 
 
 def _by_output(differences: Iterable[Difference]) -> dict[str, Mapping[str, float]]:
@@ -54,62 +54,62 @@ def _by_output(differences: Iterable[Difference]) -> dict[str, Mapping[str, floa
 
 @dataclass(frozen=True)
 class Verification(AsHtml):
-    """What a comparison of two graphs found, and whether it met its bar."""
+    """The result of comparing two graphs with a threshold."""
 
     verified: bool
-    """Whether something was compared that could have differed."""
+    """Whether values were compared that could have differed."""
     passed: bool
-    """Whether something was compared, and met the bar."""
+    """Whether values were compared and all are within the threshold."""
     bar: str
     reason: str = ""
     differences: Annotated[tuple[Difference, ...], Written("by_output", by=_by_output)] = ()
     accuracy: Hidden[tuple[float, float] | None] = None
     samples: Hidden[int] = 0
     models: Hidden[tuple[Any, Any] | None] = None
-    """The two as they were opened, where they were models."""
+    """The two opened models, if models were compared."""
     compared: Annotated[int, Written("compared_values")] = 0
-    """Finite values of the reference, of all outputs and samples."""
+    """Number of finite values of the reference, over all outputs and samples."""
     distinct: Annotated[int, Written("distinct_values")] = 0
-    """Different ones among them; at most 1000 are counted."""
+    """Number of distinct values among them, counted up to 1000."""
     not_possible: Hidden[str] = ""
-    """Why the reference was not run."""
+    """Why the reference did not run."""
     proves_nothing: Hidden[bool] = False
-    """Whether both ran and are equal where a wrong result would be, too."""
+    """Whether both ran with equal outputs that a wrong result would also have."""
     is_unchanged: Hidden[bool] = False
-    """Whether neither was run because all nodes of a large graph are the same in both."""
+    """Whether neither was run because both large graphs have the same nodes."""
     seconds: Annotated[float, Written("run_seconds", digits=4)] = field(default=0.0, compare=False)
-    """That loading and running both took."""
+    """Seconds to load and run both graphs."""
     made_up: Hidden[int] = 0
-    """Samples that were made up."""
+    """Number of synthetic samples."""
     doubt: str = ""
-    """Why the reference's answers on given samples can hardly be right, in a sentence."""
+    """Why the reference's predictions on user samples are doubtful, in a sentence."""
     is_classifier: Hidden[bool] = False
-    """Whether the reference surely names classes: a Softmax or Sigmoid makes them, or labels are
-    given."""
+    """Whether the reference certainly predicts classes: by a Softmax or Sigmoid, or because of
+    labels."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Description of the preprocessing of files, by input."""
 
     @property
     @written()
     def max_relative_error(self) -> float | None:
-        """The largest of the outputs' errors; None where nothing was compared."""
+        """Largest error over all outputs; None if nothing was compared."""
         return max((d.max_relative_error for d in self.differences), default=None)
 
     @property
     @written()
     def sqnr_db(self) -> float | None:
-        """The smallest signal-to-noise ratio that is judged; None where nothing was compared."""
+        """Lowest SQNR of the evaluated outputs; None if nothing was compared."""
         return min((d.sqnr_db for d in self.differences if d.judged), default=None)
 
     @property
     @written()
     def run(self) -> str:
-        """On what both were run, in words, or why they were not."""
+        """Description of the samples of the run, or why there was none."""
         if self.not_possible:
             return f"not possible: {self.not_possible}"
         if self.is_unchanged:
             return "no samples: all nodes, constants and edges are unchanged"
-        kind = "made-up " if self.made_up else ""
+        kind = "synthetic " if self.made_up else ""
         count = self.samples or self.made_up
         return f"{count} {kind}sample{'' if count == 1 else 's'}"
 
@@ -123,17 +123,17 @@ class Verification(AsHtml):
 
     @property
     def differs(self) -> bool:
-        """Whether the two were compared, and are not the same."""
+        """Whether the two were compared and differ."""
         return self.verified and not self.passed
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The paths of files that hold the graphs of a comparison; None: they are in memory."""
+    """Files of the graphs of a comparison; None for graphs in memory."""
 
     reference: str | Original | None = None
-    """An original is run once, and compared at its outputs: nothing else of it has a name, and what
-    it keeps from run to run is not frozen."""
+    """An original SavedModel runs once, because it keeps state between runs. Only its outputs are
+    compared, as other tensors have no common name."""
     result: str | None = None
 
 
@@ -154,27 +154,27 @@ def verify(
     """Run two graphs on the same inputs and compare their outputs.
 
     Args:
-        reference: the graph that is right.
-        result: the graph to judge; its inputs and outputs are paired with the reference's by name,
-            or by place where the names differ.
-        data: samples, or arrays by input name, first axis the samples; `labels` (class numbers)
-            adds accuracy. Without data, values are made up (`made_up_feeds`).
-        input_range, shapes: of made-up inputs: the range of floats, and sizes by name.
-        tolerance: bar on the largest relative error. Default: `default_tolerance`, unless the
-            result holds 8-bit constants that the reference does not.
-        min_sqnr: bar in dB instead; default for such a quantized result: 15. It holds for what a
-            Softmax reads in place of the Softmax.
-        stored: files that hold the graphs, which are run in place of those in memory.
+        reference: the reference graph.
+        result: the graph to verify; its inputs and outputs are paired with the reference's by name,
+            or by position if the names differ.
+        data: samples, or arrays by input name with samples on the first axis; `labels` (class
+            numbers) adds the accuracy. The default is synthetic values (`made_up_feeds`).
+        input_range, shapes: range of floats, and sizes by name, for synthetic inputs.
+        tolerance: limit of the largest relative error. Default: `default_tolerance`, unless only
+            the result is quantized.
+        min_sqnr: minimum SQNR in dB instead; the default for such a quantized result is 15. For a
+            Softmax, it applies to its input.
+        stored: files of the graphs, which are run instead of those in memory.
 
-    `verified` is false, with the reason, where nothing was compared that could differ: the
-    reference does not run on made-up inputs; all of its values are the same, or those of an output
-    are NaN; an output is empty and what it is made of was not compared (`coverage`). What lies
-    behind a choice, such as a non-maximum suppression, is computed from what the reference has in
-    front of it, where the noise is judged.
+    `verified` is false, with a reason, if nothing was compared that could differ: the reference
+    does not run on synthetic inputs, all its values are equal, an output is NaN, or an output is
+    empty and its inputs were not compared (`coverage`). Outputs after a choice, such as a
+    non-maximum suppression, are computed from the reference's values before it, and the noise is
+    evaluated there.
 
-    Without data, two graphs of more than LARGE_GRAPH nodes that are all the same are not run.
+    Without data, identical graphs of more than LARGE_GRAPH nodes are not run.
 
-    GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
+    GraphError: TensorFlow cannot load the reference, or the data does not fit its inputs.
     """
     if data is None and len(reference) > LARGE_GRAPH and _is_same(reference, result):
         return Verification(True, True, "no change", is_unchanged=True)
@@ -188,14 +188,14 @@ def verify(
     if names is None or len(reference.outputs) != len(result.outputs):
         return Verification(True, False, str(bar), _other_ends(reference, result))
     graphs = reference, result
-    is_single = samples is not None and bool(samples.scalars)  # one value proves nothing
+    is_single = samples is not None and bool(samples.scalars)  # one value verifies nothing
     first = feeds[:1] if isinstance(stored.reference, Original) and not is_single else feeds
     value = _found(graphs, _task(*graphs, first, names, samples), stored, bar)
     if samples is None and value.proves_nothing and reference.inputs:
-        # One feed gives an output of one value, such as a mean of all samples, no other to show.
+        # With one feed, a scalar output such as a mean has only one value.
         feeds, _ = made_up_feeds(reference, input_range, shapes, result, ROUNDS)
         more = _found(graphs, _task(*graphs, feeds, names, None), stored, bar)
-        # What an original keeps from run to run is not frozen, so a later run may differ.
+        # An original keeps state between runs, so its later runs may differ.
         if more.passed or not isinstance(stored.reference, Original):
             value = more
     return value
@@ -213,7 +213,7 @@ def _is_same(reference: Graph, result: Graph) -> bool:
 def _found(
     compared: tuple[Graph, Graph], task: Task, stored: Stored, bar: QualityBar
 ) -> Verification:
-    """Run two graphs and return how they compare."""
+    """Run two graphs and return the result of the comparison."""
     reference, result = compared
     feeds = task.feeds
     if isinstance(stored.reference, Original):
@@ -225,7 +225,7 @@ def _found(
     if value.passed and (reason := _not_covered(graphs, compared, task, value)):
         value = replace(value, verified=False, passed=False, reason=reason, proves_nothing=True)
     runs: list[Runnable] = [graphs[0]]
-    if isinstance(graphs[0], Original):  # each time that it is loaded, its seeds are the same
+    if isinstance(graphs[0], Original):  # its seeds are the same after each load
         runs.append(_bytes(reference))
     if value.differences and value.differs and any(_changes(run, task, bar) for run in runs):
         value = replace(value, verified=False, reason=CHANGES)
@@ -242,7 +242,7 @@ def _task(
     names: Mapping[str, str],
     samples: Dataset | None,
 ) -> Task:
-    """Return what is run and compared."""
+    """Return the task: feeds and tensors to compare."""
     return Task(
         feeds,
         names,
@@ -254,10 +254,10 @@ def _task(
 
 
 def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verification:
-    """Return what a run comes to."""
+    """Evaluate the differences of a run."""
     judged = set(task.tensors)
     if bar.tolerance is None:
-        judged = judged_outputs(reference, task.paired) | task.paired.behind
+        judged = compared_outputs(reference, task.paired) | task.paired.behind
     differences = tuple(replace(d, judged=d.output in judged) for d in run.differences)
     failures = (bar.failure(d, task.paired.behind) for d in differences)
     reason = run.not_possible or run.broken or next(filter(None, failures), "")
@@ -283,9 +283,9 @@ def _given(samples: Dataset) -> list[Feed]:
 
 
 def _run(reference: Runnable, result: Runnable, task: Task) -> Run:
-    """Run both in a child; where TensorFlow dies, find out on which.
+    """Run both graphs in a child process; if TensorFlow crashes, find out which graph caused it.
 
-    CrashError: it was on the reference, and the data are the user's.
+    CrashError: the reference crashed on user data.
     """
     try:
         return _called(reference, result, task)
@@ -310,13 +310,13 @@ def _not_covered(
     task: Task,
     verification: Verification,
 ) -> str:
-    """Return why values that are equal say nothing of a result, or an empty string."""
+    """Return why equal values do not verify a result, or an empty string."""
     if reason := nothing_compared(*graphs, verification.differences):
         return reason
     left = uncovered(*graphs, task.paired, verification.differences, task.names)
     if not left:
         return ""
-    if isinstance(runnable[0], Original):  # it has no names but those of its inputs and outputs
+    if isinstance(runnable[0], Original):  # only its inputs and outputs have names
         return f"output '{(*left.empty, *left.constant)[0][0]}' is empty or constant"
     try:
         output, tensor = call(
@@ -326,13 +326,13 @@ def _not_covered(
         return str(error)
     kind = "is empty" if any(output == a for a, _ in left.empty) else "has one value"
     return tensor and (
-        f"output '{output}' {kind} on all samples, and tensor '{tensor}', of which it is made, was "
+        f"output '{output}' {kind} on all samples, and tensor '{tensor}', which it depends on, was "
         "not compared"
     )
 
 
 def _changes(reference: Runnable, task: Task, bar: QualityBar) -> bool:
-    """Say whether a reference differs from itself by more than the bar."""
+    """Return whether two runs of a reference differ by more than the threshold."""
     again = _run(reference, reference, task.with_itself)
     return any(map(bar.failure, again.differences))
 

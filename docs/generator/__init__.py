@@ -1,1 +1,1 @@
-"""Writes the pages of docs/ that say what the code says: `make docs`."""
+"""Generates the pages of docs/ that come from the code: `make docs`."""

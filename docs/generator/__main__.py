@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/, or with --check say which are not what they would be.
+"""Write the generated pages of docs/, or with --check list those that are out of date.
 
 python -m docs.generator [--check]
 """
@@ -28,7 +28,7 @@ def pages() -> dict[str, str]:
 
 
 def outdated(wanted: dict[str, str], docs: Path) -> list[str]:
-    """Return the pages that differ, are missing, or that nothing writes any more."""
+    """Return the pages that differ, are missing, or are no longer generated."""
     paths = [*docs.rglob("*.md"), *(docs / SCHEMAS).glob("*.json")]
     there = {str(path.relative_to(docs)): path.read_text() for path in paths}
     old = {path for path, text in there.items() if path.endswith(".json") or text.startswith(MARK)}
@@ -37,7 +37,7 @@ def outdated(wanted: dict[str, str], docs: Path) -> list[str]:
 
 
 def write(wanted: dict[str, str], docs: Path) -> None:
-    """Write the pages, and remove those that nothing writes any more."""
+    """Write the pages, and remove those that are no longer generated."""
     for path in outdated(wanted, docs):
         if path in wanted:
             (docs / path).parent.mkdir(parents=True, exist_ok=True)
@@ -57,15 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if path.exists() and path.read_text() == text:
             continue
         if is_check:
-            print(f"{path.name} is not what the code says; `make docs` writes it")
+            print(f"{path.name} is out of date; run `make docs`")
             return 1
-        path.write_text(text)  # the pages are made of the table of commands
+        path.write_text(text)  # the pages are generated from the table of commands
     if not is_check:
         write(pages(), DOCS)
         return 0
     differing = outdated(pages(), DOCS)
     for name in differing:
-        print(f"docs/{name} is not what the code says; `make docs` writes it")
+        print(f"docs/{name} is out of date; run `make docs`")
     return 1 if differing else 0
 
 

@@ -14,22 +14,21 @@ from docs.generator.markdown import docstring, fence, link
 from docs.generator.signatures import Member, inner, members, signature
 
 INTRODUCTION = """
-Everything here is imported from `deploykit`, which starts TensorFlow only where a model has to
-run, and then in a child process. A function that bears the name of a command does what the
-command does, with the same defaults. Arrays are NumPy's. What a user can do something about is
-raised as an error of `deploykit.transforms.common.errors`, all of which are kinds of `Error`: the
-docstrings name them.
+Import everything here from `deploykit`, which starts TensorFlow only if a model has to run, and
+then in a child process. A function with the name of a command does the same as the command, with
+the same defaults. Arrays are NumPy arrays. Errors are subclasses of `Error` in
+`deploykit.transforms.common.errors`; the docstrings name them.
 
 The examples follow `import deploykit` and `import numpy as np` in a folder with the files of
-`models/fashion`. There, `fashion.pb` is `fashion.keras` frozen, `before.json` and `after.json` are
-results of two benchmarks, and the server at 127.0.0.1:8500 serves that model.
-`tests/deploykit/test_examples.py` runs them all.
+`models/fashion`. There, `fashion.pb` is the frozen `fashion.keras`, `before.json` and `after.json`
+are results of two benchmarks, and the server at 127.0.0.1:8500 serves that model.
+`tests/deploykit/test_examples.py` runs all of them.
 """
 SECTIONS = {
-    "What the commands do": "In the order of the work.",
+    "Functions of the commands": "In the order of the workflow.",
     "Other functions": "",
     "Classes": "",
-    "What functions take and give": "Classes, and where they are imported from.",
+    "Parameter and result classes": "With the module to import them from.",
 }
 
 
@@ -56,7 +55,7 @@ def page() -> str:
 
 
 def attribute_texts(module: Any) -> dict[str, str]:
-    """Return the texts behind the values of a module, by name."""
+    """Return the docstrings of the values of a module, by name."""
     body = ast.parse(inspect.getsource(module)).body
     return {
         ast.unparse(node.target): " ".join(str(behind.value.value).split())
@@ -68,7 +67,7 @@ def attribute_texts(module: Any) -> dict[str, str]:
 
 
 def command_of(name: str) -> str:
-    """Return the command that a function does the work of, or an empty string."""
+    """Return the command of a function, or an empty string."""
     words = set(name.split("_"))
     for command in commands.names():
         if words - {"list"} == set(command.replace("-", " ").split()):
@@ -119,7 +118,7 @@ def _list(arguments: dict[str, str]) -> str:
 
 
 def _member(member: Member) -> str:
-    """Return an entry of a list; what belongs to it is indented."""
+    """Return a list entry; its details are indented."""
     said = member.said
     head = f"* `{member.code}`" + (f": {said.text}" if said.text else "")
     parts = [part for part in (head, _list(said.arguments), said.rest) if part]

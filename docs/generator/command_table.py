@@ -1,6 +1,6 @@
 """The table of commands that the command line is built from: deploykit/cli/commands.json.
 
-It is read off the public functions, their classes of options and the presenters, so that
+It is generated from the public functions, their option classes and the presenters, so that
 `deploykit --help` imports none of them.
 """
 
@@ -28,12 +28,12 @@ PATH = Path(__file__).parents[2] / "deploykit" / "cli" / "commands.json"
 
 
 def text() -> str:
-    """Return the table as the file holds it."""
+    """Return the content of the file."""
     return json.dumps(table(), indent=1, ensure_ascii=False) + "\n"
 
 
 def table() -> dict[str, Any]:
-    """Return what the command line knows of each command, by its words."""
+    """Return the command-line definition of each command, by name."""
     found = {}
     for name in deploykit.__all__:
         function = getattr(deploykit, name)
@@ -75,18 +75,18 @@ def _presenting(name: str) -> types.ModuleType:
 
 
 def _first(parameter: Mapping[str, Any]) -> str:
-    """Return what a parameter is called on the command line."""
+    """Return the name of a parameter on the command line."""
     options = parameter["options"]
     return str(options[0] if options else parameter["metavar"] or parameter["name"].upper())
 
 
 def as_options(text: str, known: Mapping[str, str]) -> str:
-    """Return a text in which parameters between backticks are called as on the command line."""
+    """Replace parameter names between backticks by their names on the command line."""
     return re.sub(r"`(\w+)`", lambda found: known.get(found[1], found[0]), text)
 
 
 def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, Any]]:
-    """Yield what the command line knows of each parameter of a function."""
+    """Yield the command-line definition of each parameter of a function."""
     plain = inspect.unwrap(function)
     said = docstring(function, is_raw=True).arguments
     hints = typing.get_type_hints(plain, localns=imported_for_types(plain), include_extras=True)
@@ -114,7 +114,7 @@ def _parameters(function: Any, heading: str, owner: str) -> Iterator[dict[str, A
 
 
 def _subset(annotation: Any, kind: type) -> Sequence[str]:
-    """Return the fields of a class of options that the command line has."""
+    """Return the fields of an option class that are options of the command line."""
     _, flag = declared(annotation)
     return flag.only.split() or [each.name for each in option_fields(kind)]
 
@@ -140,7 +140,7 @@ def _fields(
 def _spec(
     name: str, annotation: Any, flag: Flag, default: Any, said: str, heading: str, is_argument: bool
 ) -> dict[str, Any]:
-    """Return what the command line knows of one parameter."""
+    """Return the command-line definition of one parameter."""
     has_default = default is not inspect.Parameter.empty and default is not MISSING
     is_required = not has_default if flag.is_required is None else flag.is_required
     spelling = flag.spelling.split() or [f"--{name.replace('_', '-')}"]
@@ -160,7 +160,7 @@ def _spec(
 
 
 def _format(annotation: Any, flag: Flag) -> dict[str, Any]:
-    """Return how a value is written: the name of a format, and its bounds or choices."""
+    """Return the format of a value, and its bounds or choices."""
     kinds = [*alternatives(annotation)]
     words = _words(annotation)
     bounds = {"at_least": flag.at_least, "at_most": flag.at_most, "above": flag.above}
@@ -186,7 +186,7 @@ def _format(annotation: Any, flag: Flag) -> dict[str, Any]:
 
 
 def _words(annotation: Any) -> tuple[str, ...]:
-    """Return the words of the first Literal in a type."""
+    """Return the values of the first Literal in a type."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return next(filter(None, map(_words, get_args(annotation))), ())

@@ -1,4 +1,4 @@
-"""The page of commands: what each says with --help, in the order of the work."""
+"""The page of commands: the --help of each, in the order of the workflow."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ import click
 from deploykit.cli.main import COMMANDS, cli
 from docs.generator.markdown import fence, link, plain
 
-_WIDTH = 88  # whatever the terminal is, which click would ask
+_WIDTH = 88  # click would use the width of the terminal
 INTRODUCTION = """
 Every command but `completion` takes `--json`, which prints one JSON document on stdout, and
-`--debug`, which shows TensorFlow's log and what was left alone and why. Files are written
-atomically, and an existing one is replaced only with `--force`. Where inputs and outputs are not
-given, they are guessed, and the guess is logged.
+`--debug`, which shows TensorFlow's log, what was skipped, and why. Files are written
+atomically, and an existing one is replaced only with `--force`. If inputs and outputs are not
+given, deploykit detects and logs them.
 
 | exit status | what it means |
 |---|---|
@@ -48,7 +48,7 @@ def anchor(name: str) -> str:
 
 
 def contexts() -> list[tuple[str, click.Context]]:
-    """Return each command's name, and what click knows of a call of it."""
+    """Return the name and the click context of each command."""
     root = click.Context(cli, info_name="deploykit", terminal_width=_WIDTH, **cli.context_settings)
     return [each for name in COMMANDS for each in _with_subcommands(root, name)]
 

@@ -1,4 +1,4 @@
-"""The page of what the Graph Transform Tool does wrong, made of the tests that show it."""
+"""The page of the Graph Transform Tool's defects, generated from the tests that show them."""
 
 import functools
 import importlib
@@ -8,20 +8,27 @@ from docs.generator.markdown import plain
 from tests.differential import defects
 
 INTRODUCTION = """
-deploykit is the successor of TensorFlow's Graph Transform Tool, which TensorFlow no longer
-ships: an old `transform_graph` command runs here, and old code that calls
-`TransformGraph(graph_def, inputs, outputs, transforms)` imports it from `deploykit`.
+Run an old `transform_graph` command with deploykit:
 
-The original is still inside the TensorFlow wheel, behind a private binding.
-`tests/differential` runs both tools on the same graphs: where the original is right, the
-results are equal but for a short list of intended deviations; where it is wrong, each line
-below is a test that shows both.
+```sh
+deploykit transform --in_graph=model.pb --out_graph=out.pb \\
+  --transforms='strip_unused_nodes fold_constants fold_batch_norms'
+```
+
+deploykit is the successor of TensorFlow's Graph Transform Tool, which TensorFlow no longer ships.
+Old code that calls `TransformGraph(graph_def, inputs, outputs, transforms)` imports it from
+`deploykit`.
+
+The TensorFlow wheel still contains the original, behind a private binding. `tests/differential`
+runs both tools on the same graphs. Where the original is correct, the results are equal except for
+a short list of intended deviations. Each line below is a test that shows a defect of the original
+and the result of deploykit.
 """
 
 
 @functools.cache
 def tables() -> dict[str, list[str]]:
-    """Return the lines of a table for each transform that has any, in Markdown."""
+    """Return the table rows of each transform with defects, in Markdown."""
     found: dict[str, list[str]] = {}
     for module in sorted(module.name for module in pkgutil.iter_modules(defects.__path__)):
         for each in getattr(importlib.import_module(f"{defects.__name__}.{module}"), "DEFECTS", ()):
@@ -32,8 +39,8 @@ def tables() -> dict[str, list[str]]:
 
 def page() -> str:
     """Return the page."""
-    parts = ["# Where the Graph Transform Tool was wrong", INTRODUCTION.strip()]
+    parts = ["# Defects of the Graph Transform Tool", INTRODUCTION.strip()]
     for transform, rows in sorted(tables().items()):
-        head = ["| where | what it did | what deploykit does |", "|---|---|---|"]
+        head = ["| case | Graph Transform Tool | deploykit |", "|---|---|---|"]
         parts += [f"## {transform}", "\n".join([*head, *rows])]
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""The page of errors, made of the catalogue of messages and of the places that raise them."""
+"""The page of errors, from the message catalogue and the code that raises them."""
 
 import ast
 import functools
@@ -17,13 +17,12 @@ _LINKS = ("deploykit/serving", "deploykit/transforms")
 _BASE = CodedError.__name__
 
 INTRODUCTION = """
-Each error has a `code`, which does not change, and `fields`; its message is rendered from them.
-With `--json`, a command that fails prints them as `{"error": {"code": ..., "fields": ...}}`.
-In Python, they are attributes: `except deploykit.Error as error: error.code`. A `source` among the
-fields is the file or node that it is about; the message begins with it.
+Each error has a stable `code` and `fields`; its message is rendered from them.
+With `--json`, a failing command prints them as `{"error": {"code": ..., "fields": ...}}`.
+In Python, they are attributes: `except deploykit.Error as error: error.code`. The field
+`source` is the file or node of the error; the message begins with it.
 
-An error with a text of its own, such as one that your own transform raises, has the code of its
-class.
+An error with a custom text, for example from your own transform, has the code of its class.
 """
 
 
@@ -33,30 +32,30 @@ class Maker:
 
     name: str
     made: str
-    """The class."""
+    """Name of the error class."""
     place: int
-    """Which argument is the code."""
+    """Index of the argument that is the code."""
     parameters: frozenset[str] = frozenset()
-    """The names that it takes and that are no fields."""
+    """Names of the parameters that are not fields."""
     fields: frozenset[str] = frozenset()
-    """The fields that it adds."""
+    """Fields that the function adds."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """A call that makes an error."""
+    """A call that creates an error."""
 
     path: Path
     line: int
     maker: Maker
     code: str | None
-    """None: its text is its own."""
+    """None for an error with a custom text."""
     fields: frozenset[str] | None
-    """None: they are those of another error."""
+    """None if they are copied from another error."""
 
     @property
     def where(self) -> str:
-        """The place, for people."""
+        """Path and line, for messages."""
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
 
@@ -94,14 +93,14 @@ def classes() -> dict[str, tuple[ast.ClassDef, Path]]:
 
 
 def _arguments(function: ast.FunctionDef) -> tuple[list[str], frozenset[str]]:
-    """Return the arguments that have no names for callers, and the names of the others."""
+    """Return the positional-only arguments, and the names of the others."""
     given = function.args
     inner = [each.arg for each in given.posonlyargs if each.arg not in ("self", "cls")]
     return inner, frozenset(each.arg for each in (*given.args, *given.kwonlyargs))
 
 
 def _maker_of(name: str) -> Maker:
-    """Return how a class is made: by its own `__init__`, or the one of the class it extends."""
+    """Return how a class is constructed: by its own `__init__`, or by that of a base class."""
     node, _ = classes()[name]
     for each in node.body:
         if isinstance(each, ast.FunctionDef) and each.name == "__init__":
@@ -135,7 +134,7 @@ def _makers() -> dict[str, Maker]:
 
 
 def _passed_on(function: ast.FunctionDef, makers: dict[str, Maker]) -> tuple[str, frozenset[str]]:
-    """Return the class that a function makes, and the fields that it adds."""
+    """Return the class of the error that a function returns, and the fields that it adds."""
     for call in ast.walk(function):
         if isinstance(call, ast.Call) and _name(call.func) in makers:
             maker = makers[_name(call.func)]
@@ -145,7 +144,7 @@ def _passed_on(function: ast.FunctionDef, makers: dict[str, Maker]) -> tuple[str
 
 
 def sites() -> Iterator[Site]:
-    """Yield the calls that make errors."""
+    """Yield the calls that create errors."""
     every, helpers = _makers(), _helpers()
     for path, tree in _modules().items():
         passing = {
@@ -165,7 +164,7 @@ def sites() -> Iterator[Site]:
                 continue
             known = _name(call.func)
             given = _text(call.args[0]) if call.args else None
-            if known not in makers and given in catalogue():  # of a class that is chosen there
+            if known not in makers and given in catalogue():  # of a class chosen at run time
                 fields = frozenset(each.arg for each in call.keywords if each.arg)
                 yield Site(path, call.lineno, Maker("", "", 0), given, fields or None)
             elif known in makers:
@@ -186,7 +185,7 @@ def _site(path: Path, call: ast.Call, maker: Maker) -> Site:
 
 
 def _status(name: str) -> str:
-    """Return the exit status of a class; none for those that only a server answers with."""
+    """Return the exit status of a class; empty for errors that only a server returns."""
     _, path = classes()[name]
     parts = path.relative_to(ROOT).with_suffix("").parts
     home = () if parts[0] == "deploykit" else ("deploykit",)
@@ -208,7 +207,7 @@ def page() -> str:
         "# Errors",
         INTRODUCTION.strip(),
         "## Classes",
-        "\n".join(["| class | code of a text of its own | exit status |", "|---|---|---|"]
+        "\n".join(["| class | code for custom texts | exit status |", "|---|---|---|"]
                   + [f"| {code(name)} | {code(_default(name))} | {_status(name)} |"
                      for name in sorted(classes())]),
         "## Messages",

@@ -1,4 +1,4 @@
-"""Markdown of what the code says: docstrings, cells, fences."""
+"""Markdown for generated pages: docstrings, cells, fences."""
 
 import inspect
 import re
@@ -11,21 +11,21 @@ _ERROR = re.compile(r"\b((?:[A-Z]\w*)?Error)(?=: )")
 
 @dataclass
 class Docstring:
-    """A docstring in its parts."""
+    """The sections of a docstring."""
 
     text: str
-    """In Markdown."""
+    """Text before the sections, in Markdown."""
     arguments: dict[str, str] = field(default_factory=dict)
-    """What is said of each, in Markdown."""
+    """Description of each parameter, in Markdown."""
     rest: str = ""
-    """What stands behind them, such as the errors; in Markdown."""
+    """Text after the arguments, such as the errors, in Markdown."""
     example: str = ""
     commands: tuple[str, ...] = ()
-    """Lines for a shell; what is indented further continues one."""
+    """Shell commands; a line that is indented further continues the previous one."""
 
 
 def raw_docstring(thing: object) -> str:
-    """Return the text before the sections of a docstring, as it is written."""
+    """Return the text before the sections of a docstring, unchanged."""
     lines = (inspect.getdoc(thing) or "").splitlines()
     end = next((i for i, line in enumerate(lines) if line in _SECTIONS), len(lines))
     rest = next((i for i, line in enumerate(lines) if _ERROR.match(line)), len(lines))
@@ -33,7 +33,7 @@ def raw_docstring(thing: object) -> str:
 
 
 def docstring(thing: object, is_raw: bool = False) -> Docstring:
-    """Return the docstring of a function or class in its parts; raw arguments are no Markdown."""
+    """Return the sections of a docstring; with `is_raw`, arguments are not Markdown."""
     parts: dict[str, list[str]] = {name: [] for name in ("", *_SECTIONS, "rest")}
     section = ""
     for line in (inspect.getdoc(thing) or "").splitlines():
@@ -53,7 +53,7 @@ def docstring(thing: object, is_raw: bool = False) -> Docstring:
 
 
 def _prose(lines: list[str]) -> str:
-    """Return lines in Markdown; errors begin paragraphs."""
+    """Return lines in Markdown; each error starts a paragraph."""
     text = "\n".join(f"\n{line}" if _ERROR.match(line) else line for line in lines)
     text = re.sub(r"\n{3,}", "\n\n", text.strip())
     return plain(_ERROR.sub(r"`\1`", text))
@@ -67,7 +67,7 @@ def _arguments(lines: list[str], marked: Callable[[str], str]) -> Iterator[tuple
 
 
 def plain(text: str) -> str:
-    """Return text in which only code between backticks is marked up."""
+    """Escape Markdown in text, except code between backticks."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"([*<|])", r"\\\1", p) for p in pieces)
 

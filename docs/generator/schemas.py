@@ -29,7 +29,7 @@ _UNWRITTEN = ("AsHtml", "Graph", "OpenedModel")  # they have no document
 
 
 def pages() -> dict[str, str]:
-    """Return the schema of each document, by the name of its file."""
+    """Return the JSON Schema of each document, by file name."""
     found = {}
     for kind in _kinds():
         (schema,), components = msgspec.json.schema_components(
@@ -48,7 +48,7 @@ def pages() -> dict[str, str]:
 
 
 def _kinds() -> list[type]:
-    """Return the classes of results that users get, and of files that deploykit writes."""
+    """Return the classes of public results and of files that deploykit writes."""
     for module in pkgutil.walk_packages(deploykit.__path__, "deploykit."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -69,7 +69,7 @@ def _below(kind: type) -> Iterator[type]:
 
 @functools.cache
 def _struct(kind: type) -> Any:
-    """Return a type of msgspec with the keys that a class is written with."""
+    """Return a msgspec type with the keys of a class in its document."""
     fields: dict[str, tuple[Any, bool]] = {
         key: (Literal[value], False) for key, value in getattr(kind, "HEAD", {}).items()
     }
@@ -89,7 +89,7 @@ def _struct(kind: type) -> Any:
 
 
 def _written(kind: type) -> Iterator[tuple[str, Any, bool]]:
-    """Yield the key, the type and whether it may be missing, for all that is written of a class."""
+    """Yield key, type and whether it is optional, for each member of a class in its document."""
     for each in members(kind):
         type_ = _resolved(_type_of(each), _home(kind, each))
         if each.how.flat:
@@ -106,7 +106,7 @@ def _written(kind: type) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _typed_keys(kind: Any) -> Iterator[tuple[str, Any, bool]]:
-    """Yield the key, the type and whether it may be missing, for all keys of a TypedDict."""
+    """Yield key, type and whether it is optional, for each key of a TypedDict."""
     for key, type_ in typing.get_type_hints(kind).items():
         yield key, _plain(type_), key not in kind.__required_keys__
 
@@ -118,7 +118,7 @@ def _type_of(member: Member) -> Any:
 
 
 def _home(kind: type, member: Member) -> dict[str, Any]:
-    """Return the names that the annotations of a member may use."""
+    """Return the namespace for the annotations of a member."""
     homes = [each for each in kind.__mro__ if member.name in vars(each).get("__annotations__", {})]
     homes = homes or [each for each in kind.__mro__ if member.name in vars(each)] or [kind]
     return vars(sys.modules[homes[0].__module__])
@@ -145,12 +145,12 @@ def _dataclass_in(type_: Any) -> type | None:
 
 
 def _plain(type_: Any) -> Any:
-    """Return the type of what `document` makes of values of a type."""
+    """Return the type of the result of `document` for values of a type."""
     origin, inner = typing.get_origin(type_), typing.get_args(type_)
     if origin is Annotated:
         return _plain(type_.__origin__)
     if type_ is float:
-        return float | None  # what is not finite
+        return float | None  # None for NaN and Inf
     if typing.is_typeddict(type_):
         return type_
     if type_ in (str, int, bool, None, types.NoneType) or origin is Literal:
@@ -171,7 +171,7 @@ def _plain(type_: Any) -> Any:
 
 
 def _union(parts: list[Any]) -> Any:
-    """Return a union, or Any where msgspec could not tell its parts from each other."""
+    """Return a union, or Any if msgspec cannot distinguish its members."""
     objects = [each for each in parts if isinstance(each, type(msgspec.Struct))
                or typing.get_origin(each) is dict]  # fmt: skip
     return Any if Any in parts or len(objects) > 1 else Union[tuple(parts)]  # noqa: UP007

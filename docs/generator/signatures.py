@@ -29,7 +29,7 @@ class Member:
 
 
 def signature(thing: Any) -> str:
-    """Return the name and the parameters of a function or class, over several lines if need be."""
+    """Return the name and the parameters of a function or class, on several lines if long."""
     if inspect.isclass(thing) and dataclasses.is_dataclass(thing):
         return _laid_out(thing.__name__, [code for code, _ in _fields(thing)], "")
     if inspect.isclass(thing):
@@ -56,7 +56,7 @@ def members(kind: type) -> Iterator[Member]:
 
 
 def inner(things: Iterable[Any]) -> list[type]:
-    """Return our other classes that these functions and classes name, and those in their fields."""
+    """Return deploykit's other classes in these signatures, and those in their fields."""
     public = list(things)
     found: dict[str, type] = {}
     waiting = [kind for thing in public for kind in _named(thing, _types(parsed(thing)))]
@@ -70,7 +70,7 @@ def inner(things: Iterable[Any]) -> list[type]:
 
 
 def _named(thing: Any, types: Iterable[ast.expr]) -> Iterator[type]:
-    """Yield our classes in types that a function or a class declares."""
+    """Yield deploykit's classes in the types of a function or a class."""
     module = sys.modules[inspect.unwrap(thing).__module__]
     for name in sorted({name for type_ in types for name in _names(type_)}):
         kind = getattr(module, name, None) or _imported_later(module, name)
@@ -79,7 +79,7 @@ def _named(thing: Any, types: Iterable[ast.expr]) -> Iterator[type]:
 
 
 def _types(node: ast.stmt) -> Iterator[ast.expr]:
-    """Yield the types in a declaration, of a class those of its public parts."""
+    """Yield the types in a declaration; for a class, those of its public members."""
     if isinstance(node, ast.ClassDef):
         for each in node.body:
             if not _is_private(each):
@@ -97,17 +97,17 @@ def _is_private(node: ast.stmt) -> bool:
 
 
 def _names(type_: ast.expr) -> Iterator[str]:
-    """Yield the names in a type, also in the quoted parts of it."""
+    """Yield the names in a type, including its quoted parts."""
     for node in ast.walk(type_):
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            with contextlib.suppress(SyntaxError):  # a word of a Literal
+            with contextlib.suppress(SyntaxError):  # a value of a Literal
                 yield from _names(ast.parse(node.value, mode="eval").body)
 
 
 def _imported_later(module: ModuleType, name: str) -> Any:
-    """Return what a module imports by this name for type checkers alone, or None."""
+    """Return the import of this name in a TYPE_CHECKING block of a module, or None."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ImportFrom) and name in [each.name for each in node.names]:
             return getattr(importlib.import_module(str(node.module)), name, None)
@@ -123,7 +123,7 @@ def _owner(kind: type, name: str) -> type:
 
 
 def _fields(kind: type) -> Iterator[tuple[str, str]]:
-    """Yield each field of a dataclass as its source writes it, and the docstring behind it."""
+    """Yield each field of a dataclass as in its source, and its docstring."""
     values = {each.name: each.default for each in dataclasses.fields(kind)}
     for name, node, said, _ in declared_fields(kind):
         if not name.startswith("_"):
@@ -131,7 +131,7 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def declared_fields(kind: type) -> Iterator[tuple[str, ast.AnnAssign, str, type]]:
-    """Yield the name, the declaration and the docstring of each field, and the class it is in."""
+    """Yield name, declaration and docstring of each field, and the class that declares it."""
     flags = {each.name: declared(each.type)[1] for each in dataclasses.fields(kind)}
     for home in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
         body = parsed(home).body
@@ -142,7 +142,7 @@ def declared_fields(kind: type) -> Iterator[tuple[str, ast.AnnAssign, str, type]
 
 
 def imported_for_types(thing: Any) -> dict[str, Any]:
-    """Return what the module of a class or function imports for type checkers alone, by name."""
+    """Return the TYPE_CHECKING imports of the module of a class or function, by name."""
     module = sys.modules[inspect.unwrap(thing).__module__]
     found: dict[str, Any] = {}
     for branch in ast.parse(inspect.getsource(module)).body:
@@ -155,14 +155,14 @@ def imported_for_types(thing: Any) -> dict[str, Any]:
 
 
 def _string(node: ast.stmt | None) -> str:
-    """Return the docstring that stands behind a field, or an empty string."""
+    """Return the docstring after a field, or an empty string."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return " ".join(str(node.value.value).split())
     return ""
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[list[str], str]:
-    """Return the parameters of a function as its source writes them, and what it returns."""
+    """Return the parameters and the return type of a function as in its source."""
     function = inspect.unwrap(function)
     node = parsed(function)
     written = {each.arg: each for each in ast.walk(node.args) if isinstance(each, ast.arg)}
@@ -190,7 +190,7 @@ def _declared(name: str, type_: ast.expr | None, default: ast.expr | None, value
 
 
 def _value(value: object) -> str:
-    """Return a plain value as a program writes it, or an empty string."""
+    """Return a plain value as Python source, or an empty string."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple):
@@ -201,7 +201,7 @@ def _value(value: object) -> str:
 
 
 def _type(node: ast.expr) -> str:
-    """Return a type as the source writes it, without the quotes of what is imported later."""
+    """Return a type as in the source, without the quotes of forward references."""
     for each in ast.walk(node):
         if isinstance(each, ast.Subscript) and ast.unparse(each.value) == "Literal":
             return ast.unparse(node)
@@ -209,7 +209,7 @@ def _type(node: ast.expr) -> str:
 
 
 class _WithoutMarks(ast.NodeTransformer):
-    """Takes types without what `Annotated` and the marks of documents add to them."""
+    """Removes `Annotated` and document markers from types."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
@@ -243,7 +243,7 @@ def _call(name: str, function: Callable[..., Any]) -> str:
 
 
 def _laid_out(name: str, parameters: list[str], result: str) -> str:
-    """Return a call on one line, or with a line for each parameter where that is too long."""
+    """Return a call on one line, or with one line per parameter if it is too long."""
     line = f"{name}({', '.join(parameters)}){result}"
     if len(line) <= _WIDTH:
         return line

@@ -23,7 +23,7 @@ _TOP = "# Written by `make docs` from the code: change that instead.\n"
 
 
 def text() -> str:
-    """Return the stub as the file holds it."""
+    """Return the content of the stub file."""
     imports: set[str] = set()
     blocks: list[str] = []
     for name in sorted(deploykit._HOMES):
@@ -78,7 +78,7 @@ def _function(function: Any, imports: set[str]) -> str:
 
 
 def _fields(kind: Any, taken: Iterable[str], imports: set[str]) -> Iterator[str]:
-    """Yield the fields of a class of options as keyword arguments."""
+    """Yield the fields of an option class as keyword arguments."""
     options = {each.name for each in option_fields(kind)}
     for name, node, _, home in declared_fields(kind):
         if name in options and name not in taken:
@@ -87,13 +87,13 @@ def _fields(kind: Any, taken: Iterable[str], imports: set[str]) -> Iterator[str]
 
 
 def _default(value: object) -> str:
-    """Return a default as a stub writes it: in full where that is short."""
+    """Return a default value for the stub: in full if it is short."""
     is_short = value is None or isinstance(value, bool | int | float | str) or value == ()
     return f" = {value!r}" if is_short else " = ..."
 
 
 def _type(node: Any, home: Any, imports: set[str]) -> str:
-    """Return a type as the source writes it, and import the names in it."""
+    """Return a type as in the source, and import the names in it."""
     for each in ast.walk(node):
         if isinstance(each, ast.Name):
             imports |= _import_of(each.id, sys.modules[home.__module__])
@@ -104,7 +104,7 @@ def _type(node: Any, home: Any, imports: set[str]) -> str:
 
 @functools.cache
 def _origins(module: Any) -> dict[str, str]:
-    """Return the import of each name that a module imports, also for types alone, or defines."""
+    """Return the import of each name that a module imports (TYPE_CHECKING too) or defines."""
     found = {}
     tree = ast.parse(inspect.getsource(module))
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""A page for each transform: what it says of itself, and golden graphs before and after."""
+"""A page for each transform: its docstring, and golden graphs before and after."""
 
 import re
 from pathlib import Path
@@ -10,20 +10,18 @@ from docs.generator import defects
 from docs.generator.markdown import code, docstring, fence, link, plain
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
-_LONG = 40  # lines; longer graphs are folded away
+_LONG = 40  # lines; longer graphs are collapsed
 INTRODUCTION = """
-A transform edits a graph. `deploykit transform` runs those that its transform string names, in
-that order:
+A transform edits a graph. Run several in the order of a transform string:
 
 ```sh
 deploykit transform --in_graph=model.pb --out_graph=out.pb --verify \\
   --transforms='strip_unused_nodes fold_constants(ignore_errors=true) fold_batch_norms'
 ```
 
-Parameters stand in parentheses; one that may be repeated is given several times.
-`ignore_errors=true` goes with every transform: if it fails, it is passed over.
-`deploykit.transform(graph, "...")` does the same in Python. [A transform of your
-own](../own-transforms.md) is a function in a file.
+Parameters are in parentheses; one that may be repeated is given several times. Every transform
+takes `ignore_errors=true`: if it fails, it is skipped. `deploykit.transform(graph, "...")` does the
+same in Python. [Your own transform](../own-transforms.md) is a function in a file.
 """
 
 
@@ -64,7 +62,7 @@ def _page(name: str) -> str:
         parts += [_graph("before", before), _graph("after", after)]
     if name in defects.tables():
         where = f"../graph-transform-tool.md#{name}"
-        parts.append(f"Where the Graph Transform Tool did this wrong: {link('the list', where)}.")
+        parts.append(f"Defects of the Graph Transform Tool here: {link('the list', where)}.")
     return "\n\n".join([*parts, link("All transforms", "README.md")]) + "\n"
 
 

@@ -30,9 +30,9 @@ def training_graph(seed: int):
             tf.lookup.KeyValueTensorInitializer(words, numbers), unknown, name="words"
         )
         embeddings = tf.get_variable("embeddings", [len(words) + 1, EMBEDDING])
-        towers = [_tower(tf, name, table.lookup(text), embeddings)
+        import_replicas = [_tower(tf, name, table.lookup(text), embeddings)
                   for name, text in (("title_tower", title), ("review_tower", review))]  # fmt: skip
-        hidden = tf.nn.relu(_dense(tf, tf.concat(towers, 1), HIDDEN, "hidden"))
+        hidden = tf.nn.relu(_dense(tf, tf.concat(import_replicas, 1), HIDDEN, "hidden"))
         score = tf.squeeze(_dense(tf, hidden, 1, "score"), 1)
         out = tf.add(1.0, 4 * tf.sigmoid(score), name="out")
         loss = tf.reduce_mean(tf.square(out - label), name="loss")

@@ -1,1 +1,1 @@
-"""The other end of the API, without TensorFlow."""
+"""Clients of the TensorFlow Serving API and the Open Inference Protocol, without TensorFlow."""

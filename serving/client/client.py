@@ -1,4 +1,4 @@
-"""A client of the TensorFlow Serving API: NumPy in, NumPy out, and no start of TensorFlow."""
+"""A client of the TensorFlow Serving API for NumPy arrays, which needs no TensorFlow."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,11 +18,11 @@ from deploykit.serving.protocol.versions import VersionStatus
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.ir.tensors import Array
 
-_HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
+_HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a serialized HealthCheckResponse
 
 
 class Client:
-    """A connection to a server; calls may come from several threads at once.
+    """A connection to a server. Several threads may share it.
 
     Example:
         >>> images = np.zeros((2, 28, 28, 1), np.float32)
@@ -35,14 +35,14 @@ class Client:
     def __init__(
         self, address: str, connection: Connection = DEFAULT_CONNECTION, **options: Any
     ) -> None:
-        """Make a channel; it connects when it is first used.
+        """Create a channel, which connects on first use.
 
         Args:
             address: `host:port` or `unix:path`.
-            connection: certificates, seconds that a call may take, and how often it is repeated.
+            connection: certificates, timeout of a request in seconds, and number of retries.
             options: fields of `Connection`, such as `timeout`.
 
-        Error: the address is none, or the connection is for another protocol. FileError: a
+        Error: the address is invalid, or the connection is for another protocol. FileError: a
         certificate or key cannot be read.
         """
         connection = replace(connection, **options)
@@ -70,10 +70,10 @@ class Client:
         signature: str = "",
         outputs: Sequence[str] = (),
     ) -> dict[str, Array]:
-        """Return what a model computes, by the names of its signature; strings are bytes.
+        """Return the outputs of a model by alias. String outputs are bytes.
 
-        Arrays keep their type; numbers and lists become float32 or int32, as in TensorFlow.
-        CallError: there is no such server, model or version, or the model refuses the inputs.
+        Arrays keep their dtype; Python numbers and lists become float32 or int32, as in TensorFlow.
+        CallError: the server, model or version does not exist, or the model rejects the inputs.
         """
         request = predict_request(model, inputs, version, label, signature, outputs)
         answer = self._endpoint.call(self._methods["Predict"], request)
@@ -89,9 +89,9 @@ class Client:
         label: str = "",
         signature: str = "",
     ) -> list[list[tuple[str, float]]]:
-        """Return the classes of each example, as pairs of label and score.
+        """Return the classes of each example as (label, score) pairs.
 
-        `context` holds features that all examples share. CallError: as `predict`.
+        `context` contains features that all examples share. CallError: as in `predict`.
         """
         request = protos.ClassificationRequest(
             model_spec=model_spec(model, version, label, signature),
@@ -113,7 +113,7 @@ class Client:
         label: str = "",
         signature: str = "",
     ) -> Array:
-        """Return a float32 number for each example; all else is as in `classify`."""
+        """Return one float32 value per example; the arguments are those of `classify`."""
         request = protos.RegressionRequest(
             model_spec=model_spec(model, version, label, signature),
             input=examples_input(examples, context),
@@ -124,7 +124,7 @@ class Client:
     def metadata(
         self, model: str, *, version: int | None = None, label: str = ""
     ) -> dict[str, Signature]:
-        """Return the signatures of a model by name. CallError: as `predict`."""
+        """Return the signatures of a model by name. CallError: as in `predict`."""
         request = protos.GetModelMetadataRequest(
             model_spec=model_spec(model, version, label), metadata_field=["signature_def"]
         )
@@ -139,7 +139,7 @@ class Client:
     def status(
         self, model: str, *, version: int | None = None, label: str = ""
     ) -> list[VersionStatus]:
-        """Return the versions of a model that the server knows of. CallError: as `predict`."""
+        """Return the status of each version that the server knows. CallError: as in `predict`."""
         request = protos.GetModelStatusRequest(model_spec=model_spec(model, version, label))
         answer = self._endpoint.call(self._methods["GetModelStatus"], request)
         return [
@@ -153,10 +153,10 @@ class Client:
         ]
 
     def reload(self, config: str) -> None:
-        """Give the server another list of models, as the text of a `models.config`.
+        """Replace the server's list of models by the text of a `models.config`.
 
-        CallError: the server takes no such list, or a model of it could not be loaded. Error: the
-        text is no ModelServerConfig.
+        CallError: the server rejects the list, or one of its models could not be loaded. Error: the
+        text is not a ModelServerConfig.
         """
         from google.protobuf import text_format
 
@@ -177,10 +177,10 @@ class Client:
             )
 
     def health(self) -> str:
-        """Return what the server's health service says: SERVING, NOT_SERVING or UNKNOWN.
+        """Return the status of the server's health service: SERVING, NOT_SERVING or UNKNOWN.
 
-        It is empty where the server has no such service, as TensorFlow Serving by default.
-        CallError: there is no server.
+        It is empty if the server has no health service, as in TensorFlow Serving by default.
+        CallError: the server cannot be reached.
         """
         check = self._channel.unary_unary("/grpc.health.v1.Health/Check")
         try:
@@ -192,7 +192,7 @@ class Client:
         return _HEALTH.get(answer, "UNKNOWN")
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._channel.close()
 
     def __enter__(self) -> "Client":

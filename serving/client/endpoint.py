@@ -14,7 +14,7 @@ from deploykit.serving.protocol.open_inference import INFERENCE_SERVICE
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.common.flag import Flag
-from deploykit.transforms.untrusted.files import MOST_TEXT, read_bytes
+from deploykit.transforms.untrusted.files import MAX_TEXT, read_bytes
 
 ServingProtocol = Literal["tensorflow", "v2"]
 PROTOCOLS: tuple[ServingProtocol, ...] = get_args(ServingProtocol)
@@ -22,7 +22,7 @@ PROTOCOLS: tuple[ServingProtocol, ...] = get_args(ServingProtocol)
 
 @dataclass(frozen=True)
 class Connection:
-    """How a server is spoken to; all but its address."""
+    """The options of a connection, without the address."""
 
     HEADING: ClassVar = "Server"
 
@@ -39,13 +39,13 @@ class Connection:
     timeout: Annotated[float, Flag(metavar="SECONDS", above=0)] = 60
     """Wait at most this long for a response."""
     retries: Annotated[int, Flag(is_python_only=True, at_least=0)] = 2
-    """How often a call is repeated while no server can be reached; `reload` never is."""
+    """Retries of a request while the server cannot be reached; `reload` is never retried."""
     protocol: ServingProtocol = "tensorflow"
-    """API of the server: tensorflow is TensorFlow Serving's, v2 is the Open Inference Protocol of
-    KServe, Triton, OpenVINO Model Server and MLServer (ADDRESS may be a URL of HTTP)."""
+    """API of the server: tensorflow for TensorFlow Serving, v2 for the Open Inference Protocol of
+    KServe, Triton, OpenVINO Model Server and MLServer (ADDRESS may be an HTTP URL)."""
 
     def __post_init__(self) -> None:
-        """Raise Error for another protocol."""
+        """Raise Error for an unknown protocol."""
         if self.protocol not in PROTOCOLS:
             raise Error("not-one-of", what="--protocol", known=PROTOCOLS, got=self.protocol)
 
@@ -57,16 +57,16 @@ MODEL_INFER = f"/{INFERENCE_SERVICE}/ModelInfer"
 
 _UNBOUNDED = -1
 _CONNECT_SECONDS = 5.0
-_PEER = re.compile(r"^([A-Z_]+: )?((ipv[46]|unix):\S+: )?")  # as gRPC says it before the reason
-_RETRIED_BYTES = 256 << 20  # gRPC repeats no request that is larger than this
-_RECONNECT_MS = 100  # where gRPC would wait a second, and each retry would miss the server's start
+_PEER = re.compile(r"^([A-Z_]+: )?((ipv[46]|unix):\S+: )?")  # gRPC puts this before the reason
+_RETRIED_BYTES = 256 << 20  # gRPC does not retry larger requests
+_RECONNECT_MS = 100  # gRPC's default of a second would make each retry miss the server's start
 
 
 class CallError(Error):
-    """A call that was not answered with a result; `status` is a name of grpc.StatusCode."""
+    """A request that failed. `status` is the name of a grpc.StatusCode."""
 
     def __init__(self, code: str = "", /, status: str = "UNKNOWN", **fields: object) -> None:
-        """Keep the status; a passed deadline ends a command as a time limit does."""
+        """Store the status. For a passed deadline, a command exits as for a time limit."""
         super().__init__(code, **fields)
         self.status = status
         if status == "DEADLINE_EXCEEDED":
@@ -75,19 +75,19 @@ class CallError(Error):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server is and how it is spoken to, as plain data."""
+    """The address of a server and the connection options, as plain data."""
 
     address: str
     """`host:port` or `unix:path`."""
     connection: Connection
     method: str = f"/{PREDICTION_SERVICE}/Predict"
-    """What a load calls."""
+    """The gRPC method of a load test."""
 
     def channel(self, own_connection: bool = False) -> grpc.Channel:
-        """Return a new channel, which connects when it is first used.
+        """Return a new channel, which connects on first use.
 
-        Channels of one process share a connection, unless they ask for their own.
-        Error: the address is none. FileError: a certificate or key cannot be read.
+        Channels of one process share a connection, unless `own_connection` is set.
+        Error: the address is invalid. FileError: a certificate or key cannot be read.
         """
         _check(self.address)
         how = self.connection
@@ -110,7 +110,7 @@ class Endpoint:
         return grpc.secure_channel(self.address, credentials, options)
 
     def error(self, failed: grpc.RpcError) -> CallError:
-        """Return what went wrong, in a sentence."""
+        """Return the error of a failed request."""
         status, source = failed.code().name, self.address
         details = " ".join((failed.details() or "the server gave no reason").split())
         if status == "UNAVAILABLE":
@@ -128,22 +128,22 @@ class Endpoint:
         return CallError("call-failed", status, source=source, reason=details, grpc_status=status)
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
-        """Return the answer of a method of a stub. CallError: there is none."""
+        """Return the response of a stub's method. CallError: the request failed."""
         try:
             return method(request, timeout=self.connection.timeout)
         except grpc.RpcError as error:
             raise self.error(error) from None
 
     def sender(self) -> "GrpcSender":
-        """Return what sends serialized requests of a load, over a connection of its own."""
+        """Return a sender of serialized requests, with its own connection."""
         return GrpcSender(self)
 
 
 class GrpcSender:
-    """Sends serialized requests to one method, and keeps of a response how it ended."""
+    """Sends serialized requests to one method and returns only the status of each response."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Connect; where that fails, the calls say so."""
+        """Connect. If that fails, each request returns the error status."""
         channel = endpoint.channel(own_connection=True)
         with contextlib.suppress(grpc.FutureTimeoutError):
             grpc.channel_ready_future(channel).result(_CONNECT_SECONDS)
@@ -159,13 +159,13 @@ class GrpcSender:
         return OK
 
     def begin(self, request: bytes, done: Callable[[str], None]) -> None:
-        """Send it and return; `done` is called with the status later, in another thread."""
+        """Send it and return; another thread calls `done` with the status."""
         call = self._method.future(request, timeout=self._timeout)
         call.add_done_callback(lambda call: done(call.code().name))
 
 
 def _check(address: str) -> None:
-    """Raise Error for what is no address; gRPC would take 65537 as port 1."""
+    """Raise Error for an invalid address; gRPC would take 65537 as port 1."""
     host, _, port = address.rpartition(":")
     has_port = port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16
     if address.startswith("unix:") or (
@@ -176,14 +176,15 @@ def _check(address: str) -> None:
 
 
 def _retrying(retries: int) -> dict[str, Any]:
-    """Return a service config: what changes nothing is repeated while there is no server.
+    """Return a gRPC service config that retries idempotent requests to an unavailable server.
 
-    gRPC does it within the deadline, with growing random pauses, and less where it fails often.
+    gRPC retries within the deadline, with randomized exponential backoff, and throttles retries
+    after many failures.
     """
     methods = ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")
     names = [{"service": PREDICTION_SERVICE, "method": method} for method in methods]
     policy = {
-        "maxAttempts": 1 + min(retries, 4),  # gRPC takes no more
+        "maxAttempts": 1 + min(retries, 4),  # gRPC allows no more
         "initialBackoff": "0.2s",
         "maxBackoff": "2s",
         "backoffMultiplier": 2,
@@ -205,4 +206,4 @@ def _retrying(retries: int) -> dict[str, Any]:
 
 
 def _content(path: str | None) -> bytes | None:
-    return None if path is None else read_bytes(path, MOST_TEXT, "key or certificate")
+    return None if path is None else read_bytes(path, MAX_TEXT, "key or certificate")

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over HTTP: one call, and the requests of a load."""
+"""A client of the Open Inference Protocol over HTTP, and the sender of a load test."""
 
 import contextlib
 import http.client
@@ -18,8 +18,8 @@ from deploykit.serving.protocol.open_inference import BINARY, HEADER_LENGTH, Inf
 from deploykit.serving.protocol.open_inference_client import read_document, write_document
 from deploykit.transforms.ir.tensors import Array
 
-_MOST_RESPONSE = 1 << 31  # bytes
-_SEVERAL = 256  # requests of one sender that wait for their responses at once
+_MAX_RESPONSE = 1 << 31  # bytes
+_SEVERAL = 256  # concurrent requests of one sender
 _FLAGS = {"ServerLive": "live", "ServerReady": "ready", "ModelReady": "ready"}
 
 
@@ -29,14 +29,14 @@ class HttpInference(RestClient):
     _api = "Open Inference Protocol"
 
     def __init__(self, address: str, connection: Connection) -> None:
-        """Check the address; connect later. Errors are those of `RestClient`."""
+        """Check the address; connect later. Raises the errors of `RestClient`."""
         super().__init__(address, connection)
         self._is_binary: bool | None = None
 
     def call(self, method: str, name: str = "", version: str = "") -> Any:
-        """Return the response of a method, as the message that gRPC has for it.
+        """Return the response of a method as the gRPC message.
 
-        CallError: there is no such server or model. A status other than 200 means `false`.
+        A status other than 200 means `false`. CallError: the server or model does not exist.
         """
         path = {"ServerLive": "/v2/health/live", "ServerReady": "/v2/health/ready",
                 "ModelReady": f"{_path(name, version)}/ready"}.get(method)  # fmt: skip
@@ -56,47 +56,47 @@ class HttpInference(RestClient):
             raise self._foreign("response-not-of-method", method=method, reason=words) from None
 
     def infer(self, requested: InferRequest) -> dict[str, Array]:
-        """Return outputs. ServingError: they are damaged. CallError: there are none."""
-        response = self._ask(self.request(requested), _MOST_RESPONSE)
+        """Return the outputs. ServingError: they are damaged. CallError: the request failed."""
+        response = self._ask(self.request(requested), _MAX_RESPONSE)
         if response.status != 200:
             self._field(*self._document(response), "outputs")
         return read_document(response.body, response.headers.get(HEADER_LENGTH))
 
     def request(self, requested: InferRequest) -> HttpRequest:
-        """Return what a load sends; the tensors are binary data where the server takes them."""
+        """Return an HTTP request. Tensors are binary data if the server supports that extension."""
         if self._is_binary is None:
             self._is_binary = False
-            with contextlib.suppress(CallError):  # not each server describes itself
+            with contextlib.suppress(CallError):  # some servers do not implement ServerMetadata
                 self._is_binary = BINARY in self.call("ServerMetadata").extensions
         body, headers = write_document(requested, self._is_binary)
         return HttpRequest(f"{_path(requested.model, requested.version)}/infer", body, headers)
 
     def load(self, requested: Sequence[InferRequest]) -> tuple["HttpTarget", list[HttpRequest]]:
-        """Return where requests of a load go, and these."""
+        """Return the target of a load test and its requests."""
         target = HttpTarget(self._address, self._connection)
         return target, [self.request(item) for item in requested]
 
     def close(self) -> None:
-        """Do nothing: no connection is kept."""
+        """Do nothing: no connection stays open."""
 
 
 @dataclass(frozen=True)
 class HttpTarget:
-    """Where the requests of a load go, as plain data."""
+    """The target of a load test, as plain data."""
 
     address: str
     """A URL."""
     connection: Connection
 
     def sender(self) -> "HttpSender":
-        """Return what sends them."""
+        """Return a sender, which owns its connections."""
         return HttpSender(self.address, self.connection)
 
 
 class HttpSender(RestClient):
-    """Sends requests over connections that are kept, one for each request at the same time.
+    """Sends requests over keep-alive connections, one for each concurrent request.
 
-    Its timeout is of each transfer, not of a whole request.
+    The timeout applies to each transfer, not to a whole request.
     """
 
     def __init__(self, address: str, connection: Connection) -> None:
@@ -106,7 +106,7 @@ class HttpSender(RestClient):
         self._threads = ThreadPoolExecutor(_SEVERAL)
 
     def send(self, request: HttpRequest) -> str:
-        """Wait for the response; return the name of its status, as gRPC has it."""
+        """Wait for the response; return the name of its gRPC status code."""
         used = None
         with contextlib.suppress(IndexError):
             used = self._idle.pop()
@@ -118,7 +118,7 @@ class HttpSender(RestClient):
             if used is not None:
                 used.close()
             return "DEADLINE_EXCEEDED" if isinstance(error, TimeoutError) else "UNAVAILABLE"
-        if response.will_close:  # a connection that opens itself again would do so without TLS
+        if response.will_close:  # http.client would reconnect without TLS
             used.close()
         else:
             self._idle.append(used)

@@ -1,7 +1,7 @@
 """A client of any server of the Open Inference Protocol (KServe v2), over gRPC or HTTP.
 
-It has the methods of `client.Client` that commands call. Such servers have versions with names, and
-no signatures: a signature by name is a parameter of deploykit's server.
+It has those methods of `client.Client` that the commands use. Versions of such servers have names.
+The protocol has no signatures: deploykit's server takes the signature as a parameter.
 """
 
 import contextlib
@@ -30,23 +30,23 @@ from deploykit.transforms.ir.tensors import Array
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 UNNAMED = "default"
-"""How results call what a server takes that has no signatures."""
+"""The signature name in results for a server whose protocol has no signatures."""
 NOT_READY = "NOT_READY"
-"""The state of a version of which a server says no more."""
+"""The state of a version of which the server only reports that it is not ready."""
 
 
 class InferenceClient:
-    """A connection to a server; the address decides between gRPC and HTTP."""
+    """A connection to a server. The address selects gRPC or HTTP."""
 
     def __init__(self, address: str, connection: Connection) -> None:
-        """Check the address; connect later. Errors are those of `Client` and `RestClient`."""
+        """Check the address; connect later. Raises the errors of `Client` and `RestClient`."""
         self._address, self._connection = address, connection
         self._wire = (HttpInference if is_rest(address) else GrpcInference)(address, connection)
 
     def server(self) -> tuple[bool, bool, str]:
-        """Return whether a server is live and ready, and its name. CallError: there is none."""
+        """Return (live, ready, name of the server). CallError: the server cannot be reached."""
         live, ready = self._wire.call("ServerLive").live, self._wire.call("ServerReady").ready
-        with contextlib.suppress(CallError):  # not each server describes itself
+        with contextlib.suppress(CallError):  # some servers do not implement ServerMetadata
             about = self._wire.call("ServerMetadata")
             return live, ready, f"{about.name} {about.version}".strip()
         return live, ready, ""
@@ -54,10 +54,10 @@ class InferenceClient:
     def status(
         self, model: str, *, version: int | None = None, label: str = ""
     ) -> list[NamedVersion]:
-        """Return the versions that the server names, or the one asked for; ready or not.
+        """Return the versions that the server lists, or the requested one, ready or not.
 
-        A server may name none; then the only version has no name. CallError: there is no such
-        server, model or version.
+        A server may list none; the only version is then named "". CallError: the server, model or
+        version does not exist.
         """
         requested = _version(model, version, label)
         is_ready = self._is_ready(model, requested)
@@ -72,7 +72,7 @@ class InferenceClient:
         if requested and not is_ready:
             self._wire.call(
                 "ModelMetadata", model, requested
-            )  # an error where there is no such model
+            )  # raises an error if the model does not exist
         return [
             NamedVersion(
                 int(version) if _NUMBER.fullmatch(version) else version,
@@ -84,14 +84,14 @@ class InferenceClient:
     def metadata(
         self, model: str, *, version: int | None = None, label: str = ""
     ) -> dict[str, Signature]:
-        """Return what a model takes and gives. CallError: as `status`."""
+        """Return the inputs and outputs of a model. CallError: as in `status`."""
         requested = _version(model, version, label)
         return {UNNAMED: signature_of(self._wire.call("ModelMetadata", model, requested))}
 
     def signatures(
         self, model: str, *, version: int | None = None, label: str = ""
     ) -> dict[str, Signature]:
-        """Return signatures by name, which deploykit's server has in the TensorFlow Serving API.
+        """Return signatures by name, over the TensorFlow Serving API of deploykit's server.
 
         CallError: the server does not have that API.
         """
@@ -111,7 +111,7 @@ class InferenceClient:
         signature: str = "",
         outputs: Sequence[str] = (),
     ) -> dict[str, Array]:
-        """Return what a model computes; strings are bytes. CallError: as `status`, or refused."""
+        """Return outputs by name; strings are bytes. CallError: as in `status`, or refused."""
         requested = _version(model, version, label)
         request = InferRequest(model, requested, signature, inputs=inputs, outputs=outputs)
         try:
@@ -130,14 +130,14 @@ class InferenceClient:
         label: str = "",
         signature: str = "",
     ) -> tuple[LoadTarget, Sequence[Any]]:
-        """Return where the requests of a load go, and these."""
+        """Return the target of a load test and its requests."""
         requested = _version(model, version, label)
         return self._wire.load(
             [InferRequest(model, requested, signature, inputs=feed) for feed in feeds]
         )
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._wire.close()
 
     def __enter__(self) -> "InferenceClient":
@@ -163,7 +163,7 @@ class GrpcInference:
         self._channel = self._endpoint.channel()
 
     def call(self, method: str, name: str = "", version: str = "") -> Any:
-        """Return the response of a method. CallError: there is none."""
+        """Return the response of a method. CallError: the request failed."""
         request = message(f"{method}Request")(
             **({"name": name, "version": version} if name else {})
         )
@@ -175,21 +175,21 @@ class GrpcInference:
         return self._endpoint.call(call, request)
 
     def infer(self, requested: InferRequest) -> dict[str, Array]:
-        """Return outputs. ServingError: they are damaged. CallError: there are none."""
+        """Return the outputs. ServingError: they are damaged. CallError: the request failed."""
         call = self._channel.unary_unary(MODEL_INFER)
         return read_response(self._endpoint.call(call, write_request(requested)))
 
     def load(self, requested: Sequence[InferRequest]) -> tuple[LoadTarget, Sequence[bytes]]:
-        """Return where requests of a load go, and these."""
+        """Return the target of a load test and its serialized requests."""
         endpoint = replace(self._endpoint, connection=replace(self._endpoint.connection, retries=0))
         return endpoint, [write_request(item) for item in requested]
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._channel.close()
 
 
 def _version(model: str, version: int | None, label: str) -> str:
-    """Return a version as text; a label is one, too. Error: both are given."""
+    """Return a version or label as text. Error: both are given."""
     model_spec(model, version, label)
     return label if version is None else str(version)

@@ -1,5 +1,5 @@
-"""Load on a server: clients that wait for each response, or Poisson arrivals at a rate, and
-their latencies.
+"""Generates load on a server, closed-loop (a fixed concurrency) or open-loop (Poisson arrivals at a
+request rate), and measures latencies.
 """
 
 import functools
@@ -20,19 +20,19 @@ _BITS = 10
 
 
 def step_of(latency_us: float) -> int:
-    """Return the whole number of microseconds that stands for a latency."""
+    """Return the histogram bucket of a latency: its middle, in whole microseconds."""
     whole = max(1, round(latency_us))
     shift = max(0, whole.bit_length() - _BITS)
-    return (whole >> shift << shift) + (1 << shift >> 1)  # the middle of the step
+    return (whole >> shift << shift) + (1 << shift >> 1)  # the middle of the bucket
 
 
 def summary_ms(counts: Iterable[Counter[int]], percentiles: Sequence[float]) -> dict[str, float]:
-    """Return percentiles (nearest rank), mean and largest latency in ms; {} of no latencies.
+    """Return percentiles (nearest rank), mean and maximum latency in ms; {} without latencies.
 
-    All are right to 0.1 %.
+    All are accurate to 0.1 %.
 
     Args:
-        counts: how often each step was taken, by `step_of`.
+        counts: number of requests per bucket of `step_of`.
         percentiles: such as 50 and 99.9, named `p50` and `p99.9`.
     """
     together = sum(counts, Counter[int]())
@@ -52,17 +52,17 @@ def summary_ms(counts: Iterable[Counter[int]], percentiles: Sequence[float]) -> 
 
 
 LATE_SECONDS = 0.01
-"""A call that is sent later than this after it was due, though nothing else held it up, was held
-back by what makes the load."""
-MOST_LATE = 0.01
-"""Of the calls; where more are late, what makes the load is its limit."""
+"""Seconds. A request sent later than this after its scheduled time counts as delayed by the load
+generator."""
+MAX_LATE = 0.01
+"""Largest share of late requests; above it, the load generator is the bottleneck."""
 
 
 def poisson(rate: float, seconds: float, seed: int) -> Iterator[float]:
-    """Yield after how many seconds each call is due, `rate` a second in the mean.
+    """Yield the send time of each request in seconds, at a mean of `rate` requests per second.
 
-    How long it is from one to the next has an exponential distribution: calls of many callers who
-    know nothing of each other arrive so (a Poisson process). A seed gives the same each time.
+    The gaps are exponentially distributed (a Poisson process), like requests of many independent
+    clients. The same seed gives the same times.
 
     Example:
         >>> [round(each, 2) for each in poisson(2, 1.5, seed=3)]
@@ -75,78 +75,77 @@ def poisson(rate: float, seconds: float, seed: int) -> Iterator[float]:
         due += gaps.expovariate(rate)
 
 
-_CONNECTIONS = 16  # a server with several processes spreads connections, not calls
-_SWITCH_SECONDS = 5e-4  # with Python's 5 ms, threads that take answers hold up the one that sends
-_MOST_IN_FLIGHT = 4096
+_CONNECTIONS = 16  # a server with several processes balances connections, not requests
+_SWITCH_SECONDS = 5e-4  # Python's default of 5 ms delays the sending thread
+_MAX_IN_FLIGHT = 4096
 
 
 @dataclass(frozen=True)
 class LoadStep:
-    """One load: so many callers, or so many calls a second."""
+    """One load: a number of concurrent clients, or a request rate per second."""
 
     seconds: float
     callers: int = 0
     rate: float = 0.0
     seed: int = 0
     keeps_calls: bool = False
-    """Whether each call is told, and not only how many took how long."""
+    """Whether to record each request, and not only a latency histogram."""
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What was measured, as plain data."""
+class LoadSoFar:
+    """The measurements of a load, as plain data."""
 
     over: bool
     seconds: float
-    """From the start until the last answer."""
+    """Seconds from the start until the last response."""
     statuses: Counter[str]
-    """How many calls ended with each status."""
+    """The number of requests by gRPC status."""
     late: int
-    """Calls that were sent too late, because the generator had no time."""
+    """The number of requests that the generator itself sent late."""
     busy: float
-    """The share of a core that the generator took."""
+    """The CPU usage of the generator, in cores."""
     answered: Counter[int]
-    """At the end, how many calls took so many microseconds, by `step_of`."""
+    """Successful requests by latency bucket (`step_of`); empty until the load ends."""
     failed: Counter[int]
-    """The same, of calls that ended with another status than OK."""
+    """The same for requests that ended with a status other than OK."""
     calls: bytes = b""
-    """At the end, where they are kept, three doubles for each call, in the order of the answers:
-    when it was due and when it ended, in seconds of the machine's clock, and 1 if it was answered
-    or 0."""
+    """Three doubles per request in order of completion, if recorded: scheduled time and end in
+    seconds of `time.perf_counter`, and 1 for OK or 0. Empty until the load ends."""
 
 
 class Sender(Protocol):
-    """Sends requests; of a response, it keeps how it ended: the name of a status of gRPC."""
+    """Sends requests and returns only the gRPC status name of each response."""
 
     def send(self, request: Any, /) -> str:
         """Wait for the response; return its status."""
         ...
 
     def begin(self, request: Any, done: Callable[[str], None], /) -> None:
-        """Send it and return; `done` is called with the status, in another thread."""
+        """Send it and return; another thread calls `done` with the status."""
         ...
 
 
 class LoadTarget(Protocol):
-    """Where requests go, as plain data."""
+    """Where requests are sent, as plain data."""
 
     def sender(self) -> Sender:
-        """Return what sends them, over connections of its own."""
+        """Return a sender with its own connections."""
         ...
 
 
 class Generator:
-    """What sends requests; it lives in a child process, and several make a larger load."""
+    """Sends requests from a child process; several generators make a larger load."""
 
     def __init__(self, target: LoadTarget, requests: Sequence[Any]) -> None:
-        """Take requests as the senders of the target take them, which are sent in turn."""
+        """Cycle through the requests, in the format of the target's senders."""
         sys.setswitchinterval(_SWITCH_SECONDS)
         self._requests = itertools.cycle(requests)
         self._senders = [target.sender() for _ in range(_CONNECTIONS)]
         self._lock = threading.Lock()
 
     def start(self, step: LoadStep) -> None:
-        """Begin a load; `so_far` tells how it goes."""
+        """Start a load; `so_far` returns its progress."""
         self._statuses: Counter[str] = Counter()
         self._latencies: dict[bool, Counter[int]] = {ok: Counter() for ok in (True, False)}
         self._calls = array("d") if step.keeps_calls else None
@@ -156,17 +155,17 @@ class Generator:
         act = self._closed_loop if step.callers else self._open_loop
         threading.Thread(target=act, args=[step], daemon=True).start()
 
-    def so_far(self) -> Taken:
-        """Return what was measured until now."""
+    def so_far(self) -> LoadSoFar:
+        """Return the measurements so far."""
         with self._lock:
             seconds = (self._ended or time.perf_counter()) - self._began
-            return Taken(
+            return LoadSoFar(
                 self._ended is not None,
                 seconds,
                 Counter(self._statuses),
                 self._late,
                 (time.process_time() - self._cpu) / max(seconds, 1e-9),
-                # To copy them while calls are sent would hold those up.
+                # Copying the histograms during the load would delay requests.
                 Counter(self._latencies[True] if self._ended else ()),
                 Counter(self._latencies[False] if self._ended else ()),
                 self._calls.tobytes() if self._ended and self._calls is not None else b"",
@@ -188,7 +187,7 @@ class Generator:
             self._took(sender.send(self._next()), due)
 
     def _open_loop(self, step: LoadStep) -> None:
-        in_flight = threading.Semaphore(_MOST_IN_FLIGHT)
+        in_flight = threading.Semaphore(_MAX_IN_FLIGHT)
         for number, after in enumerate(poisson(step.rate, step.seconds, step.seed)):
             due = self._began + after
             time.sleep(max(0.0, due - time.perf_counter()))
@@ -196,7 +195,7 @@ class Generator:
             in_flight.acquire()
             done = functools.partial(self._done, due, in_flight)
             self._senders[number % _CONNECTIONS].begin(self._next(), done)
-        for _ in range(_MOST_IN_FLIGHT):  # until nothing is in flight
+        for _ in range(_MAX_IN_FLIGHT):  # until no request is in flight
             in_flight.acquire()
         self._ended = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""What is asked of a server of the TensorFlow Serving API: arrays and examples -> requests."""
+"""Builds requests of the TensorFlow Serving API from arrays and examples."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from deploykit.transforms.common.errors import Error
 from deploykit.transforms.ir.tensors import Array
 
 Features = Mapping[str, Any]
-"""What a tf.Example holds: by name a number, a text, bytes, or several of one kind."""
+"""The features of a tf.Example by name: a number, text or bytes, or a list of one of these."""
 
 _NARROWER = {"float64": np.float32, "int64": np.int32}
 
@@ -24,7 +24,7 @@ def predict_request(
     signature: str = "",
     outputs: Sequence[str] = (),
 ) -> Any:
-    """Return a PredictRequest; its arguments are those of `Client.predict`."""
+    """Return a PredictRequest. The arguments are those of `Client.predict`."""
     request = PredictRequest(
         model_spec=model_spec(model, version, label, signature), output_filter=outputs
     )
@@ -34,7 +34,7 @@ def predict_request(
 
 
 def as_array(value: Any) -> Array:
-    """Return an array; numbers and lists become float32 or int32 where that is enough."""
+    """Return an array. Python numbers and lists become float32 or int32 if the values fit."""
     array = np.asarray(value)
     if isinstance(value, np.ndarray | np.generic) or array.dtype.name not in _NARROWER:
         return array
@@ -44,7 +44,7 @@ def as_array(value: Any) -> Array:
 
 
 def model_spec(model: str, version: int | None, label: str, signature: str = "") -> Any:
-    """Return whom a request is for. Error: a version and a label are given."""
+    """Return the ModelSpec of a request. Error: both a version and a label are given."""
     if version is not None and label:
         raise Error("version-and-label", version=version, label=label, model=model)
     spec = ModelSpec(name=model, signature_name=signature, version_label=label or None)
@@ -54,7 +54,7 @@ def model_spec(model: str, version: int | None, label: str, signature: str = "")
 
 
 def examples_input(examples: Sequence[Features], context: Features | None) -> Any:
-    """Return tf.Examples, with the one that all share. Error: a feature holds something else."""
+    """Return tf.Examples and their context. Error: a feature mixes types of values."""
     given = Input()
     kind = given.example_list if context is None else given.example_list_with_context
     kind.examples.extend([_example(example) for example in examples])

@@ -1,4 +1,4 @@
-"""What a server says of its models over REST, which can list them; gRPC cannot."""
+"""Reads models, versions and signatures of a server over REST. Only REST can list the models."""
 
 import contextlib
 import http.client
@@ -21,19 +21,19 @@ from deploykit.serving.protocol.protos import SignatureDefMap
 from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
 from deploykit.serving.protocol.versions import VersionStatus
 from deploykit.transforms.common.errors import Error, FileError
-from deploykit.transforms.untrusted.files import MOST_TEXT
+from deploykit.transforms.untrusted.files import MAX_TEXT
 
-_PAUSE = 0.2  # seconds before a request is retried, then twice as long, and so on
+_PAUSE = 0.2  # before the first retry; doubles with each further one
 
 
 def is_rest(address: str) -> bool:
-    """Return whether an address is a URL of REST."""
+    """Return whether an address is an HTTP URL."""
     return address.lower().startswith(("http:", "https:"))
 
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request, as plain data: GET, or POST with a body."""
+    """An HTTP request as plain data: GET, or POST if it has a body."""
 
     path: str
     body: bytes | None = None
@@ -42,7 +42,7 @@ class HttpRequest:
     def send(
         self, connection: http.client.HTTPConnection, keep_alive: bool = False
     ) -> http.client.HTTPResponse:
-        """Send it; return the response, of which the body is not read yet."""
+        """Send it and return the response, whose body is not read yet."""
         more = {} if keep_alive else {"Connection": "close"}
         method = "GET" if self.body is None else "POST"
         connection.request(method, self.path, self.body, {**self.headers, **more})
@@ -51,7 +51,7 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """A response."""
+    """An HTTP response."""
 
     status: int
     headers: Message
@@ -59,14 +59,14 @@ class HttpResponse:
 
 
 class RestClient:
-    """Reads from the REST API of a server, with a new connection for each request."""
+    """Reads from the REST API of a server. Each request opens a new connection."""
 
     _api = "TensorFlow Serving API"
 
     def __init__(self, address: str, connection: Connection) -> None:
         """Check the address; connect later.
 
-        Error: it is not a URL of a server. FileError: a certificate or key cannot be read.
+        Error: it is not the URL of a server. FileError: a certificate or key cannot be read.
         """
         self._address, self._connection = address, connection
         self._url = _parsed(address)
@@ -75,7 +75,7 @@ class RestClient:
             raise Error("tls-needs-https", source=address)
 
     def models(self) -> list[str]:
-        """Return the names of all models. CallError: there is no such server, or no such list."""
+        """Return the names of all models. CallError: the server is unreachable or has no list."""
         status, document = self._get("/v1/models")
         if status in (400, 404):
             raise CallError(
@@ -92,7 +92,7 @@ class RestClient:
     def status(
         self, model: str, version: int | None = None, label: str = ""
     ) -> list[VersionStatus]:
-        """Return the versions of a model. CallError: there is no such server, model or version."""
+        """Return the status of each version. CallError: no such server, model or version exists."""
         result = self._field(*self._get(_path(model, version, label)), "model_version_status")
         try:
             return [
@@ -105,7 +105,7 @@ class RestClient:
     def metadata(
         self, model: str, version: int | None = None, label: str = ""
     ) -> dict[str, Signature]:
-        """Return the signatures of a model by name. CallError: as `status`."""
+        """Return the signatures of a model by name. CallError: as in `status`."""
         result = self._field(*self._get(f"{_path(model, version, label)}/metadata"), "metadata")
         signatures = SignatureDefMap()
         try:
@@ -133,7 +133,7 @@ class RestClient:
         return CallError(code, "UNKNOWN", source=self._address, api=self._api, **fields)
 
     def _get(self, path: str) -> tuple[int, Any]:
-        """Return the status and the document of a response; retry while no server is ready."""
+        """Return status and JSON document of a response; retry while the server is not ready."""
         return self._document(self._ask(HttpRequest(path)))
 
     def _document(self, response: HttpResponse) -> tuple[int, Any]:
@@ -145,8 +145,8 @@ class RestClient:
                 return status, None
             raise self._foreign("response-not-json", http_status=status) from None
 
-    def _ask(self, request: HttpRequest, most: int = MOST_TEXT) -> HttpResponse:
-        """Return a response of at most so many bytes; retry while no server is ready."""
+    def _ask(self, request: HttpRequest, most: int = MAX_TEXT) -> HttpResponse:
+        """Return a response of at most `most` bytes; retry while the server is not ready."""
         end = time.monotonic() + self._connection.timeout
         for attempt in range(self._connection.retries + 1):
             is_last = attempt == self._connection.retries
@@ -161,7 +161,7 @@ class RestClient:
         return response
 
     def _request(self, request: HttpRequest, end: float, most: int) -> HttpResponse:
-        """Return a response. ConnectionRefusedError: nothing listens."""
+        """Return a response. ConnectionRefusedError: no server listens at the address."""
         late = threading.Event()
         try:
             with self._connected(end, late) as connection:
@@ -181,7 +181,7 @@ class RestClient:
 
     @contextlib.contextmanager
     def _connected(self, end: float, late: threading.Event) -> Iterator[http.client.HTTPConnection]:
-        """Connect; at `end`, shut the connection down, however slowly the server sends."""
+        """Connect, and shut the connection down at `end` even if the server is still sending."""
         with contextlib.closing(self._opened(max(end - time.monotonic(), 0.001))) as connection:
             used = connection.sock
 
@@ -201,7 +201,7 @@ class RestClient:
                 timer.cancel()
 
     def _opened(self, seconds: float) -> http.client.HTTPConnection:
-        """Return a new connection; TLS has no handshake before it is first used."""
+        """Return a new connection. Its TLS handshake follows on first use."""
         host = self._url.hostname or ""
         port = self._url.port or (80 if self._tls is None else 443)
         connection = http.client.HTTPConnection(host, port, timeout=seconds)
@@ -235,7 +235,7 @@ class RestClient:
 
 
 def _parsed(address: str) -> SplitResult:
-    """Return the parts of a URL; `rest_url` of a server ends with /v1. Error: it has others."""
+    """Return the parts of a URL. Error: its path is not empty, /v1, /v1/models or /v2."""
     try:
         url = urlsplit(address)
         valid = url.hostname is not None and url.port != 0

@@ -1,1 +1,1 @@
-"""Calls of a loaded version: checked, batched, computed. It knows no protocol."""
+"""Runs requests of a loaded version: checks, batches and computes them. It knows no protocol."""

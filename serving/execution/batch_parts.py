@@ -1,10 +1,9 @@
-"""When one call is worth computing in several slots, and the parts of its batch.
+"""Decides when a request runs in several slots, and cuts its batch into chunks.
 
-Either its engine can spread it over them; or it is cut into parts, side by side, which only a
-signature has whose rows are proved not to mix. Nothing is assumed of how fast that is: a size is
-computed in one slot a few times, then in several as often, and goes on so only if that is quicker;
-from time to time this begins anew. Weights that each part reads, say, may eat up what the idle
-cores bring.
+Either the engine spreads the request over all slots, or the batch is cut into chunks that run
+in parallel. Only signatures with provably independent examples are cut. For each batch size both
+ways are measured a few times, and the faster one is used. The measurement is repeated regularly.
+Chunks may bring no speedup, for example because each reads the weights again.
 """
 
 import functools
@@ -25,21 +24,21 @@ from deploykit.serving.protocol.signatures import Signature
 from deploykit.transforms.ir.tensors import Array
 
 SECONDS = 0.004
-"""The least time that a part takes: less is not worth another thread."""
+"""Minimum duration of a chunk; shorter ones are not worth another thread."""
 TRIES = 3
-"""How often a size is computed either way before one is chosen: the first calls are the slowest."""
+"""Measurements of each way per batch size before one is chosen; the first requests are slowest."""
 GAIN = 0.9
 CALLS = 100
-"""After so many calls of a size what is known of it is forgotten."""
-MOST_SIZES = 256
+"""After this number of requests the measurements of a batch size are discarded."""
+MAX_SIZES = 256
 SPREAD = 2
-"""Stands for the parts of a call that is spread."""
+"""The number of chunks recorded for a request that its engine spreads."""
 
 _Key = tuple[object, ...]
 
 
 class Computing(Protocol):
-    """Computes what a call is given, or a part of it, spread over all slots or not."""
+    """Runs a request or a chunk of it, optionally spread over all slots."""
 
     def __call__(self, given: Mapping[str, Array], spread: bool = False) -> dict[str, Array]:
         """Return the outputs."""
@@ -48,7 +47,7 @@ class Computing(Protocol):
 
 @dataclass
 class _Times:
-    """The least seconds that calls of one size took, whole and in parts, and how many did."""
+    """Minimum seconds of requests of one size, whole and cut, and the number of measurements."""
 
     whole: float = float("inf")
     wholes: int = 0
@@ -57,14 +56,14 @@ class _Times:
 
     @property
     def gains(self) -> bool:
-        """Say whether parts are quicker, or are to be tried."""
+        """Return whether cutting is faster, or still to be measured."""
         if self.wholes < TRIES:
             return False
         return self.tries < TRIES or self.parts <= GAIN * self.whole
 
 
 class BatchParts:
-    """What is known of the batches of a model; may be asked and told from many threads at once."""
+    """Measurements of a model's batch sizes; thread-safe."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class BatchParts:
         unmixed: Iterable[str],
         spread: Iterable[str] = (),
     ) -> None:
-        """Know no times yet; signatures that are neither `unmixed` nor `spread` stay in a slot."""
+        """Start without measurements; signatures neither `unmixed` nor `spread` run in one slot."""
         self._spread = frozenset(spread)
         self._signatures = {name: signatures[name] for name in {*unmixed, *self._spread}}
         self._times: OrderedDict[_Key, _Times] = OrderedDict()
@@ -81,9 +80,9 @@ class BatchParts:
     def run(
         self, name: str, feeds: Mapping[str, Array], run: Computing, slots: Slots
     ) -> dict[str, Array] | None:
-        """Return what several slots make of a call, or None: it is to be computed whole, in one.
+        """Return outputs computed in several slots, or None if the request must run whole in one.
 
-        So is a call of which a part is refused: what is said then is about all of its rows.
+        If the model rejects a chunk, it also returns None: the error must refer to the whole batch.
         """
         if name in self._spread:
             return self._run_spread(name, feeds, run, slots)
@@ -124,7 +123,7 @@ class BatchParts:
         return slots.run_alone(work)
 
     def wanted(self, name: str, feeds: Mapping[str, Array]) -> int:
-        """Return how many parts a call may be computed in at once; 1: it stays whole."""
+        """Return the largest number of chunks for a request; 1: it runs whole."""
         signature = self._signatures.get(name)
         if signature is None or feeds.keys() != signature.inputs.keys():
             return 1
@@ -138,7 +137,7 @@ class BatchParts:
             return max(1, min(rows, int(times.whole / SECONDS)))
 
     def note(self, name: str, feeds: Mapping[str, Array], seconds: float, parts: int = 1) -> None:
-        """Take down how long a call took that was computed whole, or in so many parts."""
+        """Record the seconds of a request that ran whole or in the given number of chunks."""
         if name not in self._signatures:
             return
         key = _key(name, feeds)
@@ -147,7 +146,7 @@ class BatchParts:
             if times.wholes + times.tries >= CALLS:
                 times = _Times()
             self._times[key] = times
-            if len(self._times) > MOST_SIZES:
+            if len(self._times) > MAX_SIZES:
                 self._times.popitem(last=False)
             if parts > 1:
                 times.parts, times.tries = min(times.parts, seconds), times.tries + 1
@@ -156,7 +155,7 @@ class BatchParts:
 
 
 def cut(feeds: Mapping[str, Array], parts: int) -> list[dict[str, Array]]:
-    """Return the rows of feeds in so many parts, of which none is larger by more than a row."""
+    """Return the feeds in the given number of chunks, whose sizes differ by at most one row."""
     rows = len(next(iter(feeds.values())))
     ends = [rows * part // parts for part in range(parts + 1)]
     return [
@@ -168,7 +167,7 @@ def cut(feeds: Mapping[str, Array], parts: int) -> list[dict[str, Array]]:
 def joined(
     pieces: Sequence[Mapping[str, Array]], result: Sequence[Mapping[str, Array]]
 ) -> dict[str, Array] | None:
-    """Return what the parts came to, one after the other; None: an output has other rows."""
+    """Return the concatenated outputs; None: an output does not have one row per input row."""
     counts = [len(next(iter(piece.values()))) for piece in pieces]
     outputs: dict[str, Array] = {}
     for alias in result[0]:

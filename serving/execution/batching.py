@@ -1,8 +1,8 @@
-"""Calls that wait for the same model become one batch: whoever may compute takes what waits.
+"""Batches concurrent requests for the same model; the thread of a waiting request runs each batch.
 
-There is no thread and no timer of its own (unless a time to wait is set): the first call computes
-at once, the calls that come meanwhile form the next batch, and the one that waits longest computes
-it. So one caller alone pays nothing, and many share the cost of a call of the session.
+It uses no scheduler thread and, by default, no batch timeout. The first request runs at once.
+Requests that arrive meanwhile form the next batch, which the longest-waiting one runs. So an
+unloaded request waits for nothing, and concurrent requests share the overhead of a session run.
 """
 
 import threading
@@ -20,42 +20,42 @@ from deploykit.serving.protocol.protos import Batching
 from deploykit.transforms.ir.tensors import Array
 
 Run = Callable[[Mapping[str, Array], float | None], dict[str, Array]]
-"""Computes a batch within so many seconds."""
+"""Runs a batch within the given number of seconds."""
 Left = Callable[[], float | None]
-"""Returns the seconds that a caller still waits. ServingError: it does not."""
+"""Returns the seconds until a request's deadline. ServingError: it has passed or was cancelled."""
 
 
 @dataclass(eq=False)
 class _Task:
-    """The part of one call in a batch."""
+    """The examples of one request in a batch."""
 
     feeds: Mapping[str, Array]
     rows: int
     left: Left
     since: float = field(default_factory=time.monotonic)
     leads: bool = False
-    """Whether its own call computes it, and others with it; no other call takes it then."""
+    """Whether its request runs the batch, also for others; no other request runs this task then."""
     reported: threading.Event = field(default_factory=threading.Event)
-    """Set when the task is done, or leads."""
+    """Set when the task is done or must lead."""
     outputs: dict[str, Array] | None = None
     error: Exception | None = None
 
     @property
     def done(self) -> bool:
-        """Say whether somebody computed it."""
+        """Return whether it has outputs or an error."""
         return self.outputs is not None or self.error is not None
 
 
 @dataclass
 class _Queue:
-    """Tasks that may share a batch, and how many calls compute batches of them."""
+    """Tasks that may share a batch, and the number of requests that run batches of them."""
 
     tasks: deque[_Task] = field(default_factory=deque)
     leaders: int = 0
 
 
 class Batches:
-    """All queues: one for each signature, set of outputs, and shape of an example."""
+    """All queues: one per signature, set of outputs, and shape of an example."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Batches:
         threads: int,
         observe: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
-        """Bound the batches; `threads` is how many are computed at once.
+        """Set the limits; `threads` is the number of batches that run concurrently.
 
-        `observe` is told how many seconds each call waited in the queue of a pool's name.
+        `observe` is called with the thread pool's name and each request's seconds in the queue.
         """
         self._settings = settings
         self._observe = observe
@@ -83,9 +83,10 @@ class Batches:
         left: Left,
         compute: Run,
     ) -> dict[str, Array]:
-        """Return the outputs of a call, computed together with those of others.
+        """Return the outputs of a request, which may share a batch with others.
 
-        ServingError: it is too large, too many wait, its time is over, or the model refuses it.
+        ServingError: the request is too large, the queue is full, the deadline has passed, or the
+        model rejects the inputs.
         """
         settings = self._settings
         if rows > settings.max_batch_size:
@@ -120,25 +121,25 @@ class Batches:
             try:
                 raise task.error
             finally:
-                del task  # the error's traceback knows this frame
+                del task  # breaks the cycle of the error's traceback and this frame
         assert task.outputs is not None
         return task.outputs
 
     def _wait(self, queue: _Queue, task: _Task) -> None:
-        """Wait until the task is done, or leads. ServingError: its time is over."""
+        """Wait until the task is done or leads. ServingError: its deadline has passed."""
         try:
             while not task.reported.wait(task.left()):
                 pass
         except ServingError:
             with self._changed:
-                if task.leads:  # since this very moment; others wait for it
+                if task.leads:  # it was just chosen, and others wait for it
                     return
                 if task in queue.tasks:
                     queue.tasks.remove(task)
             raise
 
     def _lead(self, queue: _Queue, own: _Task, compute: Run) -> None:
-        """Compute a task and what waits behind it."""
+        """Run a batch of a task and of those queued behind it."""
         batch, name = self._take(queue, own), self._settings.thread_pool_name
         try:
             now = time.monotonic()
@@ -152,7 +153,7 @@ class Batches:
                 task.reported.set()
 
     def _take(self, queue: _Queue, own: _Task) -> list[_Task]:
-        """Return the tasks of a batch; wait for more where that is asked for."""
+        """Return the tasks of a batch; wait for more if a batch timeout is set."""
         most, patience = self._settings.largest, self._settings.batch_timeout_micros / 1e6
         end = time.monotonic() + patience
         with self._changed:
@@ -172,7 +173,7 @@ class Batches:
             return batch
 
     def _pass_on(self, key: Any, queue: _Queue) -> None:
-        """Let the call that waits longest compute, or stop where none waits."""
+        """Let the longest-waiting request lead, or stop if none waits."""
         with self._changed:
             waiting = next((task for task in queue.tasks if not task.leads), None)
             if waiting is not None:
@@ -184,7 +185,7 @@ class Batches:
                 self._queues.pop(key, None)
 
     def _check_room(self, queue: _Queue, task: _Task) -> None:
-        """Raise ServingError where as many batches wait as may."""
+        """Raise ServingError if the queue is full."""
         most = self._settings.max_enqueued_batches
         waiting = sum(task.rows for task in queue.tasks)
         size = self._settings.largest
@@ -200,7 +201,7 @@ class Batches:
             )
 
     def _kind(self, feeds: Mapping[str, Array]) -> Any:
-        """Return what examples must have in common to share a batch."""
+        """Return what examples must have in common to share a batch: names, dtypes and shapes."""
         pads = self._settings.pad_variable_length_inputs
         return tuple(
             (name, array.dtype.str, array.ndim if pads else array.shape[1:])
@@ -209,7 +210,7 @@ class Batches:
 
 
 def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
-    """Run a batch and hand out its rows; where it fails, each of its tasks stands for itself."""
+    """Run a batch and distribute its rows; if it fails, run each task alone."""
     waiting = []
     for task in batch:
         try:
@@ -229,7 +230,7 @@ def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
                 raise ServingError("FAILED_PRECONDITION", "batch-output-rows", name=name)
     except ServingError as error:
         if len(tasks) == 1:
-            tasks[0].error = error.with_traceback(None)  # that would keep the task and its arrays
+            tasks[0].error = error.with_traceback(None)  # its frames would keep the arrays
             return
         for task in tasks:
             _compute([task], compute, settings)
@@ -241,7 +242,7 @@ def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
 
 
 def _joined(tasks: Sequence[_Task], sizes: Sequence[int]) -> dict[str, Array]:
-    """Return the arrays of all tasks, filled up to an allowed size with their first example."""
+    """Return the arrays of all tasks, padded to an allowed batch size with the first example."""
     rows = sum(task.rows for task in tasks)
     padded = next((size for size in sizes if size >= rows), rows)
     results = {}
@@ -254,7 +255,7 @@ def _joined(tasks: Sequence[_Task], sizes: Sequence[int]) -> dict[str, Array]:
 
 
 def _equalized(arrays: list[Array]) -> list[Array]:
-    """Return arrays whose examples have one shape: smaller ones are filled up with zeros."""
+    """Return arrays whose examples have the same shape: smaller ones are padded with zeros."""
     if len({array.shape[1:] for array in arrays}) == 1:
         return arrays
     largest = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]

@@ -1,4 +1,4 @@
-"""Classify and Regress: a signature called with tf.Examples, its outputs read as the API says."""
+"""Classify and Regress: run a signature on tf.Examples and convert its outputs for the API."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,9 +17,9 @@ Run = Callable[[Mapping[str, Array], Sequence[str]], Mapping[str, Array]]
 
 
 def classes_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list[list[Class]]:
-    """Return the classes of each serialized tf.Example, with their scores.
+    """Return the (label, score) pairs of each serialized tf.Example.
 
-    ServingError: the signature is of another kind, or its outputs are.
+    ServingError: the signature is not a classification, or its outputs have other shapes.
     """
     expected = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
     if EXAMPLES not in signature.inputs or not expected:
@@ -40,7 +40,7 @@ def classes_of(signature: Signature, examples: Sequence[bytes], run: Run) -> lis
 
 
 def values_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list[float]:
-    """Return a number for each serialized tf.Example. ServingError: as `classes_of`."""
+    """Return one number per serialized tf.Example. ServingError: as in `classes_of`."""
     if EXAMPLES not in signature.inputs or RESULTS not in signature.outputs:
         raise _unlike(signature, "regression", RESULTS)
     result = run({EXAMPLES: _texts(examples)}, [RESULTS])[RESULTS]
@@ -50,9 +50,9 @@ def values_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list
 
 
 def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
-    """Return serialized tf.Examples, each with what is common to all: it is merged when parsed.
+    """Return serialized tf.Examples, each prefixed by the context, which parsing merges.
 
-    ServingError: that is far more in all than was sent.
+    ServingError: the result is far larger than the request.
     """
     if len(context) * len(examples) > MAX_FILLED_BYTES:
         raise refused("context-too-large", size=len(context), examples=len(examples))
@@ -60,7 +60,7 @@ def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
 
 
 def check_some(examples: Sequence[bytes]) -> None:
-    """Raise ServingError where there is no example."""
+    """Raise ServingError if there are no examples."""
     if not examples:
         raise refused("examples-empty")
 

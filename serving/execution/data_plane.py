@@ -1,8 +1,8 @@
-"""The data plane: what is asked of a model, in arrays and names. It knows no protocol.
+"""The data plane: runs requests, given as arrays and names, on models. It knows no protocol.
 
-One call passes: admission (a bound on calls in flight), the model, a check of aliases, and the
-session, in one of the few threads that compute unless it is very quick. Every refusal is a
-ServingError, with the code and the words of TensorFlow Serving where that has them.
+A request passes admission (a limit of concurrent requests), the model, a check of aliases, and the
+session. It runs in one of a few threads, unless it is very short. Every error is a ServingError,
+with TensorFlow Serving's code and message where it defines one.
 """
 
 import contextlib
@@ -32,22 +32,22 @@ from deploykit.transforms.ir.tensors import Array
 
 _INT64, _LONGEST_NUMBER = 1 << 63, 40
 QUICK_SECONDS = 10.0
-"""After a call that needed no slot, so long a call is not refused before its model is known."""
+"""For this time after a short request no request is rejected before its model is known."""
 
 
 class UsableModels(Protocol):
-    """What the plane needs of `deploykit.serving.lifecycle.models.Models`."""
+    """The part of `deploykit.serving.lifecycle.models.Models` that the data plane uses."""
 
     def using(
         self, name: str, version: int | None, label: str
     ) -> contextlib.AbstractContextManager[Servable]:
-        """Lend a version that is available. ServingError: there is none."""
+        """Use an available version within the block. ServingError: there is none."""
         ...
 
 
 @dataclass(frozen=True)
 class Target:
-    """Whom a call is for: a model, and a version or a label or neither."""
+    """What a request addresses: a model, optionally a version or a label, and a signature."""
 
     name: str
     version: int | None = None
@@ -55,16 +55,16 @@ class Target:
     signature: str = ""
 
     def __post_init__(self) -> None:
-        """Raise ServingError for names that are too long, before anything is done with them."""
+        """Raise ServingError for names that are too long, before they are used."""
         check_name("the name of the model", self.name)
         check_name("the label of the version", self.label)
         check_name("the name of the signature", self.signature)
 
     @classmethod
     def named(cls, name: str, version: str, signature: str = "") -> "Target":
-        """Return whom names mean: a version is a number, a label, or empty for the latest.
+        """Return a target. `version` is a number, a label, or empty for the latest version.
 
-        ServingError: there is no name, or the number has more than 63 bits.
+        ServingError: the model has no name, or the number has more than 63 bits.
         """
         if not name:
             raise refused("request-without-model")
@@ -77,16 +77,16 @@ class Target:
 
 @dataclass(frozen=True)
 class Requester:
-    """How long a caller waits, and whether it still does."""
+    """The deadline of a client, and whether it still waits."""
 
     deadline: float | None = None
-    """In the seconds of `time.monotonic`."""
+    """A time of `time.monotonic`, in seconds."""
     cancelled: Callable[[], bool] = lambda: False
 
     def seconds_left(self) -> float | None:
-        """Return the time that is left, in seconds. ServingError: nobody waits any more."""
+        """Return the seconds until the deadline. ServingError: it has passed or was cancelled."""
         left = None if self.deadline is None else self.deadline - time.monotonic()
-        if left is not None and left <= 0:  # gRPC shows such a call as cancelled, too
+        if left is not None and left <= 0:  # gRPC also marks such a request as cancelled
             raise ServingError("DEADLINE_EXCEEDED", "deadline-before-run")
         if self.cancelled():
             raise ServingError("CANCELLED", "call-cancelled")
@@ -95,7 +95,7 @@ class Requester:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model answered, in the form that was asked for, and which version of it did."""
+    """The response of a model, in the form of the request's method, with the model version."""
 
     name: str
     version: int
@@ -106,14 +106,14 @@ class Answer:
 
     @property
     def spec(self) -> ModelSpec:
-        """Who gave it."""
+        """The model, version and signature that produced it."""
         spec = ModelSpec(name=self.name, signature_name=self.signature)
         spec.version.value = self.version
         return spec
 
 
 class Plane:
-    """All that can be asked of models."""
+    """Runs all requests on the models."""
 
     def __init__(
         self,
@@ -124,27 +124,27 @@ class Plane:
         batches: Batches | None = None,
         longest_wait: float = float("inf"),
     ) -> None:
-        """Bound the calls that are let in, and those that compute at once.
+        """Limit the admitted requests, and those that run concurrently.
 
-        Without slots, each call computes in its own thread, and no deadline ends it.
-        `longest_wait`: calls are refused that are expected to wait longer for a slot, in seconds.
+        Without slots, each request runs in its own thread, and its deadline does not interrupt it.
+        `longest_wait`: reject requests that are expected to wait longer for a slot, in seconds.
 
-        `observe` is told of each call: model, method, code, seconds in all, seconds in the session
-        (of a batch: in the call that computed it).
-        `batches` lets calls of one signature share a batch.
+        `observe` is called per request: model, method, code, total seconds, seconds in the session
+        (for a batch, in the request that ran it).
+        `batches` lets requests for one signature share a batch.
         """
         self.models = models
         self.in_flight = in_flight
         self._admission = threading.BoundedSemaphore(in_flight)
         self._slots = Slots(slots, longest_wait) if slots else None
-        self._last_quick = float("-inf")  # when a call last needed no slot
+        self._last_quick = float("-inf")  # when a request last needed no slot
         self._observe = observe
         self._batches = batches
 
     def refuse_if_full(self) -> None:
-        """Refuse a call before anything is known of it.
+        """Reject a request before its model is known.
 
-        ServingError: it is expected to wait too long for a slot, as all recent calls need one.
+        ServingError: all recent requests needed a slot, and the expected wait is too long.
         """
         slots = self._slots
         if slots is None or not slots.is_full:
@@ -155,7 +155,7 @@ class Plane:
     def predict(
         self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], caller: Requester
     ) -> Answer:
-        """Return the outputs that are asked for, or all."""
+        """Return the requested outputs, or all."""
         check_names(INPUT_ALIAS, inputs)
         check_names("an alias of output_filter", outputs)
         with self._called(target, "Predict", caller) as lease:
@@ -172,7 +172,7 @@ class Plane:
     ) -> Answer:
         """Return outputs as `predict` does, by the rules of the Open Inference Protocol.
 
-        Without a signature it is the default one, or else the only one.
+        Without a signature, the default one or else the only one is used.
         """
         with self._called(target, "ModelInfer", caller) as lease:
             name = chosen_signature(target.name, target.signature, lease.servable.signatures)
@@ -184,13 +184,13 @@ class Plane:
             return Answer(target.name, lease.servable.version, name, outputs=result)
 
     def classify(self, target: Target, examples: Sequence[bytes], caller: Requester) -> Answer:
-        """Return the classes of each serialized tf.Example, with their scores."""
+        """Return the (label, score) pairs of each serialized tf.Example."""
         with self._called(target, "Classify", caller) as lease:
             check_some(examples)
             return self._inferred(lease, _named(lease, target), CLASSIFY, examples)
 
     def regress(self, target: Target, examples: Sequence[bytes], caller: Requester) -> Answer:
-        """Return a number for each serialized tf.Example."""
+        """Return one number per serialized tf.Example."""
         with self._called(target, "Regress", caller) as lease:
             check_some(examples)
             return self._inferred(lease, _named(lease, target), REGRESS, examples)
@@ -198,7 +198,7 @@ class Plane:
     def multi_inference(
         self, tasks: Sequence[tuple[Target, str]], examples: Sequence[bytes], caller: Requester
     ) -> list[Answer]:
-        """Return what several signatures of one model say of the same examples, by method name."""
+        """Return the results of several signatures of one model for the same examples."""
         _check_tasks(tasks)
         with self._called(tasks[0][0], "MultiInference", caller) as lease:
             check_some(examples)
@@ -229,7 +229,7 @@ class Plane:
 
     @contextlib.contextmanager
     def _called(self, target: Target, method: str, caller: Requester) -> Iterator["_Lease"]:
-        """Let a call in, lend it the model, and tell what became of it."""
+        """Admit a request, provide its model, and report the result to `observe`."""
         start, seconds, code = time.monotonic(), 0.0, "OK"
         try:
             if not self._admission.acquire(blocking=False):
@@ -255,7 +255,7 @@ class Plane:
     def _run(
         self, lease: "_Lease", signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]
     ) -> dict[str, Array]:
-        """Run a signature for a call, alone or together with others."""
+        """Run a signature for a request, alone or in a batch."""
         servable, caller = lease.servable, lease.caller
 
         def compute(given: Mapping[str, Array], left: float | None) -> dict[str, Array]:
@@ -272,7 +272,7 @@ class Plane:
         return self._computed(lease, signature, feeds, outputs, caller)
 
     def _accept(self, lease: "_Lease", signature: str, feeds: Mapping[str, Array]) -> None:
-        """Accept a call that shares a batch: what it waits for does not wait for a slot alone."""
+        """Accept a request that will share a batch. ServingError: the expected wait is too long."""
         slots = self._slots
         if slots is not None and slots.is_full and not lease.servable.is_quick(signature, feeds):
             raise slots.full()
@@ -286,7 +286,7 @@ class Plane:
         outputs: Sequence[str],
         caller: Requester,
     ) -> dict[str, Array]:
-        """Run the session; wait for a thread that may, no longer than the caller does."""
+        """Run the session in the thread of a slot, waiting at most until the deadline."""
         servable, slots = lease.servable, self._slots
 
         def run(given: Mapping[str, Array], spread: bool = False) -> dict[str, Array]:
@@ -314,23 +314,23 @@ class Plane:
         if result is None:
             expected = servable.times.expected(signature, feeds)
             result = slots.run(whole, caller.seconds_left(), expected, lease.accepted)
-        lease.accepted = True  # what a call computes after that is no new call
+        lease.accepted = True  # further runs of this request are not rejected any more
         return result
 
 
 @dataclass
 class _Lease:
-    """A version that a call uses, and how long it was in the session, in seconds."""
+    """A version used by a request, and its seconds in the session."""
 
     servable: Servable
     caller: Requester
     seconds: float = 0.0
     accepted: bool = False
-    """Whether it waits for a slot however long that takes."""
+    """Whether it waits for a slot regardless of the expected time."""
 
 
 def _named(lease: _Lease, target: Target, of_several: bool = False) -> str:
-    """Return the name of a signature. ServingError: there is none."""
+    """Return the name of a signature. ServingError: it does not exist."""
     name = target.signature or DEFAULT
     if name in lease.servable.signatures:
         return name
@@ -340,7 +340,7 @@ def _named(lease: _Lease, target: Target, of_several: bool = False) -> str:
 
 
 def _check_tasks(tasks: Sequence[tuple[Target, str]]) -> None:
-    """Raise ServingError for tasks that are not about one model, or twice about a signature."""
+    """Raise ServingError if tasks address several models, or a signature twice."""
     seen: set[str] = set()
     if not tasks:
         raise refused("multi-inference-empty")

@@ -1,4 +1,4 @@
-"""The invalid image of a batch, found by decoding each one alone."""
+"""Finds the invalid image of a batch by decoding each one alone."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +20,16 @@ from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.ir.tensors import Array
 
 _ASSERTED = re.compile(rf"assertion failed: \[(.*){re.escape(PLACE)}\]")
-_LENGTH = 300  # of TensorFlow's own words
+_LENGTH = 300  # of TensorFlow's error message
 
 Trial = Callable[[Mapping[str, Array], str], str]
-"""Computes a node for arrays by alias, and returns why it could not; nothing: it could."""
+"""Runs a node for arrays by alias, and returns the error message, or "" on success."""
 
 
-def photos_taken(
+def accepted_images(
     meta: MetaGraphDef, signatures: Mapping[str, Signature]
 ) -> dict[str, dict[str, list[str]]]:
-    """Return for each signature that takes photos as files: by alias, what becomes of them."""
+    """Return the nodes of preprocessed images by signature and alias of an image-file input."""
     ready = [node.name for node in meta.graph_def.node if is_ready(node.name)]
     if not ready:
         return {}
@@ -52,9 +52,9 @@ def photos_taken(
 def damaged_photo(
     used: Mapping[str, Sequence[str]], feeds: Mapping[str, Array], trial: Trial
 ) -> str:
-    """Return the place of the first photo that is refused, and why; nothing: all are sound.
+    """Return the first invalid image as `alias[index]: reason`; "" if all are valid.
 
-    Places are counted from 0. As many are tried at once as a batch has to have, all alike.
+    Indices start at 0. If the batch size is fixed, each image is repeated to fill a batch.
     """
     for alias, nodes in used.items():
         for place in range(len(feeds[alias])):
@@ -65,7 +65,7 @@ def damaged_photo(
 
 
 def filled_up(array: Array, sizes: Sequence[int] | None) -> Array:
-    """Return one row as often as a batch has to have it."""
+    """Return a single row repeated to the fixed batch size, if there is one."""
     return np.repeat(array, sizes[0], axis=0) if sizes and sizes[0] > 0 else array
 
 

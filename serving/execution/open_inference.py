@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol asks of a model beside a run of it: versions, signatures, types.
+"""Model metadata and checks of the Open Inference Protocol: versions, signatures and datatypes.
 
 Like the data plane it knows arrays and names, and neither gRPC nor HTTP.
 """
@@ -14,9 +14,9 @@ from deploykit.transforms.ir.tensors import Array, type_of
 
 
 def chosen_signature(model: str, named: str, signatures: Mapping[str, Signature]) -> str:
-    """Return the signature that a request means: the named, the default, or the only one.
+    """Return the signature of a request: the named one, the default, or the only one.
 
-    ServingError: there is none, or one of several has to be named.
+    ServingError: it does not exist, or there are several without a default.
     """
     name = named or (DEFAULT if DEFAULT in signatures else "")
     if not name and len(signatures) == 1:
@@ -29,7 +29,7 @@ def chosen_signature(model: str, named: str, signatures: Mapping[str, Signature]
 
 
 def check_inputs(signature: Signature, inputs: Mapping[str, Array]) -> None:
-    """Raise ServingError for inputs of other names or datatypes than a signature takes."""
+    """Raise ServingError if inputs have other names or datatypes than the signature."""
     for name, array in inputs.items():
         if name not in signature.inputs:
             raise refused("infer-input-unexpected", name=name, expected=_listed(signature.inputs))
@@ -47,7 +47,7 @@ def check_inputs(signature: Signature, inputs: Mapping[str, Array]) -> None:
 
 
 def check_outputs(signature: Signature, outputs: Sequence[str]) -> None:
-    """Raise ServingError for outputs that a signature does not have."""
+    """Raise ServingError for outputs that the signature does not have."""
     for name in outputs:
         if name not in signature.outputs:
             raise refused("infer-output-unknown", name=name, expected=_listed(signature.outputs))
@@ -55,16 +55,16 @@ def check_outputs(signature: Signature, outputs: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class TensorMetadata:
-    """A tensor of a model as metadata has it."""
+    """A tensor of a model as in a ModelMetadataResponse."""
 
     name: str
     datatype: str
     shape: Sequence[int]
-    """-1: any size."""
+    """-1 for an unknown size."""
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> "list[TensorMetadata]":
-        """Return those of one side of a signature."""
+        """Return the metadata of a signature's inputs or outputs."""
         return [
             cls(name, datatype_of(tensor.dtype), shape_of(tensor))
             for name, tensor in tensors.items()
@@ -73,7 +73,7 @@ class TensorMetadata:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """A model: the versions that can be called, and the tensors of a signature."""
+    """A model: its available versions, and the tensors of a signature."""
 
     name: str
     versions: Sequence[str]
@@ -82,14 +82,14 @@ class ModelMetadata:
 
 
 def is_available(statuses: Iterable[VersionStatus]) -> bool:
-    """Say whether one of some versions can be called."""
+    """Return whether one of these versions is available."""
     return any(status.state == AVAILABLE for status in statuses)
 
 
 def model_metadata(
     name: str, signatures: Mapping[str, Signature], statuses: Iterable[VersionStatus]
 ) -> ModelMetadata:
-    """Return what is known of a model and its signature. ServingError: one of several is meant."""
+    """Return the metadata of a model. ServingError: it has several signatures and no default."""
     signature = signatures[chosen_signature(name, "", signatures)]
     versions = [str(status.version) for status in statuses if status.state == AVAILABLE]
     inputs, outputs = map(TensorMetadata.of, (signature.inputs, signature.outputs))

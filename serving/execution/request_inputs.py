@@ -1,5 +1,5 @@
-"""The inputs of a request: aliases checked against the signature, free shapes, the number of
-examples, and empty batches.
+"""Checks the inputs of a request: aliases, inputs of any shape, the number of examples, and empty
+batches.
 """
 
 import re
@@ -19,19 +19,19 @@ from deploykit.transforms.ir.tensors import Array
 
 
 def rows_of(signature: Signature, feeds: Mapping[str, Array]) -> int | None:
-    """Return how many examples a call brings, or None where it cannot share a batch."""
+    """Return the number of examples of a request; None: it cannot share a batch."""
     counts = {len(array) if array.ndim else None for array in feeds.values()}
     count = counts.pop() if len(counts) == 1 else None
     return count if count and may_share(signature) else None
 
 
 def may_share(signature: Signature) -> bool:
-    """Say whether calls of a signature may share a batch: the first size of all tensors is open."""
+    """Return whether requests can share a batch: the first dimension of all tensors is unknown."""
     return all(map(is_open, (*signature.inputs.values(), *signature.outputs.values())))
 
 
 def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return all inputs of a signature. ServingError: one is missing or not known."""
+    """Return all inputs, with defaults filled in. ServingError: an alias is missing or unknown."""
     defaults = signature.proto.defaults
     sent = {alias for alias in inputs if alias not in signature.inputs}
     missing = {a for a in signature.inputs if a not in inputs and a not in defaults}
@@ -59,7 +59,7 @@ def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str
 
 
 def requested(signature: Signature, outputs: Sequence[str]) -> list[str]:
-    """Return the aliases that are fetched. ServingError: one is not known, or twice there."""
+    """Return the aliases of the outputs to fetch. ServingError: one is unknown or repeated."""
     for number, alias in enumerate(outputs):
         if alias not in signature.outputs:
             raise refused("signature-output-missing", alias=alias, known=as_set(signature.outputs))
@@ -77,11 +77,11 @@ _ELEMENTWISE = frozenset(
     ("Abs", "Add", "AddV2", "Exp", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv",
      "Relu", "Sigmoid", "Sub", "Tanh")
 )  # fmt: skip
-_BESIDE = frozenset(("Const", "NoOp", "ReadVariableOp"))  # in a function: what else stands there
+_BESIDE = frozenset(("Const", "NoOp", "ReadVariableOp"))  # further ops that a function may contain
 
 
 def free_inputs(meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> frozenset[str]:
-    """Return the tensors that are inputs and may have any shape."""
+    """Return the input tensors that may have any shape, as only elementwise ops read them."""
     tensors = {
         tensor.name
         for signature in signatures.values()
@@ -99,7 +99,7 @@ def free_inputs(meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> froz
 
 
 def _single(tensor: Tensor) -> bool:
-    """Whether each size is open or 1: what it meets is then most likely one number, not many."""
+    """Return whether each size is unknown or 1, as it most likely is a scalar parameter."""
     return tensor.shape is not None and all(size in (-1, 1) for size in tensor.shape)
 
 
@@ -120,16 +120,16 @@ _HARMED = re.compile(r"_?(Fused)?Quantized\w+|_MklNative\w+")
 
 
 def needs_rows(meta: MetaGraphDef) -> bool:
-    """Say whether an op of a model is known to fail where a batch is empty."""
+    """Return whether a model has an op that is known to fail on an empty batch."""
     graph = meta.graph_def
     bodies = (graph.node, *(function.node_def for function in graph.library.function))
     return any(map(_is_harmed, bodies))
 
 
 def one_row(inputs: Mapping[str, Tensor], feeds: Mapping[str, Array]) -> dict[str, Array] | None:
-    """Return the feeds with a row of zeros in the place of an empty batch, or None if it is none.
+    """Return the feeds with a row of zeros for an empty batch, or None if the batch is not empty.
 
-    ServingError: there is nothing to compute, but no empty batch either.
+    ServingError: an array is empty in another dimension, or only some inputs are empty.
     """
     empty = sorted(alias for alias, array in feeds.items() if not array.size)
     if not empty:
@@ -145,12 +145,12 @@ def one_row(inputs: Mapping[str, Tensor], feeds: Mapping[str, Array]) -> dict[st
 
 
 def without_row(tensor: Tensor, array: Array) -> Array:
-    """Return an output without what became of the row."""
+    """Return an output without the row that stands for an empty batch."""
     return array[:0] if is_open(tensor) and array.ndim and len(array) == 1 else array
 
 
 def is_open(tensor: Tensor) -> bool:
-    """Say whether a tensor may have any number of rows."""
+    """Return whether a tensor may have any number of rows."""
     return tensor.shape is None or (len(tensor.shape) > 0 and tensor.shape[0] < 0)
 
 
@@ -161,7 +161,7 @@ def _is_harmed(nodes: Iterable[NodeDef]) -> bool:
         or (
             node.op == "Dequantize"
             and node.attr["mode"].s == b"SCALED"
-            and kinds.get(node.input[0].split(":")[0]) != "Const"  # weights have no batch
+            and kinds.get(node.input[0].split(":")[0]) != "Const"  # weights have no batch dimension
         )
         for node in nodes
     )

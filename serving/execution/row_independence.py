@@ -1,7 +1,7 @@
-"""Which signatures mix no rows: what they answer of a batch is what they answer of its parts.
+"""Finds batch-independent signatures: the examples in a batch do not interact.
 
-A proof on the graph, in one pass: of each tensor it is known what it becomes where a batch is cut
-in parts, or nothing is. An op without a rule, or whose axes are not constant, proves nothing.
+The proof is one pass over the graph. It derives how each tensor depends on the batch when that is
+cut into chunks. An op without a rule, or with variable axes, proves nothing.
 """
 
 from collections.abc import Mapping
@@ -29,23 +29,23 @@ from deploykit.transforms.ir.ops import FEEDABLE_OPS, VARIABLE_OPS, acts, op_def
 from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.shapes.sizes import require
 
-MOST_SIGNATURES = 16
+MAX_SIGNATURES = 16
 RULES = {**COMPUTING, **MOVING}
 
-_EVERY_PORT = frozenset({"Split", "SplitV", "TopKV2", "Unpack"})  # has rows, not the first alone
+_EVERY_PORT = frozenset({"Split", "SplitV", "TopKV2", "Unpack"})  # all outputs have rows
 _READING = VARIABLE_OPS | {"ReadVariableOp", "HashTableV2", "NoOp"}
 _BRANCHING = CONTROL_FLOW_OPS | IF_OPS | CASE_OPS | FEEDABLE_OPS
 _UNCLEAR = (ArithmeticError, AttributeError, GraphError, LookupError, TypeError, ValueError)
 
 
 def unmixed(meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> frozenset[str]:
-    """Return the signatures whose outputs for a batch are proved to be those for its parts.
+    """Return the signatures whose outputs for a batch are proved to be those of its chunks.
 
-    Each has a pass of its own over the graph, so of very many only the first are looked at.
+    Each signature takes a pass over the graph, so only the first `MAX_SIGNATURES` are checked.
     """
     graph = Graph.from_graph_def(meta.graph_def)
     chosen = [(name, item) for name, item in signatures.items() if may_share(item)]
-    return frozenset(name for name, item in chosen[:MOST_SIGNATURES] if _is_unmixed(graph, item))
+    return frozenset(name for name, item in chosen[:MAX_SIGNATURES] if _is_unmixed(graph, item))
 
 
 def _is_unmixed(graph: Graph, signature: Signature) -> bool:
@@ -63,7 +63,7 @@ def _is_unmixed(graph: Graph, signature: Signature) -> bool:
 
 
 def _comes_as_declared(graph: Graph, signature: Signature) -> bool:
-    """Say whether the shapes that are checked of a call are those that the graph counts on."""
+    """Return whether the graph declares the input shapes that are checked for each request."""
     for tensor in signature.inputs.values():
         name, port = split(tensor.name)
         if port or name not in graph or graph[name].op not in FEEDABLE_OPS:
@@ -74,7 +74,7 @@ def _comes_as_declared(graph: Graph, signature: Signature) -> bool:
 
 
 class _Proof(Facts):
-    """What each tensor of a graph is known to become in a part."""
+    """What is proved of each tensor for a chunk of the batch."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -92,7 +92,7 @@ class _Proof(Facts):
                 self._note(node, port, result)
 
     def covers(self, signature: Signature) -> bool:
-        """Say whether each output has one row of each example."""
+        """Return whether each output has exactly one row per example."""
         names = [tensor_name(*split(tensor.name)) for tensor in signature.outputs.values()]
         return all(self._kinds.get(name) == Rows() for name in names)
 
@@ -114,7 +114,7 @@ class _Proof(Facts):
             return kinds[0]
         if node.op == "Assert":
             must(Kind.SIZES not in kinds)
-            return Kind.SAME  # it gives nothing
+            return Kind.SAME  # an Assert has no outputs
         op_def = op_defs()[node.op]
         must(not op_def.is_stateful or node.op in RULES)
         must(not acts(node.op) and node.op not in _BRANCHING)

@@ -1,4 +1,4 @@
-"""Ops that look along axes, move elements, or count: which of them keep rows apart, and when."""
+"""Rules for ops that reduce or index along axes, move elements, or measure shapes."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from deploykit.transforms.shapes.sizes import product
 
 
 def _reduced(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Ops that look along axes which an input names."""
+    """Reductions and similar ops along axes given by an input."""
     rows, rank = first(kinds), proof.rank(node)
     must(all(range(rank)[axis] for axis in proof.numbers(node, 1)))
     return rows
@@ -52,7 +52,7 @@ def _unpacked(proof: Facts, node: Node, kinds: Kinds) -> What:
 
 
 def _cut(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Split (axis, rows) and SplitV (rows, sizes, axis)."""
+    """Split has inputs (axis, rows), SplitV (rows, sizes, axis)."""
     read, along = (1, 0) if node.op == "Split" else (0, 2)
     (axis,) = proof.numbers(node, along)
     must(range(proof.rank(node, read))[axis] != 0)
@@ -95,7 +95,7 @@ def _expanded(proof: Facts, node: Node, kinds: Kinds) -> What:
 
 
 def _looked_up(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Rows of a table by number; or columns of each row; or of each row its own ones."""
+    """Gather rows of a table by index, columns of each row, or per row its own columns."""
     table, numbers = kinds[:2]
     same(kinds[2:])
     axis = proof.numbers(node, 2)[0] if node.op == "GatherV2" else 0
@@ -109,7 +109,7 @@ def _looked_up(proof: Facts, node: Node, kinds: Kinds) -> What:
 
 
 def _found(_: Facts, node: Node, kinds: Kinds) -> What:
-    """Words in a table that nothing in this graph writes."""
+    """Look up strings in a table that nothing in this graph writes."""
     table, words, default = kinds
     same((table, default))
     must(isinstance(words, Rows))
@@ -149,7 +149,7 @@ def _strided(proof: Facts, node: Node, kinds: Kinds) -> What:
     if masks["ellipsis"] & 1:
         held = masks["new_axis"] | masks["ellipsis"]
         read = sum(not held >> place & 1 for place in range(len(begin)))
-        must(proof.rank(node) > read)  # it stands for the rows, at least
+        must(proof.rank(node) > read)  # the ellipsis covers at least the batch axis
     else:
         must(not (masks["new_axis"] | masks["shrink_axis"]) & 1)
         must(bool(masks["begin"] & 1 or begin[0] == 0) and bool(masks["end"] & 1))
@@ -158,7 +158,7 @@ def _strided(proof: Facts, node: Node, kinds: Kinds) -> What:
 
 
 def _part_of_shape(masks: Mapping[str, int], begin: int, end: int) -> What:
-    """Return what a slice of a list is that begins with how many examples there are."""
+    """Return the kind of a slice of a shape that begins with the number of examples."""
     if masks["ellipsis"] or masks["new_axis"] or begin < 0:
         return Kind.SIZES
     start = 0 if masks["begin"] else begin
@@ -170,7 +170,7 @@ def _part_of_shape(masks: Mapping[str, int], begin: int, end: int) -> What:
 
 
 def _reshaped(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Elements stay in order: rows stay whole where their size follows, and so their number."""
+    """Reshape: the order of elements is kept, so rows stay whole if their size is known."""
     rows, sizes = kinds
     if not isinstance(rows, Rows):
         return Kind.SIZES

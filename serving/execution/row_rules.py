@@ -1,5 +1,5 @@
-"""Which ops compute each row of a batch by itself, and what becomes of a tensor when a batch is
-split.
+"""Rules for ops that process each example of a batch independently: the effect of cutting the batch
+on their outputs.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,17 +13,17 @@ from deploykit.transforms.shapes.static_shapes import Shapes
 
 
 class Kind(Enum):
-    """What a tensor without rows becomes in a part."""
+    """How a tensor without rows depends on the number of examples in a chunk."""
 
-    SAME = "what it is"
-    COUNT = "one number, how many examples the part has"
-    SHAPE = "a list that begins with that number and is the same otherwise"
-    SIZES = "something that follows from that number"
+    SAME = "independent of it"
+    COUNT = "the number of examples, a scalar"
+    SHAPE = "a shape whose first size is that number"
+    SIZES = "any other function of it"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A tensor of which each example has so many rows, computed from that example alone."""
+    """A tensor with `each` rows per example, computed from that example only."""
 
     each: int = 1
 
@@ -33,54 +33,54 @@ Kinds = Sequence[What]
 
 
 class Facts:
-    """What a rule may ask of the graph that a node stands in."""
+    """The properties of a graph that rules use."""
 
     def __init__(self, graph: Graph) -> None:
-        """Find the shapes of a graph."""
+        """Infer the shapes of the graph."""
         self.graph = graph
         self._shapes = Shapes(graph)
 
     def shape(self, tensor: str) -> Shape:
-        """Return a shape, -1 for open sizes. ValueError: its rank is not known."""
+        """Return a shape, with -1 for unknown sizes. ValueError: its rank is unknown."""
         return require(self._shapes.shape(tensor))
 
     def rank(self, node: Node, place: int = 0) -> int:
-        """Return how many axes an input has. ValueError: that is not known."""
+        """Return the rank of an input. ValueError: it is unknown."""
         return len(self.shape(node.data_inputs[place]))
 
     def numbers(self, node: Node, place: int) -> list[int]:
-        """Return what a constant input holds. ValueError: it is none."""
+        """Return the values of a constant input. ValueError: it is not constant."""
         return [int(n) for n in require(self.graph.constant(node.data_inputs[place])).value.flat]
 
     def is_beside(self, tensor: str, rank: int) -> bool:
-        """Say whether what is the same in all parts meets each row of a tensor of so many axes."""
+        """Return whether a tensor without rows broadcasts to each row of a tensor of this rank."""
         shape = self.shape(tensor)
         return len(shape) < rank or (len(shape) == rank and shape[0] == 1)
 
 
 Rule = Callable[[Facts, Node, Kinds], What]
-"""Makes of what a node reads what it gives. ValueError: nothing is known of that."""
+"""Returns the kind of a node's outputs from those of its inputs. ValueError: nothing is proved."""
 
 
 def table(*rules: tuple[Rule, str]) -> dict[str, Rule]:
-    """Return the rules by op."""
+    """Return the rules by op name."""
     return {op: rule for rule, ops in rules for op in ops.split()}
 
 
 def must(holds: bool) -> None:
-    """Raise ValueError where nothing is proved."""
+    """Raise ValueError if a condition does not hold."""
     if not holds:
-        raise ValueError("it may mix rows")
+        raise ValueError("examples may interact")
 
 
 def same(kinds: Kinds) -> What:
-    """Return that all are the same in all parts. ValueError: one is not."""
+    """Return `Kind.SAME`. ValueError: an input depends on the batch."""
     must(all(kind == Kind.SAME for kind in kinds))
     return Kind.SAME
 
 
 def first(kinds: Kinds) -> Rows:
-    """Return the rows that are read first, beside what is the same in all parts."""
+    """Return the rows of the first input. ValueError: another input depends on the batch."""
     rows, *rest = kinds
     same(rest)
     must(isinstance(rows, Rows))
@@ -89,7 +89,7 @@ def first(kinds: Kinds) -> Rows:
 
 
 def common(kinds: Kinds) -> Rows:
-    """Return the rows of which each example has equally many in all tensors that have rows."""
+    """Return the `Rows` that all inputs with rows share. ValueError: they differ."""
     results = {kind for kind in kinds if isinstance(kind, Rows)}
     must(len(results) == 1)
     must(all(isinstance(kind, Rows) or kind == Kind.SAME for kind in kinds))
@@ -97,7 +97,7 @@ def common(kinds: Kinds) -> Rows:
 
 
 def _each_alone(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Ops that compute each element alone; what has fewer axes meets each row."""
+    """Elementwise ops; inputs of lower rank broadcast to each row."""
     if len(kinds) == 1 and not isinstance(kinds[0], Rows):
         return kinds[0] if node.op in ("Cast", "Identity", "StopGradient") else Kind.SIZES
     if not any(isinstance(kind, Rows) for kind in kinds):
@@ -114,20 +114,20 @@ def _each_alone(proof: Facts, node: Node, kinds: Kinds) -> What:
 
 
 def _alike(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Ops on tensors of one shape, beside single numbers."""
+    """Elementwise ops on tensors of the same shape and scalars."""
     for tensor, kind in zip(node.data_inputs, kinds, strict=True):
         must(isinstance(kind, Rows) or not proof.shape(tensor))
     return _each_alone(proof, node, kinds)
 
 
 def _images(_: Facts, node: Node, kinds: Kinds) -> What:
-    """Layers that read rows, and weights."""
+    """Layers that read rows and weights."""
     return first(kinds)
 
 
 def _deep(axes: int) -> Rule:
     def rule(proof: Facts, node: Node, kinds: Kinds) -> What:
-        """Ops that look along the last axes, of which the rows are none."""
+        """Ops along the last axes, which exclude the batch axis."""
         must(proof.rank(node) >= axes)
         return first(kinds)
 
@@ -135,7 +135,7 @@ def _deep(axes: int) -> Rule:
 
 
 def _with_codes(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Ops to and from codes, whose ranges are the same in all parts."""
+    """Quantize and dequantize ops whose ranges do not depend on the batch."""
     given = node.attr("range_given", not node.op.startswith("QuantizeAndDequantize"))
     must(node.attr("axis", -1) != 0 and given)
     return first(kinds)
@@ -152,7 +152,7 @@ def _normed(_: Facts, node: Node, kinds: Kinds) -> What:
 
 
 def _fused(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Layers that may add rows to theirs."""
+    """Fused layers that may add another tensor with rows."""
     rank = proof.rank(node)
     must(rank >= 2 and not node.attr("transpose_a", False))
     same(kinds[1:2])
@@ -174,7 +174,7 @@ def _product(_: Facts, node: Node, kinds: Kinds) -> What:
 
 
 def _products(proof: Facts, node: Node, kinds: Kinds) -> What:
-    """Products of many matrices: the rows number them, unless they are those of one matrix."""
+    """Batched matrix products: the rows index the matrices, or are those of the one matrix."""
     ranks = [proof.rank(node, place) for place in (0, 1)]
     rank = max(ranks)
     if rank == 2:

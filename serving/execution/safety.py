@@ -1,6 +1,6 @@
-"""Whether a SavedModel can be handed to TensorFlow: a bad one would end the process that serves.
+"""Checks a SavedModel before TensorFlow loads it: a bad one could crash the server process.
 
-It acts as soon as it is loaded, so its proto is checked before; this is no sandbox.
+A SavedModel can run ops on loading, so its proto is checked before. This is not a sandbox.
 """
 
 import os
@@ -28,17 +28,17 @@ _INIT_KEYS = ("saved_model_main_op", "legacy_init_op")
 
 
 def check_safe(meta: MetaGraphDef, folder: Path, allowed: Iterable[str] = ()) -> None:
-    """Check what loading and calling the model of a folder runs.
+    """Check the nodes that loading and serving a model run.
 
-    GraphError: a node or variables that TensorFlow would die of, or a tensor that is not there.
-    FileError: a file of its variables is missing. RefusedError: an op that reaches beyond the
-    model, unless it is among those `allowed`.
+    GraphError: a node or variables that would crash TensorFlow, or a missing tensor.
+    FileError: a file of its variables is missing. RefusedError: an op with effects outside the
+    model that is not in `allowed`.
     """
     variables = folder / "variables" / "variables"
     if os.path.lexists(f"{variables}.index"):
         check_index(str(variables))
     graph = Graph.from_graph_def(meta.graph_def)
-    validate(graph)  # all of it, as TensorFlow imports all of it
+    validate(graph)  # the whole graph, because TensorFlow imports all of it
     at_load, at_call = list(_run_at_load(meta)), list(_run_at_call(meta))
     expected = list(dict.fromkeys([*at_call, *at_load]))
     for tensor in expected:
@@ -48,9 +48,9 @@ def check_safe(meta: MetaGraphDef, folder: Path, allowed: Iterable[str] = ()) ->
     check_ends(graph)
     graph.prune()
     refuse_side_effects(graph, [*READING_OPS, *allowed])
-    allowed = [*RESTORING_OPS, *allowed]  # its own variables
+    allowed = [*RESTORING_OPS, *allowed]  # for the model's variables
     if any(effect.op in READING_FILES for effect in effects_in(graph)):
-        # TensorFlow gives the paths of the model's own files to what it runs at load, no more.
+        # TensorFlow passes the paths of the model's files only to the ops that run on loading.
         _refuse_foreign_files(graph, at_load, Vocabularies.of(meta, folder), allowed)
         _refuse_foreign_files(graph, at_call, Vocabularies(folder=folder), allowed)
 
@@ -58,25 +58,25 @@ def check_safe(meta: MetaGraphDef, folder: Path, allowed: Iterable[str] = ()) ->
 def _refuse_foreign_files(
     graph: Graph, outputs: list[str], files: Vocabularies, allowed: Iterable[str]
 ) -> None:
-    """Raise RefusedError where outputs need a table that is filled from a file of others."""
+    """Raise RefusedError if outputs need a table initialized from a file outside the model."""
     run = graph.copy()
     run.outputs = tuple(outputs)
     if outputs:
         run.prune()
-        inline_functions(run)  # what calls a function tells which file it reads
+        inline_functions(run)  # the call node passes the path of the file to the function
         files.put_into(run)
         files.refuse_side_effects(run, tuple(allowed))
 
 
 def _run_at_call(meta: MetaGraphDef) -> Iterable[str]:
-    """Yield the names of what answers."""
+    """Yield the names of the output tensors of signatures."""
     for name, signature in meta.signature_def.items():
         if not name.startswith(HIDDEN):
             yield from (info.name for info in signature.outputs.values() if info.name)
 
 
 def _run_at_load(meta: MetaGraphDef) -> Iterable[str]:
-    """Yield the names of what fills variables and tables."""
+    """Yield the names of the nodes that initialize variables and tables."""
     if _INIT in meta.signature_def:
         yield from (info.name for info in meta.signature_def[_INIT].outputs.values() if info.name)
     for key in _INIT_KEYS:

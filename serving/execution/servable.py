@@ -1,4 +1,4 @@
-"""One version of a model, loaded: its signatures called by alias, whatever engine computes them."""
+"""A loaded version of a model, whose signatures run by alias in any engine."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _NAMES = {"float32": "float", "float64": "double", "float16": "half"}
 
 
 class Servable:
-    """A loaded version; `run` may be called from many threads at once."""
+    """A loaded version; several threads may call `run` concurrently."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Servable:
         quick: QuickCalls,
         parts: BatchParts,
     ) -> None:
-        """Put it together: `engines` says what computes each signature, and is closed with it."""
+        """Store the parts. `engines` maps signatures to engines, which `close` closes."""
         self.folder, self.name, self.version = folder, name, version
         self.signatures = dict(signatures)
         self.parts = parts
@@ -47,9 +47,10 @@ class Servable:
         seconds: float | None = None,
         slot: int = HERE,
     ) -> dict[str, Array]:
-        """Return the outputs by alias; a slot ends the call after `seconds`, if they are given.
+        """Return the outputs by alias. In a slot, the request ends after `seconds`, if given.
 
-        ServingError: an array does not fit its input, its engine refuses it, or time is over.
+        ServingError: an array does not match its input, the engine rejects it, or the deadline
+        passes.
         """
         chosen, engine = self.signatures[signature], self._engines[signature]
         for number, (alias, array) in enumerate(sorted(feeds.items())):
@@ -58,7 +59,7 @@ class Servable:
             if tensor.name not in engine.any_shape:
                 _check_shape(alias, array, tensor)
         row = one_row(chosen.inputs, feeds) if engine.needs_rows else None
-        # A thread's own time does not count how long it waits for Python's lock when it is done.
+        # The thread's CPU time excludes the wait for the GIL after the computation.
         own = slot == HERE and not engine.hands_over
         clock = time.thread_time if own else time.monotonic
         start, result = clock(), None
@@ -71,23 +72,23 @@ class Servable:
         return {alias: result[alias] for alias in outputs}
 
     def is_quick(self, signature: str, feeds: Mapping[str, Array]) -> bool:
-        """Say whether a call is not worth another thread: it takes less than a millisecond."""
+        """Return whether a request is too short for another thread: below a millisecond."""
         return self._quick.include(signature, feeds)
 
     @property
     def engines(self) -> list[str]:
-        """What computes it: names and versions of engines."""
+        """The names and versions of the engines that run it."""
         return sorted({f"{engine.name} {engine.version}" for engine in self._engines.values()})
 
     def close(self) -> None:
-        """Give all memory back. Nobody may be calling it any more."""
+        """Release all memory. No thread may use it any more."""
         for engine in {id(engine): engine for engine in self._engines.values()}.values():
             engine.close()
         self._engines = {}
 
 
 def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
-    """Raise ServingError for an array of another type: a feed would cast it silently."""
+    """Raise ServingError for an array of another dtype, which a feed would cast silently."""
     dtype = numpy_type(tensor.dtype)
     if array.dtype != dtype:
         expected, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
@@ -97,7 +98,7 @@ def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
 
 
 def _check_shape(alias: str, array: Array, tensor: Tensor) -> None:
-    """Raise ServingError for an array of another shape, of which some kernels would die."""
+    """Raise ServingError for an array of another shape, which would crash some kernels."""
     shape = tensor.shape
     if shape is not None and (
         len(shape) != array.ndim

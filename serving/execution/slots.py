@@ -27,23 +27,23 @@ Sizes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class QuickCalls:
-    """What is known of the calls of a model; may be asked and told from many threads at once."""
+    """Which requests of a model are short; thread-safe."""
 
     def __init__(self, meta: MetaGraphDef, unsteady: Iterable[str] = ()) -> None:
-        """Know nothing yet; calls of `unsteady` signatures are never quick."""
+        """Start without measurements; requests of `unsteady` signatures never count as short."""
         graph = meta.graph_def
         bodies = (graph.node, *(function.node_def for function in graph.library.function))
         self._steady = not any(node.op in _BRANCHING for nodes in bodies for node in nodes)
         self._unsteady = frozenset(unsteady)
-        self._largest: dict[str, Sizes] = {}  # of those that were quick, by signature
+        self._largest: dict[str, Sizes] = {}  # sizes of the largest short request, by signature
 
     def include(self, signature: str, feeds: Mapping[str, Array]) -> bool:
-        """Say whether a call is in no size larger than one that was quick."""
+        """Return whether no size of a request exceeds that of a known short one."""
         largest = self._largest.get(signature)
         return largest is not None and _within(_sizes(feeds), largest)
 
     def note(self, signature: str, feeds: Mapping[str, Array], seconds: float) -> None:
-        """Take down how long a call took."""
+        """Record the seconds of a request."""
         largest = self._largest.get(signature)
         if seconds < SECONDS:
             if self._steady and signature not in self._unsteady:
@@ -55,7 +55,7 @@ class QuickCalls:
 
 
 def _sizes(feeds: Mapping[str, Array]) -> Sizes:
-    """Return the sizes of each input; strings count their bytes as well."""
+    """Return the sizes of each input, and the bytes of strings."""
     return tuple((alias, (*array.shape, _bytes(array))) for alias, array in sorted(feeds.items()))
 
 
@@ -64,7 +64,7 @@ def _bytes(array: Array) -> int:
 
 
 def _within(sizes: Sizes, largest: Sizes) -> bool:
-    """Say whether no size is larger; inputs that are not the same cannot be compared."""
+    """Return whether no size exceeds the largest; False if the inputs differ."""
     return [(a, len(s)) for a, s in sizes] == [(a, len(s)) for a, s in largest] and all(
         size <= most
         for (_, given), (_, known) in zip(sizes, largest, strict=True)
@@ -73,29 +73,29 @@ def _within(sizes: Sizes, largest: Sizes) -> bool:
 
 
 ALONE_SECONDS = 1.0
-"""How long no two calls met before one may take several slots: those that come in bursts lose."""
-_WINDOW, _ENOUGH = 9, 3  # recent calls whose median counts, and calls before one is known
+"""Time without overlapping requests before one may use several slots; it would slow down bursts."""
+_WINDOW, _ENOUGH = 9, 3  # recent requests for the median; their least number
 T = TypeVar("T")
 
 
 class SlotTimes:
-    """How long recent calls of a model occupied a slot; may be used from many threads at once.
+    """How long recent requests of a model occupied a slot; thread-safe.
 
-    Calls of a signature with about the same number of values (within a factor of two) count
-    together. A median, so that a few slow calls, such as the first ones, do not count.
+    Requests of a signature count together if their numbers of elements differ by less than a factor
+    of two. The median ignores a few slow requests, such as the first ones.
     """
 
     def __init__(self) -> None:
-        """Know none yet."""
+        """Start without measurements."""
         self._recent: dict[tuple[str, int], deque[float]] = {}
 
     def expected(self, signature: str, feeds: Mapping[str, Array]) -> float:
-        """Return the seconds that a call is estimated to take; 0 until three calls were noted."""
+        """Return the predicted seconds of a request; 0 until three were recorded."""
         recent = tuple(self._recent.get(_size(signature, feeds), ()))
         return statistics.median(recent) if len(recent) >= _ENOUGH else 0.0
 
     def note(self, signature: str, feeds: Mapping[str, Array], seconds: float) -> None:
-        """Record how many seconds a call took."""
+        """Record the seconds of a request."""
         key = _size(signature, feeds)
         self._recent.setdefault(key, deque(maxlen=_WINDOW)).append(seconds)
 
@@ -105,39 +105,39 @@ def _size(signature: str, feeds: Mapping[str, Array]) -> tuple[str, int]:
 
 
 class Slots:
-    """Threads that compute one thing each at a time; what comes when none is idle waits."""
+    """Threads that each run one task at a time. Tasks wait while none is idle."""
 
     def __init__(self, count: int, longest_wait: float = float("inf")) -> None:
-        """Start none yet; no work is queued that is expected to wait longer, in seconds.
+        """Set the limits; threads start later. `longest_wait`: seconds that a task may be queued.
 
-        One may always wait, whatever it is expected to take, so that slots find work when idle.
+        One task may always wait, regardless of its predicted duration, so that slots stay in use.
         """
         self.count = count
         self._longest_wait = longest_wait
-        self._queued = 0.0  # seconds that the waiting works are expected to take
+        self._queued = 0.0  # sum of the predicted seconds of the waiting tasks
         self._own, numbers = threading.local(), itertools.count(1)
 
         def begin() -> None:
             self._own.slot = next(numbers)
 
         self._pool = ThreadPoolExecutor(count, "compute", begin)
-        self._taken = 0  # also by what waits
-        self._met = float("-inf")  # when a call last found another one
+        self._taken = 0  # includes waiting tasks
+        self._met = float("-inf")  # when two requests last overlapped
         self._lock = threading.Lock()
 
     def here(self) -> int:
-        """Return the number of the slot that this thread is, from 1, or HERE."""
+        """Return the slot number of the current thread, from 1, or HERE."""
         slot: int = getattr(self._own, "slot", HERE)
         return slot
 
     @property
     def is_full(self) -> bool:
-        """Whether one more work is expected to wait too long."""
+        """Whether a further task is expected to wait too long."""
         waiting = self._taken - self.count
         return waiting > 0 and self._queued > self._longest_wait * self.count
 
     def full(self) -> ServingError:
-        """Return the refusal of a work that is expected to wait too long."""
+        """Return the error for a task that is expected to wait too long."""
         return ServingError(
             "RESOURCE_EXHAUSTED", "queue-wait-too-long", limit_ms=1000 * self._longest_wait
         )
@@ -149,9 +149,9 @@ class Slots:
         expected: float = 0.0,
         accepted: bool = False,
     ) -> T:
-        """Return what `work` does in a slot, which it is expected to occupy for some seconds.
+        """Return the result of `work` in a slot, which it occupies for `expected` seconds.
 
-        ServingError: it could not begin within `left` seconds, or is not yet `accepted` and
+        ServingError: it did not start within `left` seconds, or it is not `accepted` and is
         expected to wait too long.
         """
         self._enter(expected, accepted)
@@ -162,17 +162,17 @@ class Slots:
             if future.cancel():
                 self._free(1, expected)
                 raise ServingError("DEADLINE_EXCEEDED", "deadline-before-run") from None
-            return future.result()  # it has begun, and uses the model of its lease
+            return future.result()  # it has started, and uses the model of its lease
         finally:
-            del future  # it knows its error, whose traceback knows this frame and the arrays
+            del future  # breaks the cycle of the error's traceback, this frame and the arrays
 
     def run_at_once(
         self, most: int, split: Callable[[int], Sequence[Callable[[], T]]]
     ) -> list[T] | None:
-        """Return what works do side by side, as many as slots are idle, `most` at most, or None.
+        """Return the results of parallel tasks, one per idle slot but at most `most`.
 
-        `split` makes so many works. None: fewer than two slots are idle, or calls met just now.
-        All works have ended when this returns, or raises what the first of them raised that failed.
+        `split` returns the given number of tasks. None: fewer than two slots are idle, or requests
+        overlapped recently. It returns, or raises the first task's error, once all have ended.
         """
         with self._lock:
             count = min(most, self.count - self._taken)
@@ -195,9 +195,9 @@ class Slots:
             del future, futures
 
     def run_alone(self, work: Callable[[], T]) -> T | None:
-        """Return what `work` does while it has all slots, or None: not all of them are idle.
+        """Return the result of `work` while it uses all slots; None: some are in use.
 
-        Nor does it where calls met just now. A call that comes meanwhile does not wait for it.
+        It also returns None if requests overlapped recently. New requests do not wait for this one.
         """
         with self._lock:
             if self._taken or time.monotonic() - self._met < ALONE_SECONDS:
@@ -210,7 +210,7 @@ class Slots:
             del future
 
     def _enter(self, expected: float, accepted: bool) -> None:
-        """Count a work. ServingError: it would wait too long."""
+        """Count a task. ServingError: it would wait too long."""
         with self._lock:
             if self.is_full and not accepted:
                 raise self.full()
@@ -220,12 +220,12 @@ class Slots:
             self._queued += expected
 
     def _begin(self, work: Callable[[], T], expected: float) -> T:
-        """Do a work that does not wait any more."""
+        """Run a task that has left the queue."""
         self._free(0, expected)
         return work()
 
     def _begun(self, works: Sequence[Callable[[], T]], count: int) -> list["Future[T]"]:
-        """Hand works to so many threads, which are counted already; where one fails, no other."""
+        """Submit tasks to threads that are already counted; stop at the first failure."""
         futures: list[Future[T]] = []
         try:
             for work in works:
@@ -237,7 +237,7 @@ class Slots:
             raise
 
     def _counted(self, work: Callable[[], T]) -> T:
-        """Do a work, and be idle before anybody learns that it is done."""
+        """Run a task, and count the slot as idle before the result becomes visible."""
         try:
             return work()
         finally:

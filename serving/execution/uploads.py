@@ -1,5 +1,5 @@
-"""Memory of requests that are being received, limited, and returned to the kernel after large or
-refused ones.
+"""Limits the memory of requests that are being received, and returns memory to the kernel after
+large or rejected ones.
 """
 
 import threading
@@ -10,15 +10,15 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.runtime.memory import give_back
 
 _LARGE = 1 << 20  # bytes
-_AT_LEAST = 4 << 10  # bytes that a refused call takes for itself, however small its request
-_PAUSE = 2.0  # seconds: many calls end meanwhile, and all of them cost one look at the memory
+_AT_LEAST = 4 << 10  # minimum memory of a rejected request
+_PAUSE = 2.0  # many requests end meanwhile and share one call of `give_back`
 
 
 class SpentMemory:
-    """Gives memory back soon after calls that took much, in a thread of its own."""
+    """Returns memory to the kernel soon after large requests, in its own thread."""
 
     def __init__(self, give_back: Callable[[], None] = give_back, pause: float = _PAUSE) -> None:
-        """Call `give_back` at most once a `pause`, in seconds, and always after the last call."""
+        """Call `give_back` at most once per `pause` seconds, and always after the last request."""
         self._give_back, self._pause = give_back, pause
         self._due = threading.Event()
         self._lock = threading.Lock()
@@ -26,10 +26,10 @@ class SpentMemory:
         self._thread: threading.Thread | None = None
 
     def note(self, size: int | None, refused: bool = False) -> None:
-        """Take note that a call is over whose request had so many bytes; it costs next to nothing.
+        """Record the end of a request of `size` bytes; this is cheap.
 
-        Large ones count always, small ones only where they were refused, and many of them. None:
-        nobody knows how much of it came.
+        Large requests always count. Small ones count only if they were rejected, and only in sum.
+        None: the number of received bytes is unknown.
         """
         size = _LARGE if size is None else size
         if size < _LARGE and not refused:
@@ -52,75 +52,75 @@ class SpentMemory:
 
 
 spent = SpentMemory()
-"""Of this process: `spent.note(size, refused)` at the end of a call, whatever came of it."""
+"""The instance of this process. Call `spent.note(size, refused)` at the end of each request."""
 
 
 SMALL = 1 << 20
-"""Bytes of an upload that may use the whole of the bound."""
+"""Bytes; an upload of up to this size may also use the reserved capacity."""
 PACE = 1 << 20
-"""Bytes a second: an upload that brings less is slow."""
-_PATIENCE = 1.0  # seconds that an upload has before it can be slow
-_RESERVE = 8  # one part in so many is for small uploads alone
-_ROOM_FOR = 4  # of the largest requests
+"""Bytes per second; a slower upload may be cancelled."""
+_PATIENCE = 1.0  # seconds before an upload can count as slow
+_RESERVE = 8  # this fraction of the capacity is reserved for small uploads
+_ROOM_FOR = 4  # capacity in requests of the maximum size
 _SMALLEST = 64 << 20
-_STEP = 64 << 10  # bytes: claims grow by so many, and are looked at no more often
+_STEP = 64 << 10  # bytes; claims grow in these steps, so the limit is checked no more often
 
 
 class Upload:
-    """A request that is on its way, or read and in use."""
+    """A request that is being received, or has been received and is in use."""
 
     def __init__(
         self, among: "Uploads", declared: int, since: float, end: Callable[[], None]
     ) -> None:
-        """Begin one that says to have so many bytes; `end` is called to let it make room."""
+        """Start an upload of `declared` bytes; `end` is called to cancel it."""
         self.among = among
         self.claim = declared
-        """Bytes to reckon with."""
+        """Bytes counted against the limit."""
         self.held = 0
         self.ended = False
-        """Whether it had to make room."""
+        """Whether it was cancelled to free memory."""
         self.end = end
         self._since = since
         self._whole = False
 
     def take(self, size: int) -> None:
-        """Let so many bytes more in. ServingError: it has to make room itself."""
+        """Add received bytes. ServingError: this upload was cancelled, or the limit is reached."""
         self.among.take(self, size)
 
     def complete(self) -> None:
-        """Take note that all of it is there: it waits for nobody but the server."""
+        """Mark the request as complete: it waits only for the server and is not slow any more."""
         self._whole = True
         self.claim = self.held
 
     def close(self) -> None:
-        """Take note that its bytes are gone."""
+        """Record that its bytes were released."""
         self.among.forget(self)
 
     def age(self, now: float) -> float:
-        """Return the seconds since it began."""
+        """Return the seconds since it started."""
         return now - self._since
 
     def slow(self, now: float) -> bool:
-        """Say whether it may have to make room."""
+        """Return whether it may be cancelled."""
         age = self.age(now)
         return not (self._whole or self.ended) and age > _PATIENCE and self.held < PACE * age
 
 
 class Uploads:
-    """The uploads of a server, over gRPC and REST together, and the bytes that they may hold."""
+    """All uploads of a server, over gRPC and REST, and their memory limit."""
 
     def __init__(self, largest: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Let them hold four times the largest request that is taken, in bytes, or 64 MiB."""
+        """Set the limit to four times `largest`, the maximum request size in bytes, or 64 MiB."""
         self.size = max(_ROOM_FOR * largest, _SMALLEST)
         self._clock = clock
         self._lock = threading.Lock()
         self._all: set[Upload] = set()
 
     def begin(self, declared: int | None, end: Callable[[], None]) -> Upload:
-        """Let an upload in before its bytes are read; None: it does not say how many.
+        """Admit an upload before its bytes are read. `declared` None: its size is unknown.
 
-        `end` is called, maybe in another thread, where it has to make room: it is slow then.
-        ServingError: the others hold too much.
+        `end` may be called in another thread, to cancel the upload if it is slow.
+        ServingError: the other uploads use too much memory.
         """
         upload = Upload(self, _STEP if declared is None else declared, self._clock(), end)
         with self._lock:
@@ -129,13 +129,13 @@ class Uploads:
         return upload
 
     def take(self, upload: Upload, size: int) -> None:
-        """As its `take`."""
+        """Implement `Upload.take`."""
         held = upload.held + size
         with self._lock:
             if upload.ended:
                 raise refusal()
             if held > upload.claim:
-                self._all.discard(upload)  # it makes no room for itself
+                self._all.discard(upload)  # an upload must not cancel itself
                 try:
                     self._make_room(_stepped(held))
                 finally:
@@ -144,7 +144,7 @@ class Uploads:
             upload.held = held
 
     def forget(self, upload: Upload) -> None:
-        """As its `close`."""
+        """Implement `Upload.close`."""
         with self._lock:
             result = upload in self._all
             self._all.discard(upload)
@@ -153,14 +153,14 @@ class Uploads:
 
     @property
     def held(self) -> int:
-        """The bytes that are held now."""
+        """The bytes in memory now."""
         with self._lock:
             return sum(item.held for item in self._all)
 
     def _make_room(self, claim: int) -> None:
-        """End slow uploads, those that hold most for longest first, until there is room.
+        """Cancel slow uploads, those with the largest bytes times age first, until `claim` fits.
 
-        ServingError: there is not enough that way.
+        ServingError: that would not free enough memory.
         """
         room = self.size if claim <= SMALL else self.size - self.size // _RESERVE
         over = self._claimed() + claim - room
@@ -182,7 +182,7 @@ class Uploads:
         return sum(item.claim for item in self._all)
 
     def _end(self, upload: Upload) -> int:
-        """End one; return what it claimed."""
+        """Cancel an upload; return the bytes that it claimed."""
         claim, upload.claim = upload.claim, 0
         upload.ended = True
         upload.end()
@@ -194,5 +194,5 @@ def _stepped(size: int) -> int:
 
 
 def refusal() -> ServingError:
-    """Return what an upload is told for which there is no room."""
+    """Return the error for an upload that exceeds the memory limit."""
     return ServingError("RESOURCE_EXHAUSTED", "uploads-full")

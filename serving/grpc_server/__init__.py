@@ -1,1 +1,1 @@
-"""The API over gRPC."""
+"""The gRPC API."""

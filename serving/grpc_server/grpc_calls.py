@@ -1,7 +1,7 @@
-"""One handler for all methods: lets a call in, waits for its request, answers it, and logs it.
+"""One handler for all methods: it admits a call, receives its request, responds, and logs it.
 
-A method is a function of bytes: gRPC neither reads requests nor writes answers itself. A request is
-taken in as a stream of one, for a call can only be ended while it is waited for where it runs.
+A method maps bytes to bytes: gRPC neither parses requests nor serializes responses. The handler
+takes a request as a stream of one, because only a handler that waits can end the call.
 """
 
 import logging
@@ -22,51 +22,51 @@ from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.protos import ModelSpec
 from deploykit.serving.protocol.versions import check_name
 
-logger = logging.getLogger("grpc")  # it is kept short, as anybody can make it speak
+logger = logging.getLogger("grpc")  # kept short, because any client can trigger its messages
 
 LONGEST_WAIT = 30 * 24 * 3600.0
-"""Seconds; whoever waits longer has no deadline."""
-ENDING = "the server is ending; try again later, or another one"
+"""Seconds; a longer timeout counts as no deadline."""
+ENDING = "the server is shutting down; retry later, or on another server"
 
 Log = Callable[[str, str, str, float, str, int | None], None]
-"""Takes method, peer, code, seconds, model, and the bytes of the request if it came."""
+"""Takes method, peer, code, seconds, model, and the size of the request in bytes if it arrived."""
 
 
 @dataclass
 class GrpcCall:
-    """A call that was let in."""
+    """An admitted call."""
 
     context: grpc.ServicerContext
     model: str = ""
-    """Whom it is for, once its method has read that; for the log."""
+    """The model's name for the log, once the method has parsed it."""
 
     def caller(self) -> Requester:
-        """Return how long the caller waits, and whether he still does."""
-        left = self.context.time_remaining()  # without a deadline: None, or centuries
+        """Return the deadline of the client and whether it still waits."""
+        left = self.context.time_remaining()  # without a deadline: None or centuries
         deadline = None if left is None or left > LONGEST_WAIT else time.monotonic() + left
         return Requester(deadline, lambda: not self.context.is_active())
 
 
 @dataclass(frozen=True)
 class Method:
-    """How calls of a method are answered."""
+    """The implementation of a gRPC method."""
 
     answer: Callable[..., Any]
-    """Takes the bytes of a request and its `GrpcCall`, and returns the bytes of the answer.
+    """Takes the bytes of a request and its `GrpcCall`, and returns the bytes of the response.
 
-    One that `watches` takes as well what sends an answer, again and again, and returns at once.
+    If `watches` is set, it also takes a function that sends a response, and returns at once.
     """
     computes: bool = False
-    """Whether it may take long; others find a few threads that those never take."""
+    """Whether it runs a model; a few threads are reserved for methods that do not."""
     threads: CallThreads | None = None
-    """Those that answer nothing else, as for probes; None: the common ones."""
+    """Dedicated threads, as for probes; None: the shared ones."""
     watches: bool = False
 
 
 def of_messages(
     kind: type[Message], answer: Callable[[Any, GrpcCall], Message]
 ) -> Callable[..., Any]:
-    """Return what takes and gives bytes, of a function that takes and gives messages."""
+    """Return a function of bytes for a function of messages."""
     has_spec = "model_spec" in kind.DESCRIPTOR.fields_by_name
 
     def answered(request: bytes, call: GrpcCall) -> bytes:
@@ -79,13 +79,13 @@ def of_messages(
 
 
 def model_named(spec: ModelSpec) -> str:
-    """Return the model that a call is for. ServingError: nobody wants to write down such a name."""
+    """Return the model's name of a request. ServingError: the name is too long."""
     check_name("the name of the model", spec.name)
     return str(spec.name)
 
 
 def parsed(kind: type[Message], request: bytes) -> Any:
-    """Return a message. ServingError: these bytes are none."""
+    """Return a message. ServingError: the bytes are invalid."""
     try:
         return kind.FromString(request)
     except DecodeError:
@@ -94,35 +94,35 @@ def parsed(kind: type[Message], request: bytes) -> Any:
 
 
 class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """All calls of some methods; those beyond a bound are refused by their headers, body unread."""
+    """Handles all calls of some methods; those beyond a limit are rejected with the body unread."""
 
     def __init__(
         self, threads: CallThreads, methods: Mapping[str, Method], log: Log | None = None
     ) -> None:
-        """Answer methods by their paths, such as `/grpc.health.v1.Health/Check`."""
+        """Handle methods by path, such as `/grpc.health.v1.Health/Check`."""
         self.closing = False
-        """Set where new calls are refused with UNAVAILABLE; probes still have their answer."""
+        """Whether new calls are rejected with UNAVAILABLE; probes are still handled."""
         self.last_began = time.monotonic()
-        """When the last call arrived that is no probe."""
+        """Time of the last call that was not a probe."""
         self._threads = threads
         self._methods = methods
         self._log = log
         self._lock = threading.Lock()
-        self._unsent = 0  # calls of which the answer is not all sent
+        self._unsent = 0  # calls whose response is not completely sent
         self._handlers = {path: self._handler(path, method) for path, method in methods.items()}
 
     @property
     def in_flight(self) -> int:
-        """How many calls that are no probes have come, and not all of their answer is sent."""
-        return max(self._threads.taken, self._unsent) - self.arriving
+        """The number of calls in progress, without probes, until their response is sent."""
+        return max(self._threads.occupied, self._unsent) - self.arriving
 
     @property
     def arriving(self) -> int:
-        """How many calls that are no probes wait for their request."""
+        """The number of calls, without probes, that wait for their request."""
         return self._threads.arriving
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
-        """Return what answers a call, of which the headers are there."""
+        """Return the handler of a call whose headers have arrived."""
         method = self._methods.get(details.method)
         if method is None:
             return None
@@ -149,11 +149,11 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 request = threads.request(requests, context, method.computes)
                 size, start = len(request), time.monotonic()
                 return method.answer(request, call, *send)
-            except grpc.RpcError:  # it ended before its request came
+            except grpc.RpcError:  # cancelled before its request arrived
                 context.set_code(grpc.StatusCode.CANCELLED)
                 raise
             except Exception as raised:
-                error = reported(raised)  # the caller never sees UNKNOWN
+                error = reported(raised)  # so that clients do not receive UNKNOWN
                 context.abort(grpc.StatusCode[error.status], error.message)
             finally:
                 spent.note(size or 0, refused=context.code() is not None)
@@ -169,7 +169,7 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
     def _begin(self, context: grpc.ServicerContext) -> None:
         with self._lock:
             self._unsent += 1
-        if not context.add_callback(self._sent):  # it has ended before
+        if not context.add_callback(self._sent):  # it has ended already
             self._sent()
 
     def _sent(self) -> None:
@@ -183,11 +183,11 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             finally:
                 self._write(path, self._peer(context), GrpcCall(context), 0.0, None)
 
-        # As a stream, a request is not waited for.
+        # A stream handler does not wait for the request.
         return grpc.stream_unary_rpc_method_handler(answered_by(_AT_ONCE, refuse))
 
     def _peer(self, context: grpc.ServicerContext) -> str:
-        """Return who calls, for the log; of a call that has ended, gRPC does not know it."""
+        """Return the client's address for the log; gRPC forgets it once the call has ended."""
         return "" if self._log is None else str(context.peer())
 
     def _write(
@@ -199,13 +199,13 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 class _InPlace(ThreadPoolExecutor):
-    """Runs what it is given where it is given; gRPC accepts no other class."""
+    """An executor that runs functions in the calling thread; gRPC accepts no other class."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Run it now; gRPC's own functions raise nothing."""
+        """Run it now; gRPC's functions do not raise."""
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
 
 
-_AT_ONCE = _InPlace(1)  # a refusal waits for nothing
+_AT_ONCE = _InPlace(1)  # rejections do not wait for a thread

@@ -1,4 +1,4 @@
-"""The health of a server and of its models, for those who ask or watch."""
+"""The gRPC health service of a server and its models."""
 
 import threading
 from collections.abc import Callable
@@ -16,38 +16,38 @@ from deploykit.serving.protocol.versions import check_name
 
 SERVICES = (MODEL_SERVICE, PREDICTION_SERVICE, INFERENCE_SERVICE)
 _NAMES = ("", *SERVICES, *(name.rpartition(".")[2] for name in SERVICES))
-"""Those that mean the whole server; TensorFlow Serving answers for the short ones alone."""
+"""Names of the whole server; TensorFlow Serving has only the short ones."""
 
 _SERVICE = "the name of the service"
 _UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 _SERVING = HealthCheckResponse.SERVING
 _NOT_SERVING = HealthCheckResponse.NOT_SERVING
 
-_PROBES = 24  # at once
+_PROBES = 24  # concurrent probes
 
 
 class Health:
-    """grpc.health.v1: the server serves while one of its models does; each has its own name too.
+    """grpc.health.v1: the server serves while one of its models does; each model has its own name.
 
-    gRPC's own servicer keeps a watcher until it goes by itself, which would hold up every drain.
+    gRPC's servicer keeps watchers until they disconnect, which would delay each shutdown.
     """
 
     def __init__(self, models: Callable[[], dict[str, bool]]) -> None:
-        """`models` says of each model that is configured whether it can be called."""
+        """`models` returns for each configured model whether it is available."""
         self._models = models
         self.threads = CallThreads(_PROBES, "health")
-        """Those of its methods: a probe waits for no call of a model."""
+        """The threads of its methods, so that probes do not wait for model calls."""
         self._lock = threading.RLock()
         self._watchers: dict[Callable[[bytes | None], None], tuple[str, int]] = {}
         self._serving = False
 
     def begin(self) -> None:
-        """Say that the server serves."""
+        """Report SERVING from now on."""
         self._serving = True
         self.tell()
 
     def end(self) -> None:
-        """Say that it does no longer."""
+        """Report NOT_SERVING from now on."""
         self._serving = False
         self.tell()
 
@@ -56,14 +56,14 @@ class Health:
         return self._state("") == int(_SERVING)
 
     def leave(self) -> None:
-        """Let those go who watch."""
+        """End the calls of all watchers."""
         with self._lock:
             for send in list(self._watchers):
                 send(None)
             self._watchers.clear()
 
     def tell(self) -> None:
-        """Tell those who watch what is new to them."""
+        """Send changed states to the watchers."""
         with self._lock:
             for send, (name, last) in list(self._watchers.items()):
                 if (state := self._state(name)) != last:
@@ -71,7 +71,7 @@ class Health:
                     send(_written(state))
 
     def methods(self) -> dict[str, Method]:
-        """Return the methods by their paths."""
+        """Return the methods by path."""
         check = of_messages(HealthCheckRequest, self._check)
         return {
             f"/{HEALTH}/Check": Method(check, threads=self.threads),

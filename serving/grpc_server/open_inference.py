@@ -1,4 +1,4 @@
-"""The Open Inference Protocol (KServe v2) over gRPC: requests -> data plane -> answers."""
+"""The Open Inference Protocol (KServe v2) over gRPC: requests -> data plane -> responses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,9 +40,9 @@ class InferenceService:
         is_ready: Callable[[], bool],
         probes: CallThreads | None = None,
     ) -> None:
-        """Answer about these models; `is_ready` says whether the server is.
+        """Serve these models; `is_ready` returns whether the server is ready.
 
-        `probes` answer ServerLive and ServerReady, however many calls there are.
+        `probes`: dedicated threads of ServerLive and ServerReady.
         """
         self._probes = probes
         self._plane = plane
@@ -50,7 +50,7 @@ class InferenceService:
         self._is_ready = is_ready
 
     def methods(self) -> dict[str, Method]:
-        """Return the methods by their paths."""
+        """Return the methods by path."""
         results = {
             "ServerLive": self._server_live,
             "ServerReady": self._server_ready,
@@ -80,7 +80,7 @@ class InferenceService:
         try:
             target = Target.named(request.name, request.version)
             ready = is_available(self._models.status(target.name, target.version, target.label))
-        except ServingError:  # there is no such model or version
+        except ServingError:  # the model or version does not exist
             if not request.name:
                 raise
             ready = False
@@ -119,7 +119,7 @@ class InferenceService:
 
 
 def _target(name: str, version: str, call: GrpcCall) -> Target:
-    """Return whom a request is for, and note it for the log. ServingError: no such name can be."""
+    """Return the target of a request, and store it for the log. ServingError: an invalid name."""
     _note(name, call)
     return Target.named(name, version)
 

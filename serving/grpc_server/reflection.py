@@ -1,4 +1,4 @@
-"""What a server offers, for the tools that ask: they need no .proto files then."""
+"""gRPC server reflection: clients such as grpcurl need no .proto files."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,22 +15,21 @@ from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.ir.protos import private_pool
 
-_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
+_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha under another name
 _PATHS = {f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, _V1)}
-_OPEN = 16  # tools that keep a stream open: each takes a thread
+_OPEN = 16  # open streams; each takes a thread
 
 
 class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
     """grpc.reflection.v1 and v1alpha.
 
-    Where one more tool opens a stream than there may be, that ends whose question was asked the
-    longest ago.
+    At the limit of open streams, a new one ends the stream whose last request is the oldest.
     """
 
     def __init__(self) -> None:
-        """Answer about the services of a server; there is no thread yet."""
+        """Describe the services of the server; threads start later."""
         self.threads = CallThreads(0, "reflection", patience=0, arriving=_OPEN)
-        """One for each stream."""
+        """One thread per stream."""
         names = (*SERVICES, HEALTH, reflection.SERVICE_NAME)
         servicer = reflection.ReflectionServicer(names, pool=_pool())
 
@@ -44,7 +43,7 @@ class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
         )
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
-        """Return what answers a stream of questions, for which there is room."""
+        """Return the handler of a stream, after ending an idle one if necessary."""
         if details.method not in _PATHS:
             return None
         with contextlib.suppress(ServingError):
@@ -52,13 +51,13 @@ class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._handler
 
     def _questions(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        with contextlib.suppress(ServingError):  # it had to make room
+        with contextlib.suppress(ServingError):  # the stream was ended for another one
             while (question := self.threads.awaited(requests, context)) is not None:
                 yield question
 
 
 def _pool() -> Any:
-    """Return a pool of all that this server speaks."""
+    """Return a descriptor pool of all services."""
     pool = private_pool()
     for file in (health_pb2.DESCRIPTOR, messages.DESCRIPTOR):
         pool.AddSerializedFile(file.serialized_pb)

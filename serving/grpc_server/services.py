@@ -1,4 +1,4 @@
-"""The services of TensorFlow Serving over gRPC: requests -> data plane -> answers."""
+"""The services of TensorFlow Serving over gRPC: requests -> data plane -> responses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol import protos
 from deploykit.serving.protocol.codec import decode_all
 from deploykit.serving.protocol.errors import refused
-from deploykit.serving.protocol.predict_wire import answered_by, asked, walked, written
+from deploykit.serving.protocol.predict_wire import answered_by, parse_request, walked, written
 from deploykit.serving.protocol.signatures import (
     CLASSIFY,
     UNAVAILABLE,
@@ -30,19 +30,19 @@ from deploykit.serving.protocol.versions import check_names
 
 SIGNATURE_DEF = "signature_def"
 Reload = Callable[[Any, str, float | None], None]
-"""Takes a ModelServerConfig, who sends it, and how many seconds he waits."""
+"""Takes a ModelServerConfig, the client's address, and the seconds until its deadline."""
 
 
 class PredictionService:
     """Predict, Classify, Regress, MultiInference and GetModelMetadata."""
 
     def __init__(self, plane: Plane, as_content: bool = False) -> None:
-        """Answer tensors in typed fields, as clients read them, or as content."""
+        """Write output tensors as `tensor_content` or, by default, in typed fields."""
         self._plane = plane
         self._as_content = as_content
 
     def methods(self) -> dict[str, Method]:
-        """Return the methods by their paths."""
+        """Return the methods by path."""
         return _by_path(
             protos.PREDICTION_SERVICE,
             {
@@ -55,7 +55,7 @@ class PredictionService:
         )
 
     def _predict(self, request: bytes, call: GrpcCall) -> bytes:
-        result = walked(request) or asked(parsed(protos.PredictRequest, request))
+        result = walked(request) or parse_request(parsed(protos.PredictRequest, request))
         call.model = "" if result.spec is None else model_named(result.spec)
         target = _target(result.spec)
         inputs = decode_all(result.tensors)
@@ -110,12 +110,12 @@ class ModelService:
     """GetModelStatus and HandleReloadConfigRequest."""
 
     def __init__(self, models: Models[Any], reload: Reload) -> None:
-        """Answer about these models, which `reload` changes."""
+        """Serve these models, which `reload` changes."""
         self._models = models
         self._reload = reload
 
     def methods(self) -> dict[str, Method]:
-        """Return the methods by their paths."""
+        """Return the methods by path."""
         return _by_path(
             protos.MODEL_SERVICE,
             {
@@ -155,7 +155,7 @@ def _by_path(service: str, methods: Mapping[str, Method]) -> dict[str, Method]:
 
 
 def target_of(request: Any, named: bool = True) -> Target:
-    """Return whom a request is for. ServingError: it does not say."""
+    """Return the target of a request. ServingError: it is missing."""
     return _target(request.model_spec if request.HasField("model_spec") else None, named)
 
 
@@ -169,9 +169,9 @@ def _target(spec: protos.ModelSpec | None, named: bool = True) -> Target:
 
 
 def examples_of(given: protos.Input) -> list[bytes]:
-    """Return serialized tf.Examples, each with the context that is common to all.
+    """Return serialized tf.Examples, each with the shared context.
 
-    ServingError: that would be far more than was sent.
+    ServingError: the result would be far larger than the request.
     """
     if given.WhichOneof("kind") == "example_list_with_context":
         both = given.example_list_with_context

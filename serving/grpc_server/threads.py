@@ -19,14 +19,14 @@ from deploykit.transforms.runtime.memory import give_back
 
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 
-_SPARE = 8  # for calls that ask for status or metadata, while those that compute are all taken
-_ARRIVING = 128  # calls at least whose request may be waited for: they keep out no other ones
+_SPARE = 8  # for metadata and status calls, while all others run models
+_ARRIVING = 128  # minimum number of calls that may wait for their request; they do not block others
 LONG = 0.5
-"""Seconds; a call that has waited so long for its request makes room for another."""
+"""Seconds; a call that waits longer for its request may be ended for another one."""
 
 
 class CallThreads(ThreadPoolExecutor):
-    """Threads that know how many calls they have taken on, and which wait for their request."""
+    """Threads that count the calls they handle, and those that wait for their request."""
 
     def __init__(
         self,
@@ -36,33 +36,33 @@ class CallThreads(ThreadPoolExecutor):
         arriving: int = 0,
         refuse: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start none yet.
+        """Start without threads.
 
-        There is one for each call in flight, a few to spare, and one for each of so many calls
-        whose request is on its way; 0: twice as many as may be in flight, or 128. `refuse` raises
-        ServingError where no call that computes is to be taken on.
+        The maximum is one per concurrent call, a few spare ones, and `arriving` for calls whose
+        request has not arrived. 0: twice as many as `in_flight`, at least 128. `refuse` raises
+        ServingError if a call that runs a model must be rejected.
         """
         self._refuse = refuse
         self._arriving = arriving or max(_ARRIVING, 2 * in_flight)
         super().__init__(in_flight + _SPARE + self._arriving, name)
         self.most = in_flight
-        """How many calls that compute they take on."""
-        self.taken = 0
-        """How many calls they have taken on and not answered yet."""
+        """Maximum number of calls that run models."""
+        self.occupied = 0
+        """The number of accepted calls without a response."""
         self.arrived = 0
-        """Of these, how many whose request is there."""
+        """The number of these whose request has arrived."""
         self.waits = threading.Event()
-        """Set whenever a call begins to wait for its request."""
+        """Set whenever a call starts to wait for its request."""
         self._has_arrived = threading.local()
         self._patience = patience
         self._lock = threading.Lock()
-        self._waiting: dict[grpc.ServicerContext, float] = {}  # since when, the longest first
+        self._waiting: dict[grpc.ServicerContext, float] = {}  # since when, oldest first
         self._leaving: set[grpc.ServicerContext] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Take on a call."""
+        """Accept a call."""
         with self._lock:
-            self.taken += 1
+            self.occupied += 1
         future = super().submit(self._call, fn, *args, **kwargs)
         future.add_done_callback(self._done)
         return future
@@ -78,13 +78,13 @@ class CallThreads(ThreadPoolExecutor):
 
     @property
     def arriving(self) -> int:
-        """How many calls wait for their request."""
+        """The number of calls that wait for their request."""
         return len(self._waiting)
 
     def check_free(self, computing: bool) -> None:
-        """Find a thread for a call, if need be that of a stalled one. ServingError: there is none.
+        """Free a thread for a call, if necessary by ending a stalled one.
 
-        So it is where a call that computes is to be refused.
+        ServingError: no thread is free, or `refuse` rejects a call that runs a model.
         """
         self._check_arrived(computing)
         if self._on_their_way() >= self._arriving:
@@ -99,15 +99,15 @@ class CallThreads(ThreadPoolExecutor):
             raise self._full()
 
     def _on_their_way(self) -> int:
-        return self.taken - self.arrived - len(self._leaving)
+        return self.occupied - self.arrived - len(self._leaving)
 
     def request(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, computing: bool
     ) -> bytes:
-        """Return the one request of a call, once it is there.
+        """Return the single request of a call once it has arrived.
 
-        ServingError: it brings none, or brought none for too long, or others came before it.
-        grpc.RpcError: it was cancelled.
+        ServingError: there is none, it took too long, or other calls reached the limit first.
+        grpc.RpcError: the call was cancelled.
         """
         data: bytes | None = self.awaited(requests, context)
         if data is None:
@@ -119,9 +119,9 @@ class CallThreads(ThreadPoolExecutor):
         return data
 
     def awaited(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        """Return the next request of a call, once it is there; None: there is none.
+        """Return the next request of a call once it has arrived; None: the stream has ended.
 
-        ServingError: it did not come for too long. grpc.RpcError: the call was cancelled.
+        ServingError: it took too long. grpc.RpcError: the call was cancelled.
         """
         with self._lock:
             self._waiting[context] = time.monotonic()
@@ -148,13 +148,13 @@ class CallThreads(ThreadPoolExecutor):
         return ServingError("RESOURCE_EXHAUSTED", "too-many-calls", in_flight=self.most)
 
     def waiting(self, seconds: float = 0.0) -> list[tuple[grpc.ServicerContext, float]]:
-        """Return the calls that wait so long for their request, and since when; longest first."""
+        """Return the calls that wait this long for their request, and since when; oldest first."""
         with self._lock:
             latest = time.monotonic() - seconds
             return list(takewhile(lambda item: item[1] <= latest, self._waiting.items()))
 
     def end(self, *calls: grpc.ServicerContext) -> None:
-        """End calls, but for those whose request has come meanwhile."""
+        """End calls whose request has not arrived meanwhile."""
         with self._lock:
             ended = [call for call in calls if self._waiting.pop(call, None) is not None]
             self._leaving.update(ended)
@@ -163,15 +163,15 @@ class CallThreads(ThreadPoolExecutor):
 
     def _done(self, _: "Future[Any]") -> None:
         with self._lock:
-            self.taken -= 1
+            self.occupied -= 1
 
 
 def _end(context: grpc.ServicerContext) -> None:
-    """End a call whose handler waits for its request, and tell the client why.
+    """End a call whose handler waits for its request, and send the reason to the client.
 
-    No public method of gRPC does that: `abort` raises in the thread that calls it and does not wake
-    the handler, and `cancel` sends CANCELLED, which says that the client cancelled the call. A gRPC
-    without the private method still ends the call, with `cancel`.
+    gRPC has no public method for that: `abort` raises in the calling thread and does not wake the
+    handler, and `cancel` sends CANCELLED, as if the client had cancelled. Without gRPC's private
+    method, the call still ends with `cancel`.
     """
     call = getattr(getattr(context, "_rpc_event", None), "call", None)
     end = getattr(call, "cancel", None)
@@ -185,22 +185,22 @@ def _end(context: grpc.ServicerContext) -> None:
 
 
 def answered_by(threads: ThreadPoolExecutor, behavior: Behavior) -> Behavior:
-    """Let threads of their own answer a method: it then never waits for other calls."""
+    """Run a method in its own threads, so that it never waits for other calls."""
     behavior.experimental_thread_pool = threads  # type: ignore[attr-defined]  # gRPC's name
     return behavior
 
 
-_FEW = 2  # calls that may wait for long, whatever they hold
-_ROOM_FOR = 2  # of the largest requests: what others may hold beside those few
-_SMALLEST = 256 << 20  # bytes: a server grows by less for many reasons
-_PAUSE = 0.1  # seconds between two looks
-_CALM = 3.0  # seconds after a crowd, until freed memory is back with the system
+_FEW = 2  # calls that may always wait, regardless of their size
+_ROOM_FOR = 2  # memory of the other waiting calls, in requests of maximum size
+_SMALLEST = 256 << 20  # bytes; a server grows by less for many reasons
+_PAUSE = 0.1  # seconds between two checks
+_CALM = 3.0  # seconds until freed memory has been returned to the system
 
 
 class UnfinishedRequests:
-    """Ends calls that wait long for their request while the process is too large for that.
+    """Ends calls that wait long for their request while the process uses too much memory.
 
-    A look costs some 20 microseconds; there is none while no call waits.
+    A check takes about 20 microseconds; there is none while no call waits.
     """
 
     def __init__(
@@ -209,30 +209,30 @@ class UnfinishedRequests:
         largest: int,
         resident: Callable[[], int] | None = None,
     ) -> None:
-        """Look after the calls of some threads, whose requests have so many bytes at most."""
+        """Watch the calls of these threads; `largest`: maximum size of a request in bytes."""
         self._pools = pools
         self._room = max(_ROOM_FOR * largest, _SMALLEST)
         self._resident = resident or _resident
         self._usual = self._resident()
-        self._crowded = -_CALM  # when there was a crowd
+        self._crowded = -_CALM  # time of the last check with many waiting calls
         self._waits = threading.Event()
         self._closed = False
         for pool in pools:
             pool.waits = self._waits
 
     def start(self) -> None:
-        """Begin to look, in a thread of its own."""
+        """Start the checks in a new thread."""
         threading.Thread(target=self._run, daemon=True, name="unfinished requests").start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._closed = True
         self._waits.set()
 
     def look(self, now: float) -> None:
-        """End the calls that have waited longest, some of them, if the process has grown too much.
+        """End some of the calls that have waited longest, if the process has grown too much.
 
-        Its usual size is the one that it had while no more than a few waited for long.
+        The reference is its size while only a few calls waited for long.
         """
         waiting = sorted(
             ((since, item, pool) for pool in self._pools for item, since in pool.waiting(LONG)),
@@ -247,7 +247,7 @@ class UnfinishedRequests:
             give_back()
             grown = self._grown()
             if grown > self._room:
-                part = ceil((1 - self._room / grown) * len(waiting))  # as if all held the same
+                part = ceil((1 - self._room / grown) * len(waiting))  # assumes equal sizes
                 for _, call, pool in waiting[:-_FEW][:part]:
                     pool.end(call)
 

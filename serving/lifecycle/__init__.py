@@ -1,1 +1,1 @@
-"""Models and their versions: found, loaded, replaced, and let go."""
+"""Finds, loads, replaces and unloads models and their versions."""

@@ -1,4 +1,4 @@
-"""What a folder holds: the versions of one model, or models with versions."""
+"""Finds the models of a folder: the versions of one model, or several models with versions."""
 
 import itertools
 import os
@@ -10,15 +10,15 @@ from deploykit.serving.protocol.versions import number_of
 from deploykit.transforms.common.errors import FileError, GraphError
 
 _EXPORTED = (".pb", ".pbtxt", ".keras", ".h5")
-_LEVELS = 3  # above or below a folder, where models are looked for instead
-_MOST_FOLDERS = 1000  # of a level
-_MOST_NAMED = 3
+_LEVELS = 3  # above and below a folder, searched for models to suggest
+_MAX_FOLDERS = 1000  # per level
+_MAX_NAMED = 3
 
 
 def models_in(folder: Path, name: str = "") -> tuple[ModelSettings, ...]:
-    """Return the models of a folder: itself under `name`, or each child that holds versions.
+    """Return the models of a folder: itself under `name`, or each child that contains versions.
 
-    FileError: it cannot be read. GraphError: it holds neither; the message names what to give.
+    FileError: it cannot be read. GraphError: it contains neither; the message suggests a path.
     """
     folder = folder.absolute()
     if folder.is_file():
@@ -34,7 +34,7 @@ def models_in(folder: Path, name: str = "") -> tuple[ModelSettings, ...]:
 
 
 def _models(folder: Path) -> list[Path]:
-    """Return the folder itself if it holds versions, or its children that do."""
+    """Return the folder itself if it contains versions, or its children that do."""
     children = _folders(folder)
     if any(number_of(child.name) is not None for child in children):
         return [folder]
@@ -57,15 +57,15 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _instead(path: Path) -> str:
-    """Return what to do about a path at which there are no models: give another that works."""
+    """Return advice for a path without models, such as another path that works."""
     saved = next(filter(_is_saved_model, [path, *path.parents[:_LEVELS]]), None)
     if saved is not None and number_of(saved.name) is not None:
         return f"this belongs to version {saved.name} of a model: give {saved.parent}"
     if saved is not None or path.suffix in _EXPORTED:
         model = path if saved is None else saved
-        return f"deploykit export {model} BASE_DIR makes a version of it, for which give BASE_DIR"
+        return f"deploykit export {model} BASE_DIR makes a version of it; then give BASE_DIR"
     folder = path if path.is_dir() else path.parent
-    below = list(itertools.islice(_below(folder), _MOST_NAMED))
+    below = list(itertools.islice(_below(folder), _MAX_NAMED))
     if below:
         return f"give {' or '.join(map(str, below))}"
     return f"as in {folder / '1'} or {folder / 'NAME' / '1'}"
@@ -76,11 +76,11 @@ def _is_saved_model(path: Path) -> bool:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield the nearest folders below one that hold models that can be loaded."""
+    """Yield the nearest subfolders with models that can be loaded."""
     level = [folder]
     for _ in range(_LEVELS):
         level = list(itertools.islice(
-            (child for item in level for child in _readable_folders(item)), _MOST_FOLDERS
+            (child for item in level for child in _readable_folders(item)), _MAX_FOLDERS
         ))  # fmt: skip
         results = [item for item in level if _serves(item)]
         if results:
@@ -89,7 +89,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _serves(folder: Path) -> bool:
-    """Say whether `models_in` takes a folder, and one of its versions is a SavedModel."""
+    """Return whether `models_in` accepts a folder and one of its versions is a SavedModel."""
     try:
         versions = [version for model in _models(folder) for version in _versions(model)]
     except FileError:

@@ -1,4 +1,4 @@
-"""The version that a request addresses, and notifications of changes."""
+"""Resolves the version that a request addresses, and reports changes of state to a listener."""
 
 import logging
 import threading
@@ -13,38 +13,38 @@ logger = logging.getLogger("deploykit")
 
 
 class Changes:
-    """What happened to versions and has not been told yet."""
+    """A queue of state changes that are not reported yet."""
 
     def __init__(self, listener: Callable[[str, VersionStatus], None]) -> None:
-        """Keep who is told."""
+        """Store the listener."""
         self._listener = listener
         self._noted: deque[tuple[str, VersionStatus]] = deque()
         self._telling = threading.Lock()
 
     def note(self, name: str, status: VersionStatus) -> None:
-        """Remember a change of a model's version."""
+        """Add a change of a model's version to the queue."""
         self._noted.append((name, status))
 
     def tell(self) -> None:
-        """Return when the listener has heard all that was noted before; its failures are logged."""
+        """Report all queued changes before returning; exceptions of the listener are logged."""
         with self._telling:
             while self._noted:
                 name, status = self._noted.popleft()
                 try:
                     self._listener(name, status)
                 except Exception:
-                    logger.exception("telling of version %d of %s failed", status.version, name)
+                    logger.exception("reporting version %d of %s failed", status.version, name)
 
 
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 
 
 def find(
     models: Mapping[str, Model[Servable]], name: str, version: int | None, label: str
 ) -> Version[Servable]:
-    """Return an available version: the one named or labelled, or the highest. ServingError: none.
+    """Return the available version with this number or label, or the highest one.
 
-    A name is only ever looked up among the models, never used as a path.
+    The name is only a key of `models`, never a path. ServingError: no such version is available.
     """
     model = models.get(name)
     version = _labelled(model, label) if label else _named(model, version)
@@ -61,7 +61,7 @@ def find(
 def statuses(
     models: Mapping[str, Model[Servable]], name: str, version: int | None, label: str
 ) -> list[VersionStatus]:
-    """Return how the versions of a model fare, or the one asked for. ServingError: none."""
+    """Return the status of each version, or of the requested one. ServingError: there are none."""
     model = models.get(name)
     version = _labelled(model, label) if label else _named(model, version)
     results = [status for status in (model.statuses() if model else ())
@@ -79,7 +79,7 @@ def statuses(
 
 
 def _named(model: Model[Servable] | None, version: int | None) -> int | None:
-    """Return the version that a request names; clients without a version may send 0 for none."""
+    """Return the version of a request. Clients may send 0 for "no version"."""
     return version or (0 if version == 0 and model and 0 in model.live else None)
 
 
@@ -91,12 +91,12 @@ def _labelled(model: Model[Servable] | None, label: str) -> int:
 
 
 def _served(models: Mapping[str, Model[Servable]], name: str) -> str:
-    """Return what is served instead: versions of that model, or else models."""
+    """Return what is available instead: the versions of that model, or the models."""
     model = models.get(name)
     if model is not None and model.listed:
         available = sorted(n for n, item in model.live.items() if item.state == AVAILABLE)
         kind, known = f"versions of {name}", [str(number) for number in available]
     else:
         kind, known = "models", sorted(item for item, model in models.items() if model.listed)
-    more = [f"and {len(known) - _MOST_NAMED} more"] if len(known) > _MOST_NAMED else []
-    return f"{kind} {SERVED_HERE}: {', '.join(known[:_MOST_NAMED] + more) or 'none'}"
+    more = [f"and {len(known) - _MAX_NAMED} more"] if len(known) > _MAX_NAMED else []
+    return f"{kind} {SERVED_HERE}: {', '.join(known[:_MAX_NAMED] + more) or 'none'}"

@@ -1,4 +1,4 @@
-"""Which models are served: a ModelServerConfig as text, in TensorFlow Serving's format."""
+"""Reads the list of served models: a ModelServerConfig as text, in TensorFlow Serving's format."""
 
 import logging
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from deploykit.serving.protocol.versions import check_name, check_names
 logger = logging.getLogger("deploykit")
 
 TENSORFLOW = "tensorflow"
-_LONGEST_PATH = 4096  # of Linux
-_MOST_BYTES = 4 << 20  # of a list, which is kept: tens of thousands of models
+_LONGEST_PATH = 4096  # PATH_MAX of Linux
+_MAX_BYTES = 4 << 20  # of a list, which stays in memory: enough for tens of thousands of models
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What is served under a name."""
+    """The configuration of one served model."""
 
     name: str
     base_path: Path
@@ -30,7 +30,7 @@ class ModelSettings:
 
 
 def read_models(path: Path) -> tuple[ModelSettings, ...]:
-    """Read a `models.config`. FileError: it cannot be read. ConfigError: it is no such file."""
+    """Read a `models.config`. FileError: it cannot be read. ConfigError: its content is invalid."""
     config = parse(path, "ModelServerConfig", ModelServerConfig())
     if not config.WhichOneof("config"):
         raise ConfigError("model-config-without-models", source=path)
@@ -41,14 +41,14 @@ def read_models(path: Path) -> tuple[ModelSettings, ...]:
 
 
 def model_settings(config: ModelServerConfig) -> tuple[ModelSettings, ...]:
-    """Return the settings of the models that a config lists.
+    """Return the settings of the models in a config.
 
-    ServingError: TensorFlow Serving would not take the list, or it needs what only that has.
+    ServingError: TensorFlow Serving would reject the list, or this server does not support it.
     """
     if config.WhichOneof("config") != "model_config_list":
         raise refused("reload-config-type")
-    if config.ByteSize() > _MOST_BYTES:
-        raise refused("config-list-too-large", most=_MOST_BYTES)
+    if config.ByteSize() > _MAX_BYTES:
+        raise refused("config-list-too-large", most=_MAX_BYTES)
     models = config.model_config_list.config
     names: set[str] = set()
     for model in models:
@@ -82,7 +82,7 @@ def _model(config: ModelConfig) -> ModelSettings:
 
 
 def _platform(config: ModelConfig) -> str:
-    """Return the platform; the deprecated type says the same in a number."""
+    """Return the platform. The deprecated `model_type` is the same as a number."""
     if config.model_type and config.model_platform:
         raise refused("config-type-and-platform", name=config.name)
     if config.model_type > 1:

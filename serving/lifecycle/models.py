@@ -1,7 +1,7 @@
-"""The models that are served: versions come and go by what lies on disk, while calls go on.
+"""Loads and unloads the versions of the served models as folders change on disk.
 
-One thread looks at the disk, one loads, one closes; they share one lock, which nobody holds while
-any of that is done, so no call ever waits for them.
+One thread polls the disk, one loads and one closes versions. They share a lock but do not hold it
+during that work, so no request waits for them.
 """
 
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger("deploykit")
 
 
 class Models(Generic[Servable]):
-    """Models by name, their versions loaded and closed as policies and folders say."""
+    """Models by name. Their versions are loaded and closed according to policies and folders."""
 
     def __init__(
         self,
@@ -39,17 +39,17 @@ class Models(Generic[Servable]):
         early_labels: bool = False,
         on_change: Callable[[str, VersionStatus], None] = lambda name, status: None,
     ) -> None:
-        """Start with no models; `configure` names them.
+        """Start without models; `configure` adds them.
 
         Args:
-            load: returns what serves a version, ready to answer at once: it warms up, too.
-            poll_seconds: how often folders are listed; 0: by `configure` and `poll` alone.
-            retries: how often loading is tried again before a version is given up.
-            retry_seconds: how long to wait before that.
-            always_present: keep what is served when a base path holds no version any more.
-            early_labels: take new labels of versions that are not available yet.
-            on_change: is told each new state of a version, in their order, and each failure; it
-                runs outside the lock and calls neither `configure`, `poll` nor `close`.
+            load: returns the servable of a version after warm-up.
+            poll_seconds: interval of listing the folders; 0: only `configure` and `poll` list them.
+            retries: number of further attempts to load a version before it fails.
+            retry_seconds: delay before each retry.
+            always_present: keep versions loaded when their base path no longer contains any.
+            early_labels: accept new labels of versions that are not available yet.
+            on_change: is called with each new state and each failure of a version, in order. It
+                runs outside the lock and must not call `configure`, `poll` or `close`.
         """
         self._load = load
         self._retries = retries
@@ -60,7 +60,7 @@ class Models(Generic[Servable]):
         self._models: dict[str, Model[Servable]] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._polling = threading.Lock()  # held while settings change and folders are listed
+        self._polling = threading.Lock()  # during changes of settings and listing of folders
         self._unloading: queue.SimpleQueue[tuple[Model[Servable], Version[Servable]] | None] = (
             queue.SimpleQueue()
         )
@@ -75,10 +75,10 @@ class Models(Generic[Servable]):
 
     @contextmanager
     def using(self, name: str, version: int | None = None, label: str = "") -> Iterator[Servable]:
-        """Hold a version, so that it is not closed before the block ends.
+        """Use a version, which is not closed before the block ends.
 
         Without version and label, it is the available version with the highest number.
-        ServingError: there is no such version, or it is not available.
+        ServingError: the version does not exist or is not available.
         """
         with self._lock:
             if self._closed:
@@ -96,18 +96,18 @@ class Models(Generic[Servable]):
                     self._unloading.put((self._models[name], held))
 
     def status(self, name: str, version: int | None = None, label: str = "") -> list[VersionStatus]:
-        """Return how the versions of a model fare, or the one asked for. ServingError: none."""
+        """Return the status of each version, or of the requested one. ServingError: none exists."""
         with self._lock:
             return statuses(self._models, name, version, label)
 
     def has(self, name: str) -> bool:
-        """Say whether a model of that name is configured; it waits for nobody."""
+        """Return whether a model of that name is configured. It takes no lock."""
         model = self._models.get(name)
         return model is not None and model.listed
 
     @property
     def names(self) -> list[str]:
-        """The models that are configured."""
+        """The names of the configured models."""
         with self._lock:
             return [name for name, model in self._models.items() if model.listed]
 
@@ -119,11 +119,11 @@ class Models(Generic[Servable]):
             return not self._closed and all(model.latest is not None for model in listed)
 
     def configure(self, settings: Sequence[ModelSettings], seconds: float | None = None) -> None:
-        """Serve these models and no others; return when they are, or what could be served of them.
+        """Serve exactly these models; return when they are loaded or have failed.
 
-        Only models that are new or changed are waited for, at most `seconds`.
-        ServingError: the settings are refused, and nothing changes; or they hold from now on, but
-        one of the models could not be loaded, or not yet.
+        It waits at most `seconds`, and only for new or changed models. ServingError: the settings
+        are rejected without effect; or they apply, but a model could not be loaded or is still
+        loading.
         """
         with self._polling:
             with self._lock:
@@ -147,14 +147,14 @@ class Models(Generic[Servable]):
             raise_trouble(model for model in fresh if model.listed)
 
     def poll(self) -> None:
-        """List the folders of all models, and begin what follows from it."""
+        """List the folders of all models, and start the resulting changes."""
         with self._polling:
             self._poll()
 
     def close(self, seconds: float | None = None) -> bool:
-        """Refuse new calls, and close each version after its last call; return whether all are.
+        """Reject new requests, close each version after its last one; return whether all are.
 
-        What is not within `seconds` is left to itself.
+        Versions still in use after `seconds` stay open.
         """
         self._stop.set()
         with self._lock:
@@ -162,7 +162,7 @@ class Models(Generic[Servable]):
             for model in self._models.values():
                 model.unlist()
                 self._advance(model)
-            self._changed.notify_all()  # without models nobody else did
+            self._changed.notify_all()  # without models `_advance` has not notified
         self._changes.tell()
         with self._lock:
             done = self._changed.wait_for(
@@ -171,14 +171,14 @@ class Models(Generic[Servable]):
         self._changes.tell()
         if done:
             self._unloading.put(None)
-            for thread in self._threads[:2]:  # the one that polls may hang in a file system
+            for thread in self._threads[:2]:  # the polling thread may hang in a file system
                 thread.join()
         return done
 
-    # What follows is called with the lock.
+    # The following methods are called with the lock held.
 
     def _advance(self, model: Model[Servable]) -> None:
-        """Take every step that a model is ready for, and let the others know."""
+        """Make every transition that a model is ready for, and notify the other threads."""
         for version in model.abandoned():
             self._end(model, version)
         for version in model.superfluous():
@@ -199,13 +199,13 @@ class Models(Generic[Servable]):
         model.end(version)
         self._changes.note(model.settings.name, version.status)
 
-    # What follows is called without the lock.
+    # The following methods are called without the lock.
 
     def _poll_every(self, seconds: float) -> None:
         while not self._stop.wait(seconds):
             try:
                 self.poll()
-            except Exception:  # the next time may be better, and nobody else polls
+            except Exception:  # the next poll may succeed, and this is the only thread that polls
                 logger.exception("listing the folders of models failed")
 
     def _poll(self) -> None:
@@ -246,7 +246,7 @@ class Models(Generic[Servable]):
                 self._enter(model, version, LOADING)
             self._changes.tell()
             self._load_version(model, version)
-            del job, model, version  # else a closed version would be kept until the next one
+            del job, model, version  # would keep a closed version in memory until the next load
             self._changes.tell()
 
     def _load_version(self, model: Model[Servable], version: Version[Servable]) -> None:

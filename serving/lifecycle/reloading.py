@@ -1,10 +1,10 @@
-"""What a new list of models may change, and what is said when it could not be served."""
+"""Checks and applies a new list of models, and reports models that could not be served."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from deploykit.serving.lifecycle.model_config import TENSORFLOW, ModelSettings
-from deploykit.serving.lifecycle.versions import ENDED_KEPT, Model, Servable
+from deploykit.serving.lifecycle.versions import MAX_ENDED, Model, Servable
 from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.versions import AVAILABLE
 
@@ -37,7 +37,7 @@ def check(
 def take(
     models: dict[str, Model[Servable]], settings: Sequence[ModelSettings]
 ) -> tuple[list[Model[Servable]], list[Model[Servable]]]:
-    """Take settings; return the models that are gone, and those that are new or look elsewhere."""
+    """Apply settings; return the models removed, and those added or with a new path or policy."""
     given = {setting.name: setting for setting in settings}
     gone = [model for name, model in models.items() if model.listed and name not in given]
     for model in gone:
@@ -55,14 +55,14 @@ def take(
 
 
 def _forget_some(models: dict[str, Model[Servable]]) -> None:
-    """Drop the models that are over for longest: a status tells of at most so many of them."""
+    """Drop the models that ended first: a status lists at most `MAX_ENDED` of them."""
     over = [name for name, model in models.items() if not (model.listed or model.live)]
-    for name in over[: max(0, len(over) - ENDED_KEPT)]:
+    for name in over[: max(0, len(over) - MAX_ENDED)]:
         del models[name]
 
 
 def raise_trouble(models: Iterable[Model[Any]]) -> None:
-    """Raise ServingError if a model is not served as asked for; its code is the first one's."""
+    """Raise ServingError, with the first one's code, if models are not served as configured."""
     troubles = [(model.settings.name, trouble) for model in models if (trouble := model.trouble)]
     if troubles:
         reported = ", ".join(f"{name}: {trouble.status}: {trouble}" for name, trouble in troubles)
@@ -72,7 +72,7 @@ def raise_trouble(models: Iterable[Model[Any]]) -> None:
 
 
 def _check_labels(model: Model[Any] | None, new: ModelSettings, early: bool) -> None:
-    """Refuse labels of versions that are not available; `early` allows those not yet in use."""
+    """Reject labels of unavailable versions; `early` allows new labels for them."""
     old = model.settings.labels if model and model.listed else {}
     for label, number in new.labels.items():
         version = model.live.get(number) if model else None

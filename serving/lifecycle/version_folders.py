@@ -1,4 +1,4 @@
-"""Which versions of a model lie on disk, and which of them a policy wants served."""
+"""Lists the versions of a model on disk and selects those that its policy serves."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class All:
 
 @dataclass(frozen=True)
 class Specific:
-    """Serve these versions, where they exist."""
+    """Serve these versions if they exist."""
 
     versions: tuple[int, ...]
 
@@ -33,29 +33,29 @@ Policy = Latest | All | Specific
 
 @dataclass(frozen=True)
 class VersionFolders:
-    """The folders of the wanted versions by number, and what somebody should look at."""
+    """The folders of the selected versions by number, and warnings for the log."""
 
     versions: Mapping[int, Path]
     warnings: tuple[str, ...] = ()
 
 
 def find_versions(base_path: Path, policy: Policy) -> VersionFolders:
-    """Return the versions under a base path that a policy wants.
+    """Return the versions under a base path that a policy selects.
 
-    A version is a folder whose whole name is an int64: `00000123` is 123. Everything else is
-    ignored, hidden names among it, so a version appears when its folder is renamed to a number.
-    FileError: the base path cannot be listed, which says nothing of its versions.
+    A version is a folder whose whole name is an int64: `00000123` is 123. Other names, such as
+    hidden ones, are ignored, so a version appears once its folder is renamed to a number.
+    FileError: the base path cannot be listed; its versions are then unknown.
     """
     try:
         with os.scandir(base_path) as entries:
             names = sorted(entry.name for entry in entries if number_of(entry.name) is not None)
-    except (OSError, ValueError) as error:  # a ValueError says that no path holds a NUL
+    except (OSError, ValueError) as error:  # os.scandir raises ValueError for a path with a NUL
         reason = getattr(error, "strerror", None) or error
         raise FileError("base-path-expected", source=base_path, reason=reason) from None
     there, warnings = _by_number(base_path, names)
     if not there:
         warnings.append(
-            f"{base_path}: it holds no version, expected folders whose names are numbers, as in "
+            f"{base_path}: it contains no version, expected folders whose names are numbers, as in "
             f"{base_path / '1'}"
         )
     expected = _wanted(there, policy)
@@ -65,15 +65,15 @@ def find_versions(base_path: Path, policy: Policy) -> VersionFolders:
 
 
 def _by_number(base_path: Path, names: Iterable[str]) -> tuple[dict[int, Path], list[str]]:
-    """Return folders by number. Of two names of one number the last wins: `1` before `01`."""
+    """Return folders by number. Of two names for one number the last is used: `1` before `01`."""
     there: dict[int, Path] = {}
     warnings = []
     for name in names:
         number = number_of(name)
         if number is None:
             continue
-        if not os.path.isdir(base_path / name):  # which never raises
-            warnings.append(f"{base_path / name}: this is no folder, so it is no version")
+        if not os.path.isdir(base_path / name):  # never raises
+            warnings.append(f"{base_path / name}: not a folder, so it is ignored")
             continue
         if number in there:
             warnings.append(
@@ -97,5 +97,5 @@ def _missing(base_path: Path, expected: Iterable[int], policy: Specific) -> list
     if not policy.versions:
         return [f"{base_path}: the policy names no specific versions, so none is served"]
     missing = sorted(set(policy.versions) - set(expected))
-    return [f"{base_path}: it holds no version {number}, which the policy names"
+    return [f"{base_path}: it contains no version {number}, which the policy names"
             for number in missing]  # fmt: skip

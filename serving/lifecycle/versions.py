@@ -1,4 +1,4 @@
-"""The versions of one model: the state of each, and what may happen to it next."""
+"""The versions of one model: the state of each and its next transition."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -16,14 +16,14 @@ from deploykit.transforms.engines.packages import missing_package
 logger = logging.getLogger("deploykit")
 
 
-ENDED_KEPT = 100  # a status lists at most so many versions that ended
+MAX_ENDED = 100  # limit of the ended versions in a status
 
 
 class Closable(Protocol):
-    """What was loaded; closing it returns its memory."""
+    """A loaded version. Closing it releases its memory."""
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all resources."""
 
 
 Servable = TypeVar("Servable", bound=Closable)
@@ -31,7 +31,7 @@ Servable = TypeVar("Servable", bound=Closable)
 
 @dataclass(eq=False)
 class Version(Generic[Servable]):
-    """A version that is served, or on its way there or back."""
+    """A version that is being loaded, served or unloaded."""
 
     number: int
     folder: Path
@@ -46,23 +46,23 @@ class Version(Generic[Servable]):
 
     @property
     def status(self) -> VersionStatus:
-        """How it fares now."""
+        """The current status."""
         return VersionStatus(self.number, self.state, self.code, self.message)
 
     @property
     def retried(self) -> bool:
-        """Whether it failed and is tried again."""
+        """Whether loading failed and will be retried."""
         return self.state == LOADING and self.code != "OK"
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits to be loaded, for the first time or again."""
+        """Whether it waits to be loaded or for a retry."""
         return self.state == START or (self.state == LOADING and not self.in_hand)
 
 
 @dataclass(eq=False)
 class Model(Generic[Servable]):
-    """A model: what is wanted of it, its versions, and the last words of those that ended."""
+    """A model: its settings, the versions to serve, and the last status of those that ended."""
 
     settings: ModelSettings
     listed: bool = True
@@ -75,7 +75,7 @@ class Model(Generic[Servable]):
     warnings: tuple[str, ...] = ()
 
     def want(self, versions: Mapping[int, Path]) -> None:
-        """Take what is wanted; a version that failed may be tried again once it was not."""
+        """Set the versions to serve. Forget failures of all others, so that they can be retried."""
         self.wanted = dict(versions)
         self.failed = {number: folder for number, folder in self.failed.items()
                        if self.wanted.get(number) == folder}  # fmt: skip
@@ -83,9 +83,9 @@ class Model(Generic[Servable]):
     def take(
         self, version_folders: VersionFolders, unreachable: str, always_present: bool
     ) -> list[str]:
-        """Take what was found on disk, or why nothing could be; return the warnings that are new.
+        """Apply the result of a poll of the disk, or its error; return the new warnings.
 
-        What cannot be listed stays as it is, and so does what must always be there.
+        Versions stay unchanged if the folder is unreadable, or empty under `always_present`.
         """
         self.polled, self.unreachable = True, unreachable
         if self.listed and not unreachable and (version_folders.versions or not always_present):
@@ -95,7 +95,7 @@ class Model(Generic[Servable]):
         return [text for text in self.warnings if text not in before]
 
     def unlist(self) -> None:
-        """Take that nothing is wanted of it any more."""
+        """Mark the model as removed from the configuration."""
         self.listed = False
         self.want({})
 
@@ -106,18 +106,18 @@ class Model(Generic[Servable]):
         return max(available, key=lambda version: version.number, default=None)
 
     def missing(self) -> list[int]:
-        """Return the wanted versions that have not begun."""
+        """Return the versions to serve that have not started."""
         return sorted(self.wanted.keys() - self.live.keys() - self.failed.keys())
 
     def abandoned(self) -> list[Version[Servable]]:
-        """Return the versions that wait to be loaded and are not wanted any more, or elsewhere."""
+        """Return the waiting versions that are no longer to be served, or have another folder."""
         return [item for item in self.live.values()
                 if item.waiting and self.wanted.get(item.number) != item.folder]  # fmt: skip
 
     def superfluous(self) -> list[Version[Servable]]:
-        """Return the available versions that may go, the lowest first.
+        """Return the available versions that can be unloaded, lowest number first.
 
-        One that is not wanted stays as long as no wanted one is available: it serves meanwhile.
+        The last unwanted version stays until a wanted one is available.
         """
         numbers = sorted(item.number for item in self.live.values() if item.state == AVAILABLE)
         unwanted = [self.live[number] for number in numbers if number not in self.wanted]
@@ -125,29 +125,29 @@ class Model(Generic[Servable]):
         return unwanted if replaced else unwanted[:-1]
 
     def to_load(self) -> list[Version[Servable]]:
-        """Return the versions that wait to be loaded, the highest first."""
+        """Return the versions that wait to be loaded, highest number first."""
         return [self.live[number] for number in sorted(self.live, reverse=True)
                 if self.live[number].waiting]  # fmt: skip
 
     def end(self, version: Version[Servable]) -> None:
-        """Move a version to those that ended; one that failed is not begun again while wanted."""
+        """Move a version to those that ended. A failed one stays so while it is to be served."""
         version.state = END
         del self.live[version.number]
         if version.code != "OK" and self.wanted.get(version.number) == version.folder:
             self.failed[version.number] = version.folder
         self.ended.pop(version.number, None)
         self.ended[version.number] = version.status
-        if len(self.ended) > ENDED_KEPT:
+        if len(self.ended) > MAX_ENDED:
             del self.ended[next(iter(self.ended))]
 
     def statuses(self) -> list[VersionStatus]:
-        """Return how each version fares, in the order of their numbers."""
+        """Return the status of each version, in ascending order of their numbers."""
         live = {number: version.status for number, version in self.live.items()}
         return [status for _, status in sorted({**self.ended, **live}.items())]
 
     @property
     def settled(self) -> bool:
-        """Whether every wanted version is available or has failed, be it tried again later."""
+        """Whether every version to serve is available or has failed, even if it will be retried."""
         return self.polled and all(
             number in self.failed or self._is_available(number) or self._is_tried_again(number)
             for number in self.wanted
@@ -155,9 +155,9 @@ class Model(Generic[Servable]):
 
     @property
     def trouble(self) -> ServingError | None:
-        """What keeps it from being served as its settings ask; None: nothing.
+        """Why the model is not served as configured; None if it is.
 
-        Versions that are named must all be available; else one of those that are wanted is enough.
+        Under policy `specific` all versions must be available, otherwise one is enough.
         """
         if self.unreachable:
             return refused("base-path-missing", reason=self.unreachable)
@@ -180,10 +180,10 @@ class Model(Generic[Servable]):
         )
 
     def _moved(self) -> list[str]:
-        """Return a warning for each version that now lies elsewhere: it is not loaded again."""
+        """Return a warning for each version whose folder has changed: it is not loaded again."""
         return [
-            f"version {number} of {self.settings.name} stays as it was loaded from {live.folder}, "
-            f"though it is {self.wanted[number]} now; give a new model a new number"
+            f"version {number} of {self.settings.name} was loaded from {live.folder} and is not "
+            f"reloaded from {self.wanted[number]}; give a new model a new number"
             for number, live in self.live.items()
             if self.wanted.get(number, live.folder) != live.folder
         ]
@@ -198,16 +198,16 @@ class Model(Generic[Servable]):
 def next_to_load(
     models: Iterable[Model[Servable]], now: float
 ) -> tuple[Model[Servable], Version[Servable]] | None:
-    """Return what is to be loaded first, maybe later than now; what failed often lets others pass.
+    """Return the version to load first; its retry may be due later than now.
 
-    None: nothing is.
+    Versions with fewer attempts come first. None: no version waits.
     """
     waiting = [(model, version) for model in models for version in model.to_load()]
     return min(waiting, key=lambda pair: (max(pair[1].due, now), pair[1].attempts), default=None)
 
 
 def failure(error: Exception) -> tuple[str, str]:
-    """Return the code and the message of what stopped a load."""
+    """Return the status code and the message of an exception during loading."""
     if isinstance(error, ServingError):
         return error.status, error.message
     if isinstance(error, FileError):
@@ -218,5 +218,5 @@ def failure(error: Exception) -> tuple[str, str]:
         return "RESOURCE_EXHAUSTED", "There is not enough memory to load it"
     if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
         return "FAILED_PRECONDITION", str(missing)
-    logger.error("loading a version failed in a way nobody foresaw", exc_info=error)
+    logger.error("loading a version failed with an unexpected error", exc_info=error)
     return "INTERNAL", f"{type(error).__name__}: {error}"

@@ -1,1 +1,1 @@
-"""TensorFlow Serving's API as plain Python: protos, tensors, signatures, errors."""
+"""TensorFlow Serving's API in plain Python: protos, tensors, signatures and errors."""

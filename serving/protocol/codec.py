@@ -1,4 +1,4 @@
-"""TensorProto to NumPy array and back by the rules of TensorFlow, and protobuf's varints."""
+"""Converts TensorProto to NumPy arrays and back by TensorFlow's rules, and encodes varints."""
 
 import functools
 import math
@@ -26,7 +26,7 @@ from deploykit.transforms.ir.tensors import (
 
 
 def varint(number: int) -> bytes:
-    """Return one number that is not negative."""
+    """Return the varint of a non-negative number."""
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -36,7 +36,7 @@ def varint(number: int) -> bytes:
 
 
 def varints(numbers: Array) -> bytes:
-    """Return the numbers of an array; those below zero take ten bytes."""
+    """Return the varints of an array; negative numbers take ten bytes."""
     bits = numbers.astype(np.int64).view(np.uint64)
     largest = int(bits.max(initial=0))
     bits = bits.astype(np.min_scalar_type(largest))
@@ -51,27 +51,27 @@ def varints(numbers: Array) -> bytes:
     return written[used].tobytes()
 
 
-# What a shape may ask for beyond the values that were sent. Who means a large tensor sends it; one
-# value that stands for many is a padded or empty field, and 32 MiB of those are 55 pictures of
-# 224x224. With TensorFlow's own copy, a request of 51 bytes cannot take more than 64 MiB.
+# Limit of memory for elements that a shape declares but that were not sent. Clients send large
+# tensors in full; one repeated value is padding, and 32 MiB of it are 55 images of 224x224. With
+# TensorFlow's copy, a request of 51 bytes cannot take more than 64 MiB.
 MAX_FILLED_BYTES = 32 << 20
 
 INPUT_ALIAS = "an alias of the inputs"
-"""Stands in what is said of one that is too long."""
+"""The name of an alias in the error for one that is too long."""
 
 
 class Sent(NamedTuple):
-    """A tensor as it was sent: nothing of it is judged yet, and nothing large is copied."""
+    """A tensor as it was sent: not validated yet, and without copies of large contents."""
 
     dtype: int
     shape: tuple[int, ...]
     content: bytes | memoryview
     values: Callable[[np.dtype[np.generic], int], Array]
-    """Returns the single values of a type, at most so many."""
+    """Returns the values of the typed field of a dtype, at most the given number."""
 
 
 def sent(proto: TensorProto) -> Sent:
-    """Return what a TensorProto holds; of a shape, no more than what tells that it is too long."""
+    """Return the contents of a TensorProto; a shape is truncated just above the maximum rank."""
 
     def values(dtype: np.dtype[np.generic], most: int) -> Array:
         return single_values(proto, value_field(proto.dtype), dtype)[:most]
@@ -83,9 +83,9 @@ def sent(proto: TensorProto) -> Sent:
 def decode_all(
     tensors: Mapping[str, Sent], max_bytes: int = MAX_DECLARED_BYTES
 ) -> dict[str, Array]:
-    """Return the tensors of a request, which share what may be filled in.
+    """Return the tensors of a request, which share the limit of missing values.
 
-    ServingError: as `decode`, or an alias is too long.
+    ServingError: as in `decode`, or an alias is too long.
     """
     check_names(INPUT_ALIAS, tensors)
     share = MAX_FILLED_BYTES // max(len(tensors), 1)
@@ -98,16 +98,16 @@ def decode(
     max_bytes: int = MAX_DECLARED_BYTES,
     max_filled: int = MAX_FILLED_BYTES,
 ) -> Array:
-    """Return the value of a TensorProto, as `decoded`."""
+    """Return the array of a TensorProto. ServingError: as in `decoded`."""
     return decoded(sent(proto), alias, max_bytes, max_filled)
 
 
 def decoded(tensor: Sent, alias: str, max_bytes: int, max_filled: int) -> Array:
-    """Return the value of a tensor that was sent; strings are an object array of bytes.
+    """Return the array of a tensor that was sent; strings are an object array of bytes.
 
-    Too few values: the last one is repeated, or zeros without any. Too many: dropped.
-    ServingError: the shape, the type or the content is none, or asks for more than `max_bytes`,
-    or for more than `max_filled` that were not sent.
+    If values are missing, the last one is repeated, or zeros are used without any; extra values are
+    dropped. ServingError: shape, dtype or content are invalid, or need more than `max_bytes`, or
+    more than `max_filled` bytes for missing values.
     """
     try:
         value_field(tensor.dtype)
@@ -132,17 +132,17 @@ def decoded(tensor: Sent, alias: str, max_bytes: int, max_filled: int) -> Array:
 def encode(array: Array, dtype: str = "", as_content: bool = False) -> TensorProto:
     """Return `array` as a TensorProto of TensorFlow type `dtype` (default: the array's own).
 
-    Values are written to the typed field (`float_val`), as the real server answers, or as
-    `tensor_content`; strings always to `string_val`, for TensorFlow's Python reads them only there.
+    Values are written to the typed field (`float_val`), as TensorFlow Serving does, or to
+    `tensor_content`. Strings are always in `string_val`, as TensorFlow's Python reads only that.
     """
-    # Appended to the field number by number, 110 kB would take 70 times as long.
+    # Appending number by number would take 70 times as long for 110 kB.
     return TensorProto.FromString(b"".join(encoded(array, dtype, as_content)))
 
 
 def encoded(
     array: Array, dtype: str = "", as_content: bool = False
 ) -> tuple[bytes, bytes | memoryview]:
-    """Return the bytes of `encode`, in two parts, of which the second may be the array's own."""
+    """Return the bytes of `encode` in two parts; the second may be a view of the array."""
     name = dtype or type_of(array)
     number = type_number(name)
     field = value_field(number)
@@ -163,10 +163,10 @@ def _refused(alias: str) -> ServingError:
 
 
 def _check_shape(shape: tuple[int, ...], alias: str, most: int) -> None:
-    """Raise ServingError for what is no shape, or has more than `most` elements."""
+    """Raise ServingError for a shape that is invalid or has more than `most` elements."""
     if len(shape) > MAX_RANK or min(shape, default=0) < 0:
         raise _refused(alias)
-    # An empty array of a huge shape is no array for NumPy, so sizes of 0 count as 1.
+    # NumPy rejects an empty array of a huge shape, so sizes of 0 count as 1.
     if math.prod([size or 1 for size in shape]) > most:
         raise _refused(alias)
 
@@ -185,7 +185,7 @@ def _from_content(
 
 
 def _strings(content: bytes, count: int, alias: str) -> Array:
-    """Return strings packed as TensorFlow does: all lengths as varints, then all characters."""
+    """Return strings in TensorFlow's encoding: all lengths as varints, then all characters."""
     lengths: list[int] = []
     length = shift = position = 0
     while len(lengths) < count:
@@ -212,7 +212,7 @@ def _nothing(dtype: np.dtype[np.generic]) -> object:
 
 @functools.lru_cache
 def _head(number: int, shape: tuple[int, ...], field: str, length: int) -> bytes:
-    """Return a serialized TensorProto up to where `length` bytes of a field follow."""
+    """Return a serialized TensorProto up to the `length` bytes of a field, which follow."""
     proto = TensorProto(dtype=number)
     for size in shape:
         proto.tensor_shape.dim.add().size = size
@@ -221,9 +221,9 @@ def _head(number: int, shape: tuple[int, ...], field: str, length: int) -> bytes
 
 
 def _packed(flat: Array, field: str) -> bytes | memoryview:
-    """Return the bytes of a packed field that holds the numbers."""
+    """Return the bytes of a packed numeric field."""
     if field in ("int_val", "int64_val", "uint32_val", "uint64_val"):
         return varints(flat)
     if field == "half_val":
         return varints(flat.view(np.uint16))
-    return flat.view(np.uint8).data  # of complex numbers, the parts in turn
+    return flat.view(np.uint8).data  # complex numbers as real, imaginary

@@ -1,6 +1,6 @@
-"""What a server answers instead of a result: a status code of gRPC and one message.
+"""Error responses: a gRPC status code and one message.
 
-The data plane raises it, gRPC and REST translate it; no other place maps errors to codes.
+The data plane raises them, and gRPC and REST convert them. No other module maps errors to codes.
 """
 
 import logging
@@ -10,10 +10,10 @@ from deploykit.transforms.common.errors import CodedError, Error
 logger = logging.getLogger("deploykit")
 
 OK = "OK"
-MESSAGE_LENGTH = 1024  # TensorFlow Serving cuts there
+MESSAGE_LENGTH = 1024  # TensorFlow Serving truncates there
 
 SERVED_HERE = "served here"
-"""Stands in what a server of ours says of a model or version that it lacks, before those it has."""
+"""Precedes the list of available models or versions in messages of deploykit's server."""
 
 HTTP_STATUS = {
     "INVALID_ARGUMENT": 400,
@@ -28,7 +28,7 @@ HTTP_STATUS = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
-"""Of REST, as TensorFlow Serving's http_server.cc has them; others are 500."""
+"""HTTP status by gRPC code, as in TensorFlow Serving's http_server.cc; all others are 500."""
 
 
 _CODES = {404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED", 409: "ABORTED", 413: "RESOURCE_EXHAUSTED",
@@ -37,56 +37,56 @@ _CODES = {404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED", 409: "ABORTED", 413: "RESO
 
 
 def code_of(http_status: int) -> str:
-    """Return the code of gRPC that is nearest to a status of REST."""
+    """Return the gRPC code that is nearest to an HTTP status."""
     if http_status < 400:
         return OK
     return _CODES.get(http_status, "INVALID_ARGUMENT" if http_status < 500 else "INTERNAL")
 
 
 def shortened(message: str) -> str:
-    """Return what callers hear of a message, which may repeat what they sent."""
+    """Return a message truncated for the client, as it may repeat parts of the request."""
     return message[:MESSAGE_LENGTH]
 
 
 class ServingError(CodedError):
-    """A request that is answered with a status, a name of grpc.StatusCode, and a message."""
+    """An error response: `status`, a name of grpc.StatusCode, and a message."""
 
     def __init__(self, status: str = "INTERNAL", code: str = "", /, **fields: object) -> None:
-        """Keep the status; the message is cut at 1024 characters."""
+        """Store the status. The message is truncated to 1024 characters."""
         super().__init__(code, **fields)
         self.status = status
 
     def __str__(self) -> str:
-        """Return the sentence that the caller reads."""
+        """Return the message for the client."""
         return shortened(super().__str__())
 
     @property
     def message(self) -> str:
-        """The sentence that the caller reads."""
+        """The message for the client."""
         return str(self)
 
     @classmethod
     def of(cls, status: str, error: CodedError, source: object = "") -> "ServingError":
-        """Return what a request is answered with that ends with another error."""
+        """Return the error response for another error."""
         result = cls(status, *error.args)
         result.fields = error.fields
         return result.within(source) if source else result
 
     @property
     def http_status(self) -> int:
-        """The status of REST."""
+        """The HTTP status of the REST API."""
         return HTTP_STATUS.get(self.status, 500)
 
 
 def refused(code: str, /, **fields: object) -> ServingError:
-    """Return the error for a request that is not what it should be."""
+    """Return the error for an invalid request."""
     return ServingError("INVALID_ARGUMENT", code, **fields)
 
 
 def reported(error: Exception) -> ServingError:
-    """Return what the caller hears of an error; one of ours is logged, and never UNKNOWN.
+    """Return the error response for an exception. Unexpected ones are logged and never UNKNOWN.
 
-    It has no traceback any more, which would keep the request as long as both know each other.
+    It has no traceback, whose reference cycle would keep the request in memory.
     """
     if isinstance(error, ServingError):
         return error.with_traceback(None)
@@ -97,5 +97,5 @@ def reported(error: Exception) -> ServingError:
     serving_error = ServingError(
         "INTERNAL", "call-failed-unexpectedly", kind=type(error).__name__, reason=error
     )
-    logger.warning("a call failed: %s", serving_error)
+    logger.warning("a request failed: %s", serving_error)
     return serving_error

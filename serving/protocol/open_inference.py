@@ -28,18 +28,18 @@ TYPES = {
     "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "FP16": "float16",
     "BF16": "bfloat16", "FP32": "float32", "FP64": "float64", "BYTES": "string",
 }  # fmt: skip
-"""TensorFlow's type of each datatype."""
+"""The TensorFlow type of each datatype."""
 _DATATYPES = {type_: datatype for datatype, type_ in TYPES.items()}
-_LENGTH = struct.Struct("<I")  # in front of each element of BYTES
+_LENGTH = struct.Struct("<I")  # precedes each element of BYTES
 
 
 def datatype_of(type_: str) -> str:
-    """Return the datatype of a TensorFlow type; the type itself where the protocol has none."""
+    """Return the datatype of a TensorFlow type, or the type itself if the protocol has none."""
     return _DATATYPES.get(type_, type_)
 
 
 def output_datatype(name: str, array: Array) -> str:
-    """Return the datatype of an output. ServingError: the protocol has none for it."""
+    """Return the datatype of an output. ServingError: the protocol has none."""
     type_ = type_of(array)
     if type_ not in _DATATYPES:
         raise ServingError("UNIMPLEMENTED", "output-without-datatype", name=name, type=type_)
@@ -47,12 +47,12 @@ def output_datatype(name: str, array: Array) -> str:
 
 
 def shape_of(tensor: Tensor) -> list[int]:
-    """Return a shape as metadata has it: -1 for any size, and [-1] for any shape."""
+    """Return a shape for model metadata: -1 for an unknown size, [-1] for an unknown rank."""
     return [-1] if tensor.shape is None else [max(size, -1) for size in tensor.shape]
 
 
 def value_count(name: str, datatype: str, shape: Sequence[int]) -> int:
-    """Return how many values an input has. ServingError: it is no tensor, or far too large."""
+    """Return the number of values of an input. ServingError: it is invalid or far too large."""
     check_name("the name of an input", name)
     if datatype not in TYPES:
         raise refused("infer-datatype-unknown", name=name, got=datatype[:40], known=TYPES)
@@ -71,10 +71,10 @@ def value_count(name: str, datatype: str, shape: Sequence[int]) -> int:
 
 
 def from_raw(name: str, datatype: str, shape: Sequence[int], content: memoryview) -> Array:
-    """Return the array that raw contents hold: row-major, little-endian; strings with lengths.
+    """Return an array from raw contents: row-major, little-endian; strings with length prefixes.
 
     The array is a view of `content`, except that strings are an object array of bytes.
-    ServingError: the contents are not those of such a tensor.
+    ServingError: the contents do not match datatype and shape.
     """
     count = value_count(name, datatype, shape)
     if datatype == "BYTES":
@@ -97,7 +97,7 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], content: memoryview
 
 
 def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence[Any]) -> Array:
-    """Return the array of values in row-major order. ServingError: they do not fit."""
+    """Return an array from values in row-major order. ServingError: they do not match."""
     count = value_count(name, datatype, shape)
     if len(values) != count:
         raise refused(
@@ -114,7 +114,7 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence
         array = np.empty(count, object)
         array[:] = values
         return array.reshape(shape)
-    try:  # protobuf hands its numbers on in one piece; those of 8 and 16 bits come as 32 bits
+    try:  # int8 and int16 arrive as int32
         wide = np.array(values, {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
         fits = dtype.kind not in "iu" or not count or _fits(wide, np.iinfo(dtype))
     except OverflowError:
@@ -132,14 +132,14 @@ def _fits(numbers: Array, limits: "np.iinfo[Any]") -> bool:
 
 
 def to_raw(array: Array) -> bytes | memoryview:
-    """Return the raw contents of an array, which may be its own bytes."""
+    """Return the raw contents of an array, which may be a view of it."""
     if array.dtype.kind != "O":
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     return b"".join(_with_lengths(strings(array)))
 
 
 def strings(array: Array) -> list[bytes]:
-    """Return the elements of an array of strings in row-major order."""
+    """Return the elements of a string array in row-major order."""
     items = array.reshape(-1).tolist()
     return [item if isinstance(item, bytes) else str(item).encode() for item in items]
 
@@ -153,8 +153,8 @@ def _with_lengths(items: Iterable[bytes]) -> Iterable[bytes]:
 def _strings(name: str, shape: Sequence[int], count: int, content: memoryview) -> Array:
     results: list[bytes] = []
     place, stop = 0, len(content)
-    whole = bytes(content)  # pieces of bytes take a quarter of the time of those of a view
-    if count * _LENGTH.size <= stop:  # each has a length
+    whole = bytes(content)  # slicing bytes takes a quarter of the time of slicing a view
+    if count * _LENGTH.size <= stop:  # each has a length prefix
         while place + _LENGTH.size <= stop and len(results) < count:
             (length,) = _LENGTH.unpack_from(whole, place)
             place += _LENGTH.size
@@ -172,12 +172,12 @@ def _strings(name: str, shape: Sequence[int], count: int, content: memoryview) -
 INFERENCE_SERVICE = "inference.GRPCInferenceService"
 SERVER_NAME, PLATFORM = "deploykit", "tensorflow_savedmodel"
 BINARY = "binary_tensor_data"
-"""The extension of servers that take and give binary data over HTTP."""
+"""The extension for binary data over HTTP."""
 EXTENSIONS = (BINARY, "parameters")
 HEADER_LENGTH = "Inference-Header-Content-Length"
-"""The header with the bytes of a JSON document that binary data follow."""
+"""The header with the length of a JSON document that binary data follows."""
 SIGNATURE_NAME = "signature_name"
-"""The parameter that chooses a signature."""
+"""The parameter that selects a signature."""
 
 METHODS = methods_of(INFERENCE_SERVICE)
 _messages: dict[str, Any] = {
@@ -187,11 +187,11 @@ ModelInferRequest: Any = _messages["ModelInferRequest"]
 ModelInferResponse: Any = _messages["ModelInferResponse"]
 
 RAW_INPUT, RAW_OUTPUT = 7, 6
-"""The fields of raw contents in a ModelInferRequest and in a ModelInferResponse."""
+"""The field numbers of raw contents in ModelInferRequest and ModelInferResponse."""
 MAX_NUMBER_BYTES = 16 << 20
-"""Of the whole numbers in the typed contents of a request."""
-_MOST_FIELDS = 4096  # of a request: inputs, outputs and raw contents
-_MOST_STRINGS = 1 << 20  # in typed contents of more than MAX_NUMBER_BYTES
+"""Limit for integers in the typed contents of a request."""
+_MAX_FIELDS = 4096  # per request: inputs, outputs and raw contents
+_MAX_STRINGS = 1 << 20  # in typed contents of more than MAX_NUMBER_BYTES
 _INPUTS, _CONTENTS_FIELD, _PLAIN_FIELDS = 5, 5, (6, 7, 8)  # fp32, fp64 and bytes_contents
 _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
@@ -209,7 +209,7 @@ def message(name: str) -> Any:
 
 @dataclass(frozen=True)
 class InferRequest:
-    """What a request asks, over gRPC or HTTP."""
+    """A request over gRPC or HTTP."""
 
     model: str
     version: str = ""
@@ -224,7 +224,7 @@ class InferRequest:
 
 @dataclass(frozen=True)
 class InferResponse:
-    """What a model answered, over gRPC or HTTP."""
+    """A response over gRPC or HTTP."""
 
     model: str
     version: str
@@ -241,7 +241,7 @@ def split_request(content: bytes, raw_field: int = RAW_INPUT) -> tuple[bytes, li
     head: list[bytes | memoryview] = []
     raw: list[memoryview] = []
     place = 0
-    for start, begin, end in fields(content, raw_field, most=_MOST_FIELDS):
+    for start, begin, end in fields(content, raw_field, most=_MAX_FIELDS):
         head.append(view[place:start])
         raw.append(view[begin:end])
         place = end
@@ -249,27 +249,27 @@ def split_request(content: bytes, raw_field: int = RAW_INPUT) -> tuple[bytes, li
 
 
 def check_typed_contents(head: bytes) -> None:
-    """Raise ServingError for numbers that would take far more memory than they have bytes.
+    """Raise ServingError for integers that would need far more memory than they have bytes.
 
-    A whole number of one byte takes 8 when it is read. Floats and long strings take what they have.
-    `head` is what `split_request` returns first. GraphError: it is damaged.
+    An integer of one byte takes 8 bytes when parsed. Floats and long strings do not grow.
+    `head` is the first value of `split_request`. GraphError: it is damaged.
     """
     if len(head) <= MAX_NUMBER_BYTES:
         return
     plain = 0
-    for _, begin, end in fields(head, _INPUTS, most=_MOST_FIELDS):
+    for _, begin, end in fields(head, _INPUTS, most=_MAX_FIELDS):
         tensor = head[begin:end]
-        for _, first, last in fields(tensor, _CONTENTS_FIELD, most=_MOST_FIELDS):
+        for _, first, last in fields(tensor, _CONTENTS_FIELD, most=_MAX_FIELDS):
             contents = tensor[first:last]
             for number in _PLAIN_FIELDS:
-                result = fields(contents, number, most=_MOST_STRINGS)
+                result = fields(contents, number, most=_MAX_STRINGS)
                 plain += sum(last - first for _, first, last in result)
     if len(head) - plain > MAX_NUMBER_BYTES:
         raise refused("infer-typed-contents-too-large", most=MAX_NUMBER_BYTES >> 20)
 
 
 def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:
-    """Return what a ModelInferRequest asks. ServingError: an input does not fit its datatype."""
+    """Return the contents of a ModelInferRequest. ServingError: an input is invalid."""
     if raw and len(raw) != len(request.inputs):
         raise refused("infer-raw-inputs-count", count=len(request.inputs), raw_count=len(raw))
     check_name("the id of the request", request.id)
@@ -291,7 +291,7 @@ def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:
 
 
 def write_response(response: InferResponse, is_raw: bool) -> bytes:
-    """Return the bytes of a ModelInferResponse; FP16 and BF16 have raw contents alone.
+    """Return the bytes of a ModelInferResponse; FP16 and BF16 require raw contents.
 
     ServingError: the protocol has no datatype for an output.
     """
@@ -309,7 +309,7 @@ def write_response(response: InferResponse, is_raw: bool) -> bytes:
 
 
 def _fill(contents: Any, field: str, array: Array) -> None:
-    """Put values into a typed field; number by number, this would take 70 times as long."""
+    """Fill a typed field; setting it number by number would take 70 times as long."""
     if array.dtype.kind == "O":
         contents.bytes_contents.extend(strings(array))
         return
@@ -320,7 +320,7 @@ def _fill(contents: Any, field: str, array: Array) -> None:
 
 
 def with_raw(head: Any, raw_field: int, arrays: Iterable[Array]) -> bytes:
-    """Return the bytes of a message and, behind it, the raw contents of arrays."""
+    """Return the bytes of a message followed by the raw contents of arrays."""
     pieces: list[bytes | memoryview] = [head.SerializeToString()]
     for array in arrays:
         content = to_raw(array)
@@ -329,9 +329,9 @@ def with_raw(head: Any, raw_field: int, arrays: Iterable[Array]) -> bytes:
 
 
 def tensor_array(tensor: Any, raw: memoryview | None) -> Array:
-    """Return the array of a message's tensor, whose raw contents may stand beside it.
+    """Return the array of a message's tensor, from `raw` contents if given.
 
-    ServingError: the contents are not those of such a tensor.
+    ServingError: the contents do not match datatype and shape.
     """
     if raw is not None:
         if tensor.HasField("contents"):

@@ -1,7 +1,7 @@
-"""The client's side of the Open Inference Protocol: requests written, responses read.
+"""Writes requests and reads responses of the Open Inference Protocol, for clients.
 
-Requests over gRPC have raw contents. A response has raw or typed contents over gRPC, and binary
-data or JSON over HTTP, as the server chooses.
+Requests over gRPC have raw contents. The server chooses the format of the response: raw or typed
+contents over gRPC, binary data or JSON over HTTP.
 """
 
 import json
@@ -36,9 +36,9 @@ from deploykit.transforms.untrusted.wire import decoded
 
 
 def signature_of(metadata: Any) -> Signature:
-    """Return what a ModelMetadataResponse says that a model takes and gives.
+    """Return the inputs and outputs of a ModelMetadataResponse.
 
-    Its tensors have no names in a graph. A shape of [-1] may also stand for any shape.
+    Its tensors have no names in a graph. A shape of [-1] may also mean any shape.
     """
     inputs, outputs = (
         {
@@ -67,7 +67,7 @@ def write_request(requested: InferRequest) -> bytes:
 
 
 def read_response(content: bytes) -> dict[str, Array]:
-    """Return the outputs in a ModelInferResponse. ServingError: they do not fit their datatypes."""
+    """Return the outputs of a ModelInferResponse. ServingError: contents and datatypes differ."""
     try:
         head, raw = split_request(content, RAW_OUTPUT)
         response = decoded(head, ModelInferResponse)
@@ -82,9 +82,9 @@ def read_response(content: bytes) -> dict[str, Array]:
 
 
 def write_document(requested: InferRequest, is_binary: bool) -> tuple[bytes, dict[str, str]]:
-    """Return the body of a request over HTTP and its headers.
+    """Return the body and headers of an HTTP request.
 
-    Error: without binary data, an input holds bytes that are not UTF-8.
+    Error: without binary data, an input contains bytes that are not UTF-8.
     """
     inputs, contents = [], list[bytes | memoryview]()
     for name, array in requested.inputs.items():
@@ -114,11 +114,11 @@ def write_document(requested: InferRequest, is_binary: bool) -> tuple[bytes, dic
 
 
 def read_document(body: bytes, length: str | None) -> dict[str, Array]:
-    """Return the outputs in the body of a response. ServingError: it is not as the protocol has it.
+    """Return the outputs of an HTTP response. ServingError: the body does not follow the protocol.
 
     Args:
-        body: a JSON document, and the binary data of outputs behind it.
-        length: of the document, as the header HEADER_LENGTH has it; None: there is none.
+        body: a JSON document, followed by the binary data of outputs.
+        length: length of the document, from the header HEADER_LENGTH; None: all of the body.
     """
     content = memoryview(body)
     arrays: dict[str, Array] = {}
@@ -151,12 +151,12 @@ def read_document(body: bytes, length: str | None) -> dict[str, Array]:
 
 
 def of_outputs(error: ServingError) -> str:
-    """Return what is wrong with a response; the checks of tensors speak of inputs."""
+    """Return an error's text with 'output' for the 'input' of the tensor checks."""
     return str(error).replace("input '", "output '")
 
 
 def _values(name: str, array: Array) -> list[Any]:
-    """Return values in row-major order as JSON has them."""
+    """Return values in row-major order for JSON."""
     if array.dtype.kind in "fV":
         return array.astype("float64").reshape(-1).tolist()
     if array.dtype.kind not in "OSU":
@@ -176,5 +176,5 @@ def _flat(data: Any, datatype: str) -> Sequence[Any]:
 
 
 def _without_width(array: Array) -> Array:
-    """Return an array; strings as objects, as raw contents are made of them."""
+    """Return an array with strings as objects, which raw contents need."""
     return array.astype(object) if array.dtype.kind in "SU" else array

@@ -1,7 +1,7 @@
-"""PredictRequest read and PredictResponse written by hand, without a copy of what is large.
+"""Parses PredictRequest and writes PredictResponse without copies of large tensors.
 
-Requests look alike, and protobuf copies a tensor twice before it is one. So the bytes are walked
-here; what is not written as clients write it is left to protobuf, so its rules need no second copy.
+protobuf copies a tensor twice on parsing. This module parses the encoding that clients commonly
+write, and leaves all else to protobuf, so that protobuf's rules are not implemented twice.
 """
 
 import functools
@@ -16,10 +16,10 @@ from deploykit.serving.protocol.protos import ModelSpec, PredictRequest, TensorP
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array, value_field
 
-_MOST_FIELDS = 64  # of a message; protobuf is quicker at many small ones
-_MOST_KEPT = 512  # bytes of a part that is remembered
+_MAX_FIELDS = 64  # per message; protobuf is faster for many small ones
+_MAX_KEPT = 512  # bytes of a part that is cached
 
-_SPEC, _INPUT, _FILTER = 0x0A, 0x12, 0x1A  # number << 3 | 2: a length follows
+_SPEC, _INPUT, _FILTER = 0x0A, 0x12, 0x1A  # number << 3 | 2: length-delimited
 _KEY, _VALUE = 0x0A, 0x12
 _DTYPE, _SHAPE, _VERSION, _CONTENT = 0x08, 0x12, 0x18, 0x22
 _STRINGS = 0x42
@@ -27,8 +27,8 @@ _WIDTHS = {0x2A: 4, 0x32: 8, 0x4A: 4, 0x62: 8, 0x92: 1}  # float, double, comple
 _VARINTS = (0x3A, 0x52, 0x5A, 0x82, 0x8A)  # int, int64, bool, uint32, uint64
 
 
-class Asked(NamedTuple):
-    """What a PredictRequest says."""
+class ParsedRequest(NamedTuple):
+    """The contents of a PredictRequest."""
 
     spec: ModelSpec | None
     tensors: Mapping[str, Sent]
@@ -36,18 +36,18 @@ class Asked(NamedTuple):
 
 
 class _UncommonError(Exception):
-    """It is for protobuf to say what this is."""
+    """The encoding is uncommon: protobuf must parse it."""
 
 
-def asked(request: PredictRequest) -> Asked:
-    """Return what a request says that protobuf has read."""
+def parse_request(request: PredictRequest) -> ParsedRequest:
+    """Return the contents of a request that protobuf has parsed."""
     spec = request.model_spec if request.HasField("model_spec") else None
     tensors = {alias: sent(proto) for alias, proto in request.inputs.items()}
-    return Asked(spec, tensors, request.output_filter)
+    return ParsedRequest(spec, tensors, request.output_filter)
 
 
-def walked(request: bytes) -> Asked | None:
-    """Return what the bytes of a request say, or None where they are not the common case.
+def walked(request: bytes) -> ParsedRequest | None:
+    """Return the contents of a serialized request, or None if its encoding is uncommon.
 
     The tensors' values are views of these bytes.
     """
@@ -58,7 +58,7 @@ def walked(request: bytes) -> Asked | None:
 
 
 def written(spec: bytes, outputs: Mapping[str, Array], as_content: bool) -> bytes:
-    """Return the bytes of a PredictResponse, each array in the form of `encode`."""
+    """Return the bytes of a PredictResponse, with each array in the format of `encode`."""
     parts: list[bytes | memoryview] = []
     for alias, array in outputs.items():
         head, values = encoded(array, as_content=as_content)
@@ -68,7 +68,7 @@ def written(spec: bytes, outputs: Mapping[str, Array], as_content: bool) -> byte
 
 @functools.lru_cache
 def answered_by(name: str, version: int, signature: str) -> bytes:
-    """Return the part of an answer that says who gave it."""
+    """Return the serialized ModelSpec field of a response."""
     spec = ModelSpec(name=name, signature_name=signature)
     spec.version.value = version
     content = spec.SerializeToString()
@@ -77,13 +77,13 @@ def answered_by(name: str, version: int, signature: str) -> bytes:
 
 @functools.lru_cache
 def _entry(alias: str, head: bytes, length: int) -> bytes:
-    """Return an entry of the outputs up to where `length` bytes of values follow."""
+    """Return an entry of the outputs up to its `length` bytes of values, which follow."""
     key = alias.encode()
     inner = b"\x0a" + varint(len(key)) + key + b"\x12" + varint(len(head) + length) + head
     return b"\x0a" + varint(len(inner) + length) + inner
 
 
-def _walked(request: bytes) -> Asked:
+def _walked(request: bytes) -> ParsedRequest:
     spec: ModelSpec | None = None
     tensors: dict[str, Sent] = {}
     outputs: list[str] = []
@@ -94,17 +94,17 @@ def _walked(request: bytes) -> Asked:
             if alias in tensors:
                 raise _UncommonError
             tensors[alias] = _tensor(request, view, first, last)
-        elif tag == _SPEC and spec is None and end - start <= _MOST_KEPT:
+        elif tag == _SPEC and spec is None and end - start <= _MAX_KEPT:
             spec = _spec(request[start:end])
         elif tag == _FILTER:
             outputs.append(request[start:end].decode())
         else:
             raise _UncommonError
-    return Asked(spec, tensors, outputs)
+    return ParsedRequest(spec, tensors, outputs)
 
 
 def _pair(request: bytes, start: int, end: int) -> tuple[str, int, int]:
-    """Return an alias, and where its tensor is."""
+    """Return an alias, and start and end of its tensor."""
     fields = list(_fields(request, start, end))
     if [tag for tag, _, _ in fields] != [_KEY, _VALUE]:
         raise _UncommonError
@@ -124,7 +124,7 @@ def _tensor(request: bytes, view: memoryview, start: int, end: int) -> Sent:
     dtype, _ = spans.pop(_DTYPE, (0, 0))
     spans.pop(_VERSION, None)
     first, last = spans.pop(_SHAPE, (0, 0))
-    if last - first > _MOST_KEPT or len(spans) > 1:
+    if last - first > _MAX_KEPT or len(spans) > 1:
         raise _UncommonError
     shape = _sizes(request[first:last])
     for tag, (first, last) in spans.items():
@@ -141,8 +141,8 @@ def _tensor(request: bytes, view: memoryview, start: int, end: int) -> Sent:
 
 
 def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the tag of each field, and where it is; of a number, the number and 0."""
-    left = _MOST_FIELDS
+    """Yield tag, start and end of each field; for a number, the tag, the number and 0."""
+    left = _MAX_FIELDS
     while position < end:
         tag, position = _number(data, position)
         first, position = _number(data, position)
@@ -157,7 +157,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of at most 28 bits, and where it ends."""
+    """Return a varint below 2**28, and the position after it."""
     result = data[position]
     if result < 0x80:
         return result, position + 1
@@ -173,7 +173,7 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
 
 @functools.lru_cache
 def _spec(content: bytes) -> ModelSpec:
-    """Return a ModelSpec that many calls share."""
+    """Return a ModelSpec that many requests share."""
     try:
         return ModelSpec.FromString(content)
     except DecodeError:
@@ -192,7 +192,7 @@ def _sizes(content: bytes) -> tuple[int, ...]:
 
 @functools.lru_cache
 def _tag_of(dtype: int) -> int:
-    """Return the tag of the field that has a type's single values."""
+    """Return the tag of the typed field for a dtype."""
     try:
         return int(TensorProto.DESCRIPTOR.fields_by_name[value_field(dtype)].number) << 3 | 2
     except GraphError:
@@ -200,7 +200,7 @@ def _tag_of(dtype: int) -> int:
 
 
 def _checked(tag: int, values: memoryview) -> memoryview:
-    """Return the packed numbers of a field, whole ones or all of one byte."""
+    """Return the packed numbers of a field. _UncommonError: they are incomplete or above 127."""
     if tag in _VARINTS:
         if len(values) and np.frombuffer(values, np.uint8).max() > 0x7F:
             raise _UncommonError

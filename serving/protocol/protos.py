@@ -1,6 +1,4 @@
-"""The messages of TensorFlow Serving, and messages as text in files, BatchingParameters among
-them.
-"""
+"""The messages of TensorFlow Serving, and text files of messages, such as BatchingParameters."""
 
 import re
 from dataclasses import dataclass
@@ -10,9 +8,9 @@ from typing import Any
 from google.protobuf import message_factory, text_format
 
 from deploykit.transforms.common.errors import Error, nearest
-from deploykit.transforms.engines.engines import MOST_BATCH, MOST_THREADS
+from deploykit.transforms.engines.engines import MAX_BATCH, MAX_THREADS
 from deploykit.transforms.ir.protos import private_messages, private_pool
-from deploykit.transforms.untrusted.files import MOST_TEXT, read_bytes
+from deploykit.transforms.untrusted.files import MAX_TEXT, read_bytes
 
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
@@ -20,17 +18,17 @@ _OF_TENSORFLOW = ("Example", "TensorProto")
 
 
 def __getattr__(name: str) -> Any:
-    """Return a message by name, such as `PredictRequest`."""
+    """Return the class of a message by name, such as `PredictRequest`."""
     package = "tensorflow" if name in _OF_TENSORFLOW else "tensorflow.serving"
     try:
         private_message = globals()[name] = private_messages(package, [name])[name]
     except KeyError:
-        raise AttributeError(f"there is no message {package}.{name}") from None
+        raise AttributeError(f"unknown message {package}.{name}") from None
     return private_message
 
 
 def methods_of(service: str) -> dict[str, tuple[Any, Any]]:
-    """Return the messages of a request and a response of each method of a service, by name."""
+    """Return the request and response messages of each method of a service, by name."""
     message = message_factory.GetMessageClass
     methods = private_pool().FindServiceByName(service).methods
     return {
@@ -39,7 +37,7 @@ def methods_of(service: str) -> dict[str, tuple[Any, Any]]:
 
 
 _PACKAGE = "tensorflow.serving"
-_SECRET = f"{_PACKAGE}.SSLConfig"  # what is wrong in it may be a piece of a key, so it is not shown
+_SECRET = f"{_PACKAGE}.SSLConfig"  # errors in it may quote a key, so they are not shown
 
 _QUOTED_LINE = re.compile(r"^(\d+:\d+ : )'.*': (?=[A-Z])")
 _NO_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
@@ -47,17 +45,17 @@ _LONGEST = 300
 
 
 class ConfigError(Error):
-    """A configuration file that cannot be read as what it should be."""
+    """A configuration file that cannot be parsed."""
 
 
 def parse(path: Path, name: str, proto: Any = None) -> Any:
     """Return a text file as a message: `proto`, or one of `configs.proto` by its name.
 
-    FileError: it cannot be read. ConfigError: it is no such text; line and column are named.
+    FileError: it cannot be read. ConfigError: it is not valid, with line and column.
     """
     proto = private_messages(_PACKAGE, [name])[name]() if proto is None else proto
     try:
-        return text_format.Parse(read_bytes(path, MOST_TEXT, "configuration").decode(), proto)
+        return text_format.Parse(read_bytes(path, MAX_TEXT, "configuration").decode(), proto)
     except UnicodeDecodeError:
         reason = "not UTF-8 text"
     except RecursionError:
@@ -77,12 +75,12 @@ def _reason(error: text_format.ParseError, proto: Any) -> str:
 
 
 def _hint(text: str, descriptor: Any) -> str:
-    """Return which field may have been meant by one that does not exist."""
+    """Return a hint with the field that is most similar to an unknown one."""
     missing = _NO_FIELD.search(text)
     if not missing:
         return ""
     messages = [descriptor]
-    for message in messages:  # and those inside it
+    for message in messages:  # grows by nested messages
         if message.full_name == missing[1]:
             return nearest(missing[2], [field.name for field in message.fields])
         inside = [field.message_type for field in message.fields if field.message_type]
@@ -90,20 +88,20 @@ def _hint(text: str, descriptor: Any) -> str:
     return ""
 
 
-_MOST_MICROS = 3_600_000_000  # an hour
+_MAX_MICROS = 3_600_000_000  # an hour
 _BOUNDS = {
-    "max_batch_size": (1, MOST_BATCH),
-    "max_execution_batch_size": (1, MOST_BATCH),
+    "max_batch_size": (1, MAX_BATCH),
+    "max_execution_batch_size": (1, MAX_BATCH),
     "max_enqueued_batches": (1, 1_000_000_000),
-    "num_batch_threads": (1, MOST_THREADS),
-    "batch_timeout_micros": (0, _MOST_MICROS),
+    "num_batch_threads": (1, MAX_THREADS),
+    "batch_timeout_micros": (0, _MAX_MICROS),
 }
-"""What each number may be."""
+"""The allowed range of each number."""
 
 
 @dataclass(frozen=True)
 class Batching:
-    """How requests are put together; threads: None is one a core."""
+    """The batching settings. `num_batch_threads` None: one per slot."""
 
     max_batch_size: int = 1000
     batch_timeout_micros: int = 0
@@ -114,17 +112,17 @@ class Batching:
     enable_large_batch_splitting: bool = False
     max_execution_batch_size: int | None = None
     thread_pool_name: str = "batch_threads"
-    """The label of the times in a queue, as in TensorFlow Serving; there is no pool to name."""
+    """The label of queueing times in metrics, as in TensorFlow Serving; it names no actual pool."""
 
     @property
     def largest(self) -> int:
-        """The largest batch that is run at once."""
+        """The size of the largest batch that runs."""
         split = self.enable_large_batch_splitting and self.max_execution_batch_size
         return split or self.max_batch_size
 
 
 def read_batching(path: Path) -> Batching:
-    """Read a file of BatchingParameters. FileError, ConfigError: as `read_models`."""
+    """Read a file of BatchingParameters. FileError, ConfigError: as in `read_models`."""
     proto = parse(path, "BatchingParameters")
     given = {field.name: getattr(value, "value", value) for field, value in proto.ListFields()}
     given["allowed_batch_sizes"] = tuple(proto.allowed_batch_sizes)

@@ -19,10 +19,10 @@ DEFAULT = "serving_default"
 PREDICT = "tensorflow/serving/predict"
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
-UNAVAILABLE = "unavailable_signatures"  # our key of a response with metadata: reason by name
-HIDDEN = "__saved_model_"  # names of signatures that only loaders use begin so
+UNAVAILABLE = "unavailable_signatures"  # deploykit's metadata key: reasons by name
+HIDDEN = "__saved_model_"  # prefix of signatures that only loaders use
 
-# The aliases that Classify and Regress go by.
+# The aliases that Classify and Regress use.
 EXAMPLES = "inputs"
 CLASSES, SCORES = "classes", "scores"
 RESULTS = "outputs"
@@ -30,36 +30,36 @@ RESULTS = "outputs"
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a signature; a size of -1 is open, and so is a shape of None."""
+    """A tensor of a signature. A size of -1 is unknown, and so is a shape of None."""
 
     name: str
-    """In the graph; metadata of the Open Inference Protocol have none."""
+    """The name in the graph; empty in the Open Inference Protocol."""
     dtype: str
     shape: tuple[int, ...] | None
 
     @property
     def is_any_shape(self) -> bool:
-        """Whether [-1] may stand for any shape, as in the Open Inference Protocol."""
+        """Whether [-1] may mean any shape, as in the Open Inference Protocol."""
         return not self.name and self.shape == (-1,)
 
 
 @dataclass(frozen=True)
 class Signature:
-    """A way to call a model: tensors by alias."""
+    """A signature of a model: its method, and tensors by alias."""
 
     method: str
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
     proto: Hidden[SignatureDef]
     unavailable: IfSet[str] = ""
-    """Why the server that loaded it refuses requests for it; empty where it does not."""
+    """Why the server rejects requests for it; empty if it does not."""
 
 
 def read_meta_graph(folder: Path) -> MetaGraphDef:
-    """Return the MetaGraphDef for serving of a version directory.
+    """Return the MetaGraphDef of a version folder with the tag `serve`.
 
-    FileError: there is no saved_model.pb, or it cannot be read. GraphError: it is no SavedModel, or
-    has no graph tagged `serve`.
+    FileError: saved_model.pb is missing or cannot be read. GraphError: it is not a SavedModel, or
+    has no graph with that tag.
     """
     path = folder / "saved_model.pb"
     try:
@@ -75,7 +75,7 @@ def read_meta_graph(folder: Path) -> MetaGraphDef:
 
 
 def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
-    """Return the signatures by name; those that only loaders use are left out."""
+    """Return the signatures by name, without those that only loaders use."""
     return {
         name: Signature(
             proto.method_name, tensors_of(proto.inputs), tensors_of(proto.outputs), proto
@@ -88,7 +88,7 @@ def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
 def signatures_in(
     signature_def_map: SignatureDefMap, unavailable: Mapping[str, str] | None = None
 ) -> dict[str, Signature]:
-    """Return the signatures by name that a server sent, with why it refuses some of them."""
+    """Return the signatures by name that a server sent, with the reasons of unavailable ones."""
     meta = MetaGraphDef()
     for name, signature in signature_def_map.signature_def.items():
         meta.signature_def[name].ParseFromString(signature.SerializeToString())
@@ -102,30 +102,30 @@ def signatures_in(
 def signature_map(signatures: Mapping[str, Signature]) -> SignatureDefMap:
     """Return signatures as TensorFlow Serving sends them."""
     signature_def_map = SignatureDefMap()
-    for name, signature in signatures.items():  # of another class where the pools differ
+    for name, signature in signatures.items():  # of other classes in another pool
         signature_def_map.signature_def[name].ParseFromString(signature.proto.SerializeToString())
     return signature_def_map
 
 
 def unavailable_in(signatures: Mapping[str, Signature]) -> dict[str, str]:
-    """Return the reason for each signature that the server refuses, by name."""
+    """Return the reason for each unavailable signature by name."""
     return {name: item.unavailable for name, item in signatures.items() if item.unavailable}
 
 
 def tensors_of(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:
-    """Return what TensorInfos say, by their aliases in alphabetical order."""
+    """Return the tensors of TensorInfos by alias, in alphabetical order."""
     return {alias: tensor_of(info) for alias, info in sorted(infos.items())}
 
 
 def tensor_of(info: TensorInfo) -> Tensor:
-    """Return what a TensorInfo says."""
+    """Return the tensor of a TensorInfo."""
     shape = info.tensor_shape
     sizes = None if shape.unknown_rank else tuple(dim.size for dim in shape.dim)
     return Tensor(info.name, type_name(info.dtype), sizes)
 
 
 def described(signatures: Mapping[str, SignatureDef]) -> dict[str, Any]:
-    """Return signatures as plain data; None stands for what is open."""
+    """Return signatures as plain data, with None for unknown sizes and shapes."""
     return {
         name: {
             "method": signature.method_name,
@@ -142,7 +142,7 @@ def described(signatures: Mapping[str, SignatureDef]) -> dict[str, Any]:
 
 
 def sizes(tensor: Tensor) -> list[int | None] | None:
-    """Return a shape as people and JSON have it: None is open."""
+    """Return a shape for messages and JSON, with None for unknown sizes."""
     if tensor.shape is None:
         return None
     return [None if size < 0 else size for size in tensor.shape]
@@ -150,16 +150,16 @@ def sizes(tensor: Tensor) -> list[int | None] | None:
 
 SCOPE = "photos"
 BYTES = "bytes"
-"""Input of photos as files, strings [N], in the default signature."""
+"""Input of image files, strings [N], in the default signature."""
 PIXELS = "pixels"
-"""Signature, and its input, of decoded photos: uint8 [N, height, width, channels]."""
+"""Signature with decoded images as input, and that input: uint8 [N, height, width, channels]."""
 TENSORS = "tensors"
-"""Signature of what the model itself takes."""
+"""Signature with the inputs of the model itself."""
 READY = "ready"
-"""Node that holds what becomes of photos."""
+"""Name of the nodes that produce the preprocessed images."""
 KINDS = "JPEG, PNG, BMP or GIF"
 PLACE = "; its place in the batch:"
-"""Ends the sentence of a refusal; the place follows, counted from 0."""
+"""End of an error message; the index in the batch follows, counted from 0."""
 
 _IN_SCOPE = rf"{SCOPE}(?:_\d+)?/(?:.+/)?"
 _BYTES = re.compile(rf"{_IN_SCOPE}{BYTES}:0")
@@ -168,22 +168,22 @@ _READY = re.compile(rf"{_IN_SCOPE}{READY}")
 
 
 def takes_files(tensor: Tensor) -> bool:
-    """Say whether photos are sent there as the bytes of their files."""
+    """Return whether an input takes images as bytes of their files."""
     return tensor.dtype == "string" and bool(_BYTES.fullmatch(tensor.name))
 
 
 def takes_pixels(tensor: Tensor) -> bool:
-    """Say whether decoded photos are sent there, of any size that the shape allows."""
+    """Return whether an input takes decoded images, of any size that its shape allows."""
     return tensor.dtype == "uint8" and bool(_PIXELS.fullmatch(tensor.name))
 
 
 def is_ready(node: str) -> bool:
-    """Say whether a node holds what becomes of photos."""
+    """Return whether a node produces the preprocessed images."""
     return bool(_READY.fullmatch(node))
 
 
 def photos_in_words(tensor: Tensor) -> str:
-    """Return what is sent there, where it is photos; else nothing."""
+    """Return a description of an image input; "" for other inputs."""
     if takes_files(tensor):
         return f"photos as files ({KINDS})"
     if takes_pixels(tensor):

@@ -11,22 +11,22 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 def number_of(name: str) -> int | None:
-    """Return the version that a folder's name stands for; None: it is no int64."""
-    if not _NUMBER.fullmatch(name) or len(name) > 1000:  # Python refuses to read longer ones
+    """Return the version number of a folder's name; None: it is not an int64."""
+    if not _NUMBER.fullmatch(name) or len(name) > 1000:  # int() limits the number of digits
         return None
     number = int(name)
     return number if number in _INT64 else None
 
 
 START, LOADING, AVAILABLE, UNLOADING, END = "START", "LOADING", "AVAILABLE", "UNLOADING", "END"
-"""The states, in the only order in which a version goes through them; it may skip some."""
+"""The states in the only order of transitions; a version may skip some."""
 
 
 @dataclass(frozen=True)
 class NamedVersion:
-    """How a version fares, on servers whose versions may have names.
+    """The status of a version, on servers whose versions may have names.
 
-    A code other than OK says what went wrong when it was last loaded.
+    A code other than OK is the error of the last attempt to load it.
     """
 
     version: int | str
@@ -37,7 +37,7 @@ class NamedVersion:
 
 @dataclass(frozen=True)
 class VersionStatus(NamedVersion):
-    """How a version with a number fares."""
+    """The status of a version with a number."""
 
     version: int
 
@@ -46,8 +46,8 @@ MAX_NAME_BYTES = 256
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise ServingError for a name that nobody looks up, counts or repeats: it is too long."""
-    # A letter has a byte at least, so most names need not be encoded to be judged.
+    """Raise ServingError for a name that is too long to look up, count or repeat."""
+    # A character has at least one byte, so most names need not be encoded.
     if len(name) > MAX_NAME_BYTES or (
         not name.isascii() and len(name.encode(errors="replace")) > MAX_NAME_BYTES
     ):
@@ -55,11 +55,11 @@ def check_name(what: str, name: str) -> None:
 
 
 def check_names(what: str, names: Iterable[str]) -> None:
-    """Raise ServingError as `check_name` for each of several."""
+    """Raise ServingError like `check_name` for each name."""
     for name in names:
         check_name(what, name)
 
 
 def too_long(what: str) -> ServingError:
-    """Return the error about a name, which does not repeat it."""
+    """Return the error for a name, which it does not repeat."""
     return refused("name-too-long", what=what, most=MAX_NAME_BYTES)

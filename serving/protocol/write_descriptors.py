@@ -1,6 +1,6 @@
 """Write the descriptors of the private pool: `make protos`.
 
-They come from the installed packages and from the .proto files beside this module.
+They come from the installed packages and from the .proto files next to this module.
 """
 
 import gzip
@@ -18,7 +18,7 @@ from deploykit.transforms.ir.protos import DESCRIPTORS
 
 
 def main() -> None:
-    """Write them; tensorflow-serving-api is installed, and protobuf can load it."""
+    """Write the file. It needs tensorflow-serving-api and a protobuf that can load it."""
     import tensorflow  # noqa: F401  the modules of services need it
     from tensorflow_serving.apis import (
         model_service_pb2,
@@ -41,11 +41,11 @@ def main() -> None:
 
 
 def _compiled(folder: Path) -> descriptor_pb2.FileDescriptorSet:
-    """Return the descriptors of the .proto files in a folder. Error: protoc refuses them."""
+    """Return the descriptors of the .proto files in a folder. Error: protoc rejects them."""
     with tempfile.TemporaryDirectory() as temporary:
         target = Path(temporary, "files.binpb")
         names = sorted(path.name for path in folder.glob("*.proto"))
-        # TensorFlow's own protobuf is in this process, and protoc in it would end it.
+        # protoc would crash next to TensorFlow's protobuf in this process.
         protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}"]
         if subprocess.run([*protoc, f"--descriptor_set_out={target}", *names]).returncode:
             raise Error("protoc-failed", names=names, folder=folder)
@@ -53,7 +53,7 @@ def _compiled(folder: Path) -> descriptor_pb2.FileDescriptorSet:
 
 
 def _with_imports(file: Any, known: dict[str, Any]) -> dict[str, Any]:
-    """Return a file behind all that it imports, by name, without those that are known."""
+    """Return a file after all files that it imports, by name, without known ones."""
     if file.name in known:
         return {}
     results: dict[str, Any] = {}

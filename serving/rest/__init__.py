@@ -1,1 +1,1 @@
-"""The API over HTTP, in JSON."""
+"""The REST API: HTTP and JSON."""

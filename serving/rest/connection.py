@@ -1,4 +1,4 @@
-"""A connection with or without TLS, its requests one after the other, and its timeouts."""
+"""An HTTP connection with or without TLS: its successive requests and its timeouts."""
 
 import contextlib
 import logging
@@ -28,15 +28,15 @@ _TOLD = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
     b"Connection: close\r\n\r\n%s" % (len(_PLAIN_HTTP), _PLAIN_HTTP)
 )
-_MOST_READ = 1 << 20  # bytes of what a client still sends that speaks no TLS
+_MAX_READ = 1 << 20  # bytes read from a client without TLS, so that it receives the error
 _READ_SECONDS = 1.0
 
 
 class TlsSocket(ssl.SSLSocket):
-    """A connection whose handshake is part of the first read, within the time of that."""
+    """A TLS connection whose handshake happens in the first read, within that timeout."""
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """Read; whoever speaks plain HTTP is told so. OSError: the client is refused."""
+        """Read; a client that sends plain HTTP receives an error. OSError: it is rejected."""
         try:
             return super().recv(buflen, flags)
         except ssl.SSLError as error:
@@ -46,7 +46,7 @@ class TlsSocket(ssl.SSLSocket):
             raise
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send within the time limit in all; ssl's own grants it to each record anew."""
+        """Send all data within the timeout; ssl's `sendall` applies it to each record."""
         seconds, rest = self.gettimeout(), memoryview(data).cast("B")
         end = None if seconds is None else time.monotonic() + seconds
         while rest:
@@ -55,19 +55,19 @@ class TlsSocket(ssl.SSLSocket):
             rest = rest[self.send(rest, flags) :]
 
     def shutdown(self, how: int) -> None:
-        """End one direction or both; ssl's own would go on in clear."""
+        """Shut down one direction or both; ssl's `shutdown` would continue without TLS."""
         if how == socket.SHUT_WR:
             self._say_goodbye()
         socket.socket.shutdown(self, how)
 
     def close(self) -> None:
-        """Close it, and say so."""
+        """Close it with a TLS close_notify."""
         if self.fileno() >= 0:
             self._say_goodbye()
         super().close()
 
     def _say_goodbye(self) -> None:
-        """Tell the client that nothing was cut off, without waiting for its answer."""
+        """Send close_notify without waiting for the response of the client."""
         with contextlib.suppress(OSError, ValueError):
             self.settimeout(0.0)
             self.unwrap()
@@ -76,7 +76,7 @@ class TlsSocket(ssl.SSLSocket):
         socket.socket.sendall(self, _TOLD)
         socket.socket.shutdown(self, socket.SHUT_WR)
         end, size = time.monotonic() + _READ_SECONDS, 0
-        while size < _MOST_READ and (left := end - time.monotonic()) > 0:  # else it is lost
+        while size < _MAX_READ and (left := end - time.monotonic()) > 0:  # else the error is lost
             self.settimeout(left)
             data = socket.socket.recv(self, 1 << 16)
             if not data:
@@ -85,38 +85,38 @@ class TlsSocket(ssl.SSLSocket):
 
 
 def over_tls(context: ssl.SSLContext, connected: socket.socket) -> socket.socket:
-    """Return a connection over TLS; nothing is waited for. OSError: the client is gone already."""
+    """Return a TLS connection without waiting for it. OSError: the client has disconnected."""
     return context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
 
 
 logger = logging.getLogger("deploykit")
 
 _RECEIVED = 256 << 10  # bytes at once
-_CREDIT = 1 << 17  # bytes a second: who brings so many has kept nobody waiting
+_CREDIT = 1 << 17  # bytes per second; a client at this rate does not keep the server waiting
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
 _HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
 @dataclass(frozen=True)
 class Response:
-    """An answer."""
+    """An HTTP response."""
 
     status: int
     body: bytes
     content_type: str = "application/json"
     headers: Sequence[tuple[str, str]] = ()
     code: str = ""
-    """Of gRPC, where it is known; else what is nearest to the status."""
+    """The gRPC status code if known; otherwise derived from the HTTP status."""
 
 
 def error_response(status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """Return an answer as TensorFlow Serving words errors."""
-    readable = message.encode(errors="replace").decode()  # half a character is no JSON
+    """Return an error response in TensorFlow Serving's format."""
+    readable = message.encode(errors="replace").decode()  # a lone surrogate is not valid JSON
     return Response(status, orjson.dumps({"error": readable}), headers=headers)
 
 
 class Owner(Protocol):
-    """What a connection needs of the port that it came by."""
+    """The part of the listener that a connection uses."""
 
     limits: HttpLimits
     leaving: bool
@@ -124,50 +124,50 @@ class Owner(Protocol):
 
     @property
     def begin(self) -> Callable[[Request, int | None, Callable[[], None]], Upload | None]:
-        """What lets in the body of a request whose headers are there, as `Uploads.begin`.
+        """Admits the body of a request after its headers, as `Uploads.begin`.
 
-        HttpError, ServingError: it need not be read.
+        HttpError, ServingError: the request is rejected, and its body need not be read.
         """
         ...
 
     def answer(self, request: Request) -> Response:
-        """Answer a request; it raises nothing."""
+        """Return the response to a request; it raises nothing."""
         ...
 
     @property
     def failed(self) -> Callable[[HttpError, str], None]:
-        """What is told of each request that could not be read, and whose it was."""
+        """Called with the error and the peer of each request that could not be read."""
         ...
 
     def forget(self, connection: "HttpConnection") -> None:
-        """Take note that a connection is closed."""
+        """Remove a closed connection."""
         ...
 
 
 class HttpConnection:
-    """A connection, and the requests that come over it one after the other."""
+    """A connection, whose requests are handled one after the other."""
 
     def __init__(self, connected: socket.socket, listener: "Owner") -> None:
         self.waits_since: float | None = time.monotonic()
-        """Since when the server waits for the client, if it does."""
+        """Time since which the server waits for the client; None if it does not."""
         self.served = False
-        """Whether it has answered a request already."""
+        """Whether it has responded to a request."""
         self.answers = False
-        """Whether a request is being answered, until the answer is sent."""
+        """Whether a request is being handled, until the response is sent."""
         self._socket = connected
         self._listener = listener
         self._limits = listener.limits
         self._parser = Parser(self._limits, self._begin)
         self._peer = _peer(connected)
-        self._idle = True  # no byte of the next request has come
+        self._idle = True  # no byte of the next request has arrived
 
     def serve(self) -> None:
-        """Answer requests until either side ends it."""
+        """Handle requests until either side closes the connection."""
         try:
             while self._receive() and self._answer():
                 pass
         except OSError:
-            pass  # it hung up, or was too slow; nobody is there to be told
+            pass  # the client disconnected or was too slow, and cannot receive an error
         except Exception as error:
             logger.warning("a connection failed: %s: %s", type(error).__name__, error)
         finally:
@@ -177,24 +177,24 @@ class HttpConnection:
 
     @property
     def arrives(self) -> bool:
-        """Whether a request has come in part."""
+        """Whether a part of a request has arrived."""
         return not (self._idle or self.answers)
 
     def refuse(self, why: str) -> None:
-        """Say that there is no room, and close."""
+        """Respond 503 for lack of capacity, and close."""
         with contextlib.suppress(OSError):
             self._socket.settimeout(1.0)
-            if not isinstance(self._socket, ssl.SSLSocket):  # nobody waits for a handshake here
+            if not isinstance(self._socket, ssl.SSLSocket):  # a handshake takes time
                 self._send(error_response(503, f"{why}; try again later"), keep=False)
         self._socket.close()
 
     def cut(self) -> None:
-        """Close it under the hands of whoever waits for it."""
+        """Shut the connection down while another thread uses it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _receive(self) -> bool:
-        """Read until there is a request, or an error in one. False: the client hung up."""
+        """Read until there is a request or an error. False: the client disconnected."""
         parser, limits = self._parser, self._limits
         self.waits_since = start = began = time.monotonic()
         deadline = start + (limits.idle if self.served else limits.patience)
@@ -208,7 +208,7 @@ class HttpConnection:
                     raise
                 parser.fail(HttpError(408, "http-too-slow"))
                 break
-            except OSError:  # over TLS, so ends an upload that had to make room amid a record
+            except OSError:  # cancelling an upload within a TLS record raises this
                 if parser.upload is None or not parser.upload.ended:
                     raise
             if parser.upload is not None and parser.upload.ended:
@@ -225,7 +225,7 @@ class HttpConnection:
         return True
 
     def _answer(self) -> bool:
-        """Answer the next request. False: the connection ends."""
+        """Respond to the next request. False: close the connection."""
         self.waits_since = None
         if not self._parser.requests:
             self._tell(self._parser.error)
@@ -237,7 +237,7 @@ class HttpConnection:
                 response = self._listener.answer(request)
             finally:
                 request.close()
-                request = replace(request, body=b"")  # the answer may take long to be read
+                request = replace(request, body=b"")  # release it before a slow send
             keep = request.keep_alive and not (self._listener.leaving or self._listener.closing)
             self.waits_since = time.monotonic()
             self._send(response, keep, request)
@@ -248,7 +248,7 @@ class HttpConnection:
         return keep
 
     def _tell(self, error: HttpError | None) -> None:
-        """Answer an error, and let the client read it: closed at once, it would be lost."""
+        """Send an error, and wait until the client has read it: closing at once would drop it."""
         if error is None:
             return
         self._listener.failed(error, self._peer)
@@ -280,7 +280,7 @@ class HttpConnection:
         self._socket.sendall(data)
 
     def _begin(self, request: Request, size: int | None, waits: bool) -> Upload | None:
-        """Let a body in, and tell a client to send it that waits for that."""
+        """Admit a body, and send 100 Continue if the client waits for it."""
         upload = self._listener.begin(request, size, self._read_no_more)
         if waits:
             with contextlib.suppress(OSError):
@@ -301,7 +301,7 @@ class HttpConnection:
 
 
 def _peer(connected: socket.socket) -> str:
-    """Return who is at the other end, as gRPC writes it."""
+    """Return the peer address in gRPC's format."""
     try:
         host, port, *rest = connected.getpeername()
     except (OSError, ValueError):

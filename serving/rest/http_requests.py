@@ -1,4 +1,4 @@
-"""Bytes of a connection -> HTTP/1.1 requests within limits. The parser is llhttp's (httptools)."""
+"""Parses bytes of a connection into HTTP/1.1 requests within limits, with httptools (llhttp)."""
 
 import mmap
 import re
@@ -17,19 +17,19 @@ _HOST = re.compile(r"[^\s/?#@\\]*")
 
 
 class HttpError(CodedError):
-    """What is wrong with a request as HTTP; the connection cannot be used afterwards."""
+    """An HTTP error. The connection cannot be used afterwards."""
 
     def __init__(
         self, status: int = 400, code: str = "", /, *, retry: bool = False, **fields: object
     ) -> None:
-        """Keep the status; `retry`: the same request may pass a second later."""
+        """Store the status; `retry` sends Retry-After: 1."""
         super().__init__(code, **fields)
         self.status = status
         self.headers = (("Retry-After", "1"),) if retry else ()
 
 
 def from_serving(error: ServingError) -> HttpError:
-    """Return what a ServingError is for a connection."""
+    """Return the HTTP error for a ServingError."""
     full = error.status == "RESOURCE_EXHAUSTED"
     http_error = HttpError(error.http_status, *error.args, retry=full)
     http_error.fields = error.fields
@@ -38,35 +38,35 @@ def from_serving(error: ServingError) -> HttpError:
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """What a connection may take; times in seconds, sizes in bytes."""
+    """The limits of a connection; times in seconds, sizes in bytes."""
 
     body: int = 64 << 20
     flag: str = ""
-    """What sets `body`."""
+    """The option that sets `body`, for the error message."""
     head: int = 64 << 10
     connections: int = 1000
     patience: float = 10.0
-    """What a new connection may wait with its request, and what any transfer may take besides
-    the time that its bytes are granted."""
+    """Timeout of a new connection's first request; also the base of a transfer's timeout, in
+    addition to the time for its bytes."""
     rate: int = 10_000
-    """The bytes a second that a transfer is granted."""
+    """Minimum bytes per second of a transfer."""
     idle: float = 75.0
-    """What a connection may wait between requests; proxies tend to give up after 60."""
+    """Timeout between requests of a connection; proxies typically close it after 60."""
 
     def seconds(self, size: int) -> float:
-        """Return what it may take to move so many bytes."""
+        """Return the timeout in seconds for transferring `size` bytes."""
         return self.patience + size / self.rate
 
 
 def too_large(limits: HttpLimits) -> HttpError:
-    """Return what a request hears whose body is too large."""
+    """Return the error for a request whose body is too large."""
     flag = f" ({limits.flag})" if limits.flag else ""
     return HttpError(413, "http-body-too-large", most=limits.body, flag=flag)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request; names of headers are in lower case."""
+    """An HTTP request; header names are in lower case."""
 
     method: str
     target: str
@@ -75,34 +75,34 @@ class Request:
     version: str = "1.1"
     keep_alive: bool = False
     upload: Upload | None = field(default=None, compare=False)
-    """What its body counts as."""
+    """The memory accounting of its body."""
     gone: Callable[[], bool] = field(default=lambda: False, compare=False)
-    """Say whether the caller has hung up."""
+    """Return whether the client has disconnected."""
     peer: str = field(default="", compare=False)
-    """Who calls, as `ipv4:127.0.0.1:1234`."""
+    """The client's address, as `ipv4:127.0.0.1:1234`."""
 
     def close(self) -> None:
-        """Take note that the body is gone."""
+        """Release the memory accounting of the body."""
         if self.upload is not None:
             self.upload.close()
 
 
 class _Pieces:
-    """Bytes that come piece by piece.
+    """A body that arrives in pieces.
 
-    Many of them lie in a mapping of their own: it takes memory as they come, needs no copy to grow,
-    and goes back to the kernel at once, where the C library would keep it for its thread.
+    A large one uses its own memory mapping. It takes memory only as bytes arrive, grows without
+    copies, and is returned to the kernel at once; malloc would keep it.
     """
 
     def __init__(self, most: int = 0) -> None:
-        """Expect so many bytes at most."""
+        """Expect at most `most` bytes."""
         self.size = 0
         self._most = most
         self._few = bytearray()
         self._many: mmap.mmap | None = None
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Append bytes."""
         start, self.size = self.size, self.size + len(data)
         if self.size <= SMALL:
             self._few += data
@@ -113,26 +113,26 @@ class _Pieces:
         self._many[start : self.size] = data
 
     def all(self) -> Buffer:
-        """Return them together."""
+        """Return all bytes."""
         return self._few if self._many is None else memoryview(self._many)[: self.size]
 
 
 Begin = Callable[[Request, int | None, bool], Upload | None]
-"""Lets in the body of a request whose headers are there, and returns what it counts as.
+"""Admits the body of a request after its headers, and returns its memory accounting.
 
-It takes the bytes that the request says to have, if it does, and whether the client waits to be
-told to send them. HttpError, ServingError: it need not be read."""
+It takes the declared size, if any, and whether the client waits for 100 Continue. HttpError,
+ServingError: the request is rejected, and its body need not be read."""
 
 
 class Parser:
-    """Makes requests of bytes. What is not HTTP, or beyond the limits, is kept as `error`."""
+    """Parses bytes into requests. Invalid HTTP or exceeded limits set `error`."""
 
     def __init__(self, limits: HttpLimits, begin: Begin = lambda *_: None) -> None:
-        """`begin` is asked before anything of a body is kept."""
+        """`begin` is called before any byte of a body is stored."""
         self.requests: deque[Request] = deque()
         self.error: HttpError | None = None
         self.upload: Upload | None = None
-        """What the body counts as that is on its way."""
+        """The memory accounting of the body that is being received."""
         self._limits = limits
         self._begin = begin
         self._parser = httptools.HttpRequestParser(self)
@@ -140,14 +140,14 @@ class Parser:
         self.on_message_begin()
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes; requests that they complete are appended to `requests`."""
+        """Parse the next bytes; complete requests are appended to `requests`."""
         self._received += len(data)
         while data and self.error is None:
             try:
                 self._parser.feed_data(data)
                 break
             except httptools.HttpParserUpgrade as upgrade:
-                # No other protocol is spoken here, and a wish for one may be ignored.
+                # This server supports no other protocol, and may ignore a request to upgrade.
                 data = data[upgrade.args[0] :]
                 self._parser = httptools.HttpRequestParser(self)
             except httptools.HttpParserCallbackError as error:
@@ -161,19 +161,19 @@ class Parser:
                 self.error = HttpError(400, "not-http", reason=error)
         if self.error is None and not self._in_body and self._received > self._limits.head:
             self.error = HttpError(431, "http-headers-too-long", most=self._limits.head)
-        # Of chunks this long more than half would be something else than data.
+        # With chunks this long, more than half would be chunk headers.
         if self.error is None and self._received > self._limits.head + 2 * self._limits.body:
             self.error = too_large(self._limits)
         if self.error is not None:
             self._drop()
 
     def fail(self, error: HttpError) -> None:
-        """Take note of an error, and drop what there is of a body."""
+        """Set an error, and drop a partly received body."""
         self.error = error
         self._drop()
 
     def close(self) -> None:
-        """Drop what there is."""
+        """Drop all requests."""
         self._drop()
         for request in self.requests:
             request.close()
@@ -186,7 +186,7 @@ class Parser:
             upload.close()
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request."""
         self._target = b""
         self._headers: dict[str, str] = {}
         self._hosts = 0
@@ -195,18 +195,18 @@ class Parser:
         self.upload = None
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the target."""
+        """Append a part of the target."""
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; those behind a body are dropped, and of two alike the last counts."""
+        """Store a header. Trailers are dropped; of repeated headers the last is used."""
         if not self._in_body:
             key = name.decode("latin-1").lower()
             self._hosts += key == "host"
             self._headers[key] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Refuse what need not be read."""
+        """Reject requests whose body need not be read."""
         self._in_body = True
         headers = self._headers
         self._check_host()
@@ -223,7 +223,7 @@ class Parser:
         self.upload = self._begin(self._request(), None if coding else size, waits)
 
     def _check_host(self) -> None:
-        """Raise HttpError where RFC 9112, section 3.2, asks for status 400."""
+        """Raise HttpError where RFC 9112, section 3.2, requires status 400."""
         if self._hosts > 1:
             raise HttpError(400, "http-hosts", hosts=self._hosts)
         if not self._hosts and self._parser.get_http_version() != "1.0":
@@ -232,7 +232,7 @@ class Parser:
             raise HttpError(400, "http-host-invalid")
 
     def on_body(self, data: bytes) -> None:
-        """Take a part of the body."""
+        """Append a part of the body."""
         if self._body.size + len(data) > self._limits.body:
             raise too_large(self._limits)
         if self.upload is not None:
@@ -240,7 +240,7 @@ class Parser:
         self._body.add(data)
 
     def on_message_complete(self) -> None:
-        """Hand the request on."""
+        """Append the request to `requests`."""
         if self.upload is not None:
             self.upload.complete()
         self.requests.append(self._request())

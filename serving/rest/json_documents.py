@@ -1,4 +1,4 @@
-"""JSON bodies of requests as objects, read as TensorFlow Serving's parser reads them."""
+"""Parses JSON request bodies as TensorFlow Serving's parser does."""
 
 import base64
 import binascii
@@ -19,11 +19,11 @@ BINARY = "b64"
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 MAX_SHOWN = 60
-"""Characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 
 def signature_name(document: dict[str, Any]) -> str:
-    """Return the signature that is asked for, or nothing."""
+    """Return the signature name of a request, or ""."""
     name = document.get("signature_name", "")
     if type(name) is not str:
         raise refused("json-signature-name-type")
@@ -31,12 +31,12 @@ def signature_name(document: dict[str, Any]) -> str:
 
 
 def is_binary(value: Any) -> bool:
-    """Say whether a value is an object that holds bytes in base 64."""
+    """Return whether a value is an object with base64-encoded bytes."""
     return type(value) is dict and len(value) == 1 and type(value.get(BINARY)) is str
 
 
 def to_bytes(value: Any) -> bytes:
-    """Return the bytes of a text or of a binary value. ServingError: it is no base 64."""
+    """Return the bytes of a string or a base64 object. ServingError: it is not valid base64."""
     try:
         if type(value) is str:
             return value.encode()
@@ -47,7 +47,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
-    """Return bytes as text, or as a binary value where that is asked for or they are no text."""
+    """Return bytes as text, or as a base64 object if `binary` is set or they are not UTF-8."""
     if not binary:
         try:
             return value.decode()
@@ -57,7 +57,7 @@ def from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
 
 
 def narrowed(values: list[Any], dtype: Any) -> Array | None:
-    """Return numbers as an array of a type of floats; None: one of them is too large for it."""
+    """Return numbers as an array of a float dtype; None: one of them exceeds its range."""
     try:
         wide = np.array(values, np.float64)
     except OverflowError:
@@ -70,7 +70,7 @@ def narrowed(values: list[Any], dtype: Any) -> Array | None:
 
 
 def kind(value: Any) -> str:
-    """Return what JSON calls the type of a value, as TensorFlow Serving writes it."""
+    """Return the JSON type name of a value, as TensorFlow Serving writes it."""
     if value is None or type(value) is bool:
         return {None: "Null", False: "False", True: "True"}[value]
     kinds: dict[type, str] = {dict: "Object", list: "Array", str: "String"}
@@ -78,7 +78,7 @@ def kind(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it; lists and objects may be deep and long."""
+    """Return a value as text for a message; lists and objects are abbreviated."""
     if type(value) is list:
         return f"a list of {len(value)}"
     if type(value) is dict:
@@ -96,10 +96,10 @@ _Pairs = list[tuple[str, Any]]
 
 
 def parse(body: bytes | bytearray | memoryview, last_feature: bool = False) -> dict[str, Any]:
-    """Return the object that a body starts with; of a repeated key, the first value counts.
+    """Return the object that a body starts with; of a repeated key, the first value is used.
 
-    With `last_feature`, this holds for the keys of the document alone, and the last value counts
-    in the objects inside: TensorFlow Serving reads tf.Examples so.
+    With `last_feature`, that is only so for keys of the document. In nested objects the last value
+    is used, as TensorFlow Serving does for tf.Examples.
     ServingError: it is not JSON, or not an object.
     """
     text = bytes(body)
@@ -120,14 +120,14 @@ def parse(body: bytes | bytearray | memoryview, last_feature: bool = False) -> d
 
 
 def _repeats_a_key(document: Any, text: bytes) -> bool:
-    """Compare the members that were read with the colons outside of strings, one for each."""
+    """Compare the number of parsed members with the number of colons outside strings."""
     colons = text.count(b":")
     members = _count_members(document, colons)
     return members < colons and members < _STRINGS.sub(b"", text).count(b":")
 
 
 def _count_members(document: Any, most: int) -> int:
-    """Count the members of all objects; stop looking at `most`."""
+    """Count the members of all objects, up to about `most`."""
     count, level = 0, [document]
     while level:
         objects = [item for item in level if type(item) is dict]
@@ -140,7 +140,7 @@ def _count_members(document: Any, most: int) -> int:
 
 
 def _parse_leniently(text: bytes, last_feature: bool) -> Any:
-    """Parse with Python's own parser."""
+    """Parse with Python's json module."""
     objects = _Objects(last_feature)
     decoder = json.JSONDecoder(
         object_pairs_hook=objects.make, parse_float=_finite, parse_int=_integer
@@ -163,23 +163,23 @@ def _parse_leniently(text: bytes, last_feature: bool) -> Any:
 
 
 class _Objects:
-    """Makes objects of their members, the innermost first."""
+    """Builds objects from their members, the innermost first."""
 
     def __init__(self, last: bool) -> None:
-        """`last`: which value of a repeated key counts, but in the outermost object."""
+        """`last`: use the last value of a repeated key, except in the outermost object."""
         self._last = last
         self._pairs: _Pairs = []
 
     def make(self, pairs: _Pairs) -> dict[str, Any]:
-        """Return an object."""
+        """Return an object of these members."""
         self._pairs = pairs
         if len(pairs) > 1 and all(key == BINARY for key, _ in pairs):
-            return {BINARY: None}  # bytes in base64 have one member
+            return {BINARY: None}  # a base64 object has one member
         return dict(pairs) if self._last else _first_values(pairs)
 
     @property
     def outermost(self) -> dict[str, Any]:
-        """The object that was made last."""
+        """The last object that was built."""
         return _first_values(self._pairs)
 
 
@@ -191,7 +191,7 @@ def _first_values(pairs: _Pairs) -> dict[str, Any]:
 
 
 def _spelled_out(match: re.Match[str]) -> str:
-    """Return a literal as Python's parser knows it, and a string as it is."""
+    """Return a literal as Python's parser expects it, and strings unchanged."""
     return {"Inf": "Infinity", "-NaN": "NaN"}.get(match[0], match[0])
 
 

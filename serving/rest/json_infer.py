@@ -1,7 +1,7 @@
-"""JSON documents of the Open Inference Protocol: requests read, answers written.
+"""JSON documents of the Open Inference Protocol: parses requests and writes responses.
 
-The binary data extension puts contents behind the document, in the order of its inputs or outputs;
-`binary_data_size` says how many bytes each has.
+The binary data extension appends tensor contents to the document, in the order of its inputs or
+outputs. `binary_data_size` is the number of bytes of each.
 https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
 """
 
@@ -35,7 +35,7 @@ _JSON, _BINARY = "application/json", "application/octet-stream"
 
 @dataclass(frozen=True)
 class BinaryInput:
-    """An input whose contents stand behind the document."""
+    """An input whose contents follow the document."""
 
     datatype: str
     shape: tuple[int, ...]
@@ -45,18 +45,18 @@ class BinaryInput:
 
 @dataclass(frozen=True)
 class InferDocument:
-    """What a document asks beside its signature and the inputs that it holds itself."""
+    """The fields of a request besides the signature and the inputs in JSON."""
 
     id: str = ""
     binary_inputs: Mapping[str, BinaryInput] = field(default_factory=dict)
     outputs: Mapping[str, bool] = field(default_factory=dict)
-    """Those that are requested, and whether as binary data; none: all."""
+    """The requested outputs, and whether each is binary data; empty: all."""
     is_binary: bool = False
-    """Whether outputs are answered as binary data of which the request does not say it."""
+    """Whether outputs are binary data by default."""
 
 
 def split_body(body: Buffer, headers: Mapping[str, str]) -> tuple[Buffer, memoryview]:
-    """Return the document and the binary data behind it. ServingError: they are not so long."""
+    """Return the document and the binary data after it. ServingError: the body is too short."""
     text = headers.get(HEADER_LENGTH.lower())
     if text is None:
         return body, memoryview(b"")
@@ -68,9 +68,9 @@ def split_body(body: Buffer, headers: Mapping[str, str]) -> tuple[Buffer, memory
 
 
 def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], InferDocument]:
-    """Return the signature, the inputs in the document, and what else it asks.
+    """Return the signature, the inputs in the document, and the other fields.
 
-    ServingError: it is not as the protocol has it, or an input does not fit its datatype.
+    ServingError: it does not follow the protocol, or an input does not match its datatype.
     """
     parameters = _parameters(document, "the request")
     inputs: dict[str, Array] = {}
@@ -110,7 +110,7 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
 
 
 def binary_arrays(inputs: Mapping[str, BinaryInput], content: memoryview) -> dict[str, Array]:
-    """Return the inputs behind a document. ServingError: they are not as long as it says."""
+    """Return the inputs after a document. ServingError: their sizes do not match it."""
     expected = sum(input_.size for input_ in inputs.values())
     if expected != len(content):
         raise refused("infer-binary-size", size=len(content), expected=expected)
@@ -125,9 +125,9 @@ def binary_arrays(inputs: Mapping[str, BinaryInput], content: memoryview) -> dic
 def write_infer(
     response: InferResponse, requested: InferDocument
 ) -> tuple[bytes, str, Sequence[tuple[str, str]]]:
-    """Return the body of an answer, its content type, and its headers.
+    """Return the body of a response, its content type, and its headers.
 
-    ServingError: the protocol or JSON has no form for an output.
+    ServingError: the protocol or JSON cannot represent an output.
     """
     outputs: list[dict[str, Any]] = []
     contents: list[bytes | memoryview] = []
@@ -154,7 +154,7 @@ def write_infer(
 def _array(
     name: str, datatype: str, shape: tuple[int, ...], count: int, tensor: Mapping[str, Any]
 ) -> Array:
-    """Return data in nested lists, or in one list in row-major order."""
+    """Return an array from nested lists, or from a flat list in row-major order."""
     if "data" not in tensor:
         raise refused("infer-input-without-data", name=name)
     array = to_array(name, tensor["data"], TYPES[datatype])

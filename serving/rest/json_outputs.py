@@ -1,4 +1,4 @@
-"""Arrays -> outputs, classes and numbers in JSON, as TensorFlow Serving writes them."""
+"""Converts arrays, classes and regression values to JSON in TensorFlow Serving's format."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +14,14 @@ from deploykit.serving.rest.json_tensors import COLUMNS, ROWS
 from deploykit.transforms.ir.tensors import Array
 
 _BINARY_SUFFIX = "_bytes"
-_PIECE = 1 << 15  # numbers that are written at once, while all other threads wait: about a ms
+_PIECE = 1 << 15  # numbers serialized at once, which blocks all other threads for about 1 ms
 
 
 def write_outputs(outputs: Mapping[str, Array], rows: bool) -> bytes:
-    """Return the document that answers a request in rows or in columns.
+    """Return the response document in row or column format.
 
-    One output goes without its name. ServingError: outputs are no rows, or JSON has no such type.
+    A single output is written without its name. ServingError: outputs are not rows, or JSON has no
+    such type.
     """
     if not outputs:
         raise refused("json-no-outputs")
@@ -45,7 +46,7 @@ def write_outputs(outputs: Mapping[str, Array], rows: bool) -> bytes:
 
 
 def to_json(alias: str, array: Array) -> bytes:
-    """Return an array as nested lists. ServingError: JSON has no such type."""
+    """Return an array as nested lists. ServingError: JSON cannot represent its dtype."""
     if array.dtype == np.object_:
         binary = alias.endswith(_BINARY_SUFFIX)
         texts = np.empty(array.size, object)
@@ -61,12 +62,12 @@ def to_json(alias: str, array: Array) -> bytes:
 
 
 def _pieces(array: Array) -> Iterator[bytes]:
-    """Yield the text of a large array piece by piece: other threads can run in between."""
+    """Yield the text of a large array in chunks, so that other threads can run in between."""
     shape, inner = array.shape, array.ndim
     while math.prod(shape[inner - 1 :]) <= _PIECE:
         inner -= 1
     outer, step = shape[: inner - 1], max(_PIECE // math.prod(shape[inner:]), 1)
-    sizes = [math.prod(outer[axis:]) for axis in range(len(outer))]  # in lists of this axis
+    sizes = [math.prod(outer[axis:]) for axis in range(len(outer))]  # elements per list of the axis
     for number, item in enumerate(array.reshape(-1, *shape[inner - 1 :])):
         begun = 1 + sum(number % size == 0 for size in sizes)
         ended = 1 + sum((number + 1) % size == 0 for size in sizes)
@@ -77,18 +78,18 @@ def _pieces(array: Array) -> Iterator[bytes]:
 
 
 def _numbers(array: Array) -> bytes:
-    """Return an array of numbers as nested lists."""
+    """Return a numeric array as nested lists."""
     value = array[()] if not array.ndim else np.ascontiguousarray(array)
     text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     if array.dtype.kind != "f" or np.isfinite(array).all():
         return text
-    # Where a number has no JSON, `null` was written, in order.
+    # orjson writes `null` for numbers that are not finite.
     words = [_literal(number) for number in array[~np.isfinite(array)].tolist()]
     return b"".join(chain.from_iterable(zip(text.split(b"null"), [*words, b""], strict=True)))
 
 
 def write_classes(classes: Sequence[Sequence[Class]]) -> bytes:
-    """Return the document of pairs of label and score."""
+    """Return the document of (label, score) pairs."""
     scores = np.array([score for example in classes for _, score in example], np.float32)
     texts = iter(orjson.Fragment(to_json("scores", score)) for score in scores)
     return orjson.dumps(
@@ -97,13 +98,13 @@ def write_classes(classes: Sequence[Sequence[Class]]) -> bytes:
 
 
 def write_values(result: Sequence[float]) -> bytes:
-    """Return the document of the numbers of a regression."""
+    """Return the document of regression values."""
     values = orjson.Fragment(to_json("outputs", np.array(result, np.float32)))
     return orjson.dumps({"results": values})
 
 
 def _count(outputs: Mapping[str, Array]) -> int:
-    """Return the number of rows. ServingError: outputs differ in it, or one has none."""
+    """Return the number of rows. ServingError: outputs differ in it, or one is a scalar."""
     words = f"; ask for columns with '{COLUMNS}' instead of '{ROWS}'"
     sizes: dict[str, int] = {}
     for alias, array in outputs.items():

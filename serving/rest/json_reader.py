@@ -1,6 +1,6 @@
-"""Reads documents: small ones here, large ones in a process of their own.
+"""Parses JSON documents: small ones in this process, large ones in a child process.
 
-Python's lock is held while a document is parsed, and all other calls of the server wait meanwhile.
+Parsing holds the GIL and so blocks all other requests.
 """
 
 import os
@@ -23,18 +23,18 @@ from deploykit.transforms.runtime.child_process import Worker
 from deploykit.transforms.runtime.memory import give_back
 
 LARGE = 512 << 10
-"""Bytes of a document that takes some 3 ms; Python lets threads wait for 5."""
+"""Bytes; parsing such a document takes about 3 ms, less than Python's switch interval of 5 ms."""
 PROCESSES = 2
-"""At most; each may need twenty times the size of its document."""
-_KEPT = 8 << 20  # bytes of a document after which memory is given back
-_NICER = 5  # calls that compute go first
+"""Maximum number of processes; each may need twenty times the size of its document."""
+_KEPT = 8 << 20  # bytes of a document after which memory is returned to the kernel
+_NICER = 5  # inference has priority
 
 
 class JsonReader:
-    """Reads documents; its processes start with the first large one."""
+    """Parses documents; its processes start with the first large one."""
 
     def __init__(self, large: int = LARGE, processes: int = PROCESSES) -> None:
-        """Read documents of so many bytes and more in so many processes at most."""
+        """Parse documents of `large` bytes or more in at most `processes` processes."""
         self._large = large
         self._closed = False
         self._idle: queue.LifoQueue[_ReadingProcess] = queue.LifoQueue()
@@ -42,7 +42,7 @@ class JsonReader:
             self._idle.put(_ReadingProcess())
 
     def is_large(self, body: Buffer) -> bool:
-        """Say whether a document is read in another process."""
+        """Return whether another process parses a document."""
         return len(body) >= self._large
 
     def read(
@@ -52,9 +52,9 @@ class JsonReader:
         inputs: Inputs | ServingError,
         seconds: float | None = None,
     ) -> Document:
-        """Return what `json_requests.read` does, and raise what it raises.
+        """Return the result of `json_requests.read`, or raise its errors.
 
-        ServingError as well: no process is free in so many seconds, or it died of the document.
+        ServingError: also if no process becomes free within `seconds`, or the process died.
         """
         if not self.is_large(body):
             return read(method, body, inputs)
@@ -76,30 +76,30 @@ class JsonReader:
         return _unpacked(result)
 
     def close(self) -> None:
-        """End the processes, those at work once they have read what they read."""
+        """Stop the processes, those in use once they are done."""
         self._closed = True
         while not self._idle.empty():
             self._idle.get().close()
 
 
 class _ReadingProcess:
-    """A process that reads documents, from the first one on; another one where it died."""
+    """A process that parses documents. It starts with the first one, and is replaced if it died."""
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
 
     def read(self, *requested: Any) -> Any:
-        """Return what `LargeDocuments.read` does. Error: the process died of it."""
+        """Return the result of `LargeDocuments.read`. Error: the process died."""
         if self._worker is not None:
             try:
                 return self._ask(*requested)
-            except Error:  # maybe long before
+            except Error:  # it may have died long before
                 self.close()
         self._worker = Worker(f"{__name__}:{LargeDocuments.__name__}")
         return self._ask(*requested)
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
@@ -113,33 +113,33 @@ class _ReadingProcess:
 
 
 class LargeDocuments:
-    """Reads documents in a process that does nothing else."""
+    """Parses documents in a child process."""
 
     def __init__(self) -> None:
         os.nice(_NICER)
 
     def read(self, method: str, body: bytes, inputs: Inputs | ServingError) -> Any:
-        """Return a document, or the ServingError that it ends with."""
+        """Return a document, or its ServingError."""
         try:
             return _packed(read(method, body, inputs))
         except Exception as error:
             return reported(error)
 
     def rest(self) -> None:
-        """Give memory back: the next document may take long to come."""
+        """Return memory to the kernel, as the next document may arrive much later."""
         give_back()
 
 
 @dataclass(frozen=True)
 class _Texts:
-    """Texts in one piece: to read many small ones from a pipe would hold Python's lock again."""
+    """Strings in one buffer: unpickling many small ones would hold the GIL again."""
 
     joined: bytes
     ends: Array
     shape: tuple[int, ...]
 
     def apart(self) -> list[bytes]:
-        """Return them one by one."""
+        """Return the strings."""
         return [self.joined[start:end] for start, end in pairwise((0, *self.ends.tolist()))]
 
 

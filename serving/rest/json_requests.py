@@ -1,4 +1,4 @@
-"""JSON documents of requests as arrays or as tf.Examples."""
+"""Converts JSON documents of requests into arrays or tf.Examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,10 +27,10 @@ EXAMPLES, CONTEXT = "examples", "context"
 
 
 def read_examples(document: dict[str, Any]) -> list[bytes]:
-    """Return serialized tf.Examples, each with the context that is common to all.
+    """Return serialized tf.Examples, each with the shared context.
 
-    ServingError: an example is no object, a feature holds what no feature can, or the context is
-    too large for so many.
+    ServingError: an example is not an object, a feature has an invalid value, or the context is
+    too large for the number of examples.
     """
     context = _example(document[CONTEXT], CONTEXT) if CONTEXT in document else b""
     if EXAMPLES not in document:
@@ -52,14 +52,14 @@ def _example(value: Any, where: str) -> bytes:
     for name, content in value.items():
         try:
             feature = example.features.feature[name]
-        except ValueError:  # half a character
+        except ValueError:  # a lone surrogate
             raise refused("json-feature-name", source=where, name=shown(name)) from None
         _fill(feature, name, content if type(content) is list else [content], where)
     return bytes(example.SerializeToString())
 
 
 def _fill(feature: Any, name: str, values: list[Any], where: str) -> None:
-    """Set a feature to values of one type; none at all leave it empty."""
+    """Set a feature to values of one type; without values it stays empty."""
     name = shortened(name)
     words = f"{where}: Feature: {name}"
     kinds = set(map(type, values))
@@ -88,29 +88,29 @@ _LISTS = {int: "int64", bool: "int64", float: "float", str: "bytes", dict: "byte
 
 
 Inputs = Mapping[str, Mapping[str, Tensor]]
-"""What each signature of a model takes, by its name."""
+"""The inputs of a model by signature name."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a call asks."""
+    """The content of a request body."""
 
     signature: str
-    """Empty: it names none."""
+    """Empty if not given."""
     inputs: Mapping[str, Array] = field(default_factory=dict)
     rows: bool = False
-    """Whether the inputs came in rows."""
+    """Whether the inputs were in row format (`instances`)."""
     examples: Sequence[bytes] = ()
     infer: InferDocument = field(default_factory=InferDocument)
-    """What a document of the Open Inference Protocol asks beside its inputs."""
+    """The other fields of an Open Inference Protocol request."""
 
 
 def read(
     method: str, body: bytes | bytearray | memoryview, declared: Inputs | ServingError
 ) -> Document:
-    """Return what the body of a call of a method asks, of a model whose signatures take this.
+    """Return the content of a request body for a method, given the model's inputs.
 
-    ServingError: it is no such document; or the one that stands in the model's place.
+    ServingError: the document is invalid; or `declared`, if that is an error.
     """
     document = parse(body, last_feature=method in ("classify", "regress"))
     if method == "infer":
@@ -129,6 +129,6 @@ def read(
 
 
 def with_content(document: Document, content: memoryview) -> Document:
-    """Return a document with the inputs whose binary data follows it. ServingError: wrong sizes."""
+    """Return a document with the binary inputs that follow it. ServingError: wrong sizes."""
     result = binary_arrays(document.infer.binary_inputs, content)
     return replace(document, inputs={**document.inputs, **result}) if result else document

@@ -1,7 +1,7 @@
-"""Inputs in JSON -> arrays, by the types of a signature.
+"""Converts JSON inputs to arrays of a signature's dtypes.
 
-Rows (`instances`) are one object or value an example, columns (`inputs`) one array an input.
-Nothing recurses: a nested list is unfolded level by level, so that its depth costs no stack.
+Row format (`instances`) has one object or value per example, column format (`inputs`) one array
+per input. Nested lists are flattened level by level without recursion.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ ROWS, COLUMNS = "instances", "inputs"
 def read_inputs(
     document: Mapping[str, Any], inputs: Mapping[str, Tensor]
 ) -> tuple[dict[str, Array], bool]:
-    """Return the inputs of a request, and whether they came in rows.
+    """Return the inputs of a request, and whether they were in row format.
 
-    ServingError: a value does not fit its input's type, or lists are ragged.
+    ServingError: a value does not match its input's dtype, or lists are ragged.
     """
     if ROWS in document and COLUMNS in document:
         raise refused("json-two-keys", columns=COLUMNS, rows=ROWS)
@@ -45,7 +45,7 @@ def read_inputs(
 def to_array(alias: str, value: Any, dtype: str) -> Array:
     """Return a value or nested lists of values as an array of TensorFlow's type `dtype`.
 
-    ServingError: a value is of another type or too large for it, or lists are ragged.
+    ServingError: a value has another type or exceeds its range, or lists are ragged.
     """
     values, shape = _unfold(alias, value)
     return _array(alias, values, dtype).reshape(shape)
@@ -82,7 +82,7 @@ def _read_rows(rows: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
 
 
 def _batch(alias: str, rows: list[Any], dtype: str) -> Array:
-    """Return one array of all rows. ServingError: it names the first row that does not fit."""
+    """Return one array of all rows. ServingError names the first row that does not match."""
     try:
         return to_array(alias, rows, dtype)
     except ServingError as error:
@@ -114,7 +114,7 @@ def _text(array: Array) -> str:
 
 
 def _read_columns(columns: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
-    """Return the columns that are inputs; TensorFlow Serving ignores the others, too."""
+    """Return the columns that are inputs. Like TensorFlow Serving, it ignores the others."""
     if not _is_named(columns):
         alias = _only(COLUMNS, "a plain value/list, but expecting an object", inputs)
         return {alias: to_array(alias, columns, inputs[alias].dtype)}
@@ -130,7 +130,7 @@ def _is_named(value: Any) -> bool:
 
 
 def _only(key: str, words: str, inputs: Mapping[str, Tensor]) -> str:
-    """Return the one input of a signature. ServingError: it has others."""
+    """Return the only input of a signature. ServingError: it has several."""
     if len(inputs) != 1:
         raise refused("json-input-key", key=key, problem=words, inputs=inputs)
     return next(iter(inputs))
@@ -171,12 +171,12 @@ def _unfold(alias: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def _unless(sound: bool, level: list[Any]) -> Any:
-    """Return the elements with their numbers to look for what is wrong, if anything is."""
+    """Return the enumerated elements to search for an error, or none if `sound`."""
     return () if sound else enumerate(level)
 
 
 def _array(alias: str, values: list[Any], dtype: str) -> Array:
-    """Return values of one JSON type as an array of one dimension."""
+    """Return values of one JSON type as a 1-D array."""
     if dtype == "string":
         _check_kinds(alias, values, dtype, (str, dict))
         array = np.empty(len(values), object)
@@ -214,7 +214,7 @@ def _check_kinds(alias: str, values: list[Any], dtype: str, kinds: tuple[type, .
 
 
 def _too_large(alias: str, values: list[Any], dtype: str) -> ServingError:
-    """Name the first number that a type cannot hold."""
+    """Return an error with the first number that is out of the range of a dtype."""
     for value in values:
         try:
             fits = dtype in FLOATS and narrowed([value], numpy_type(dtype)) is not None

@@ -1,8 +1,8 @@
-"""A port that answers HTTP/1.1: a thread a connection, and no connection for longer than fair.
+"""An HTTP/1.1 server with one thread per connection and a time limit for each.
 
-Of the servers at hand none bounds all of this: http.server advises against its use in production;
-waitress looks at every connection for each event and keeps a client that stopped reading;
-uvicorn lets a request take forever, and its way from thread to thread takes longer than the rest.
+No available server limits all of this: http.server is not for production; waitress scans every
+connection per event and keeps clients that stop reading; uvicorn has no timeout for a request,
+and passing it between threads takes longer than the rest.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
 from deploykit.transforms.common.errors import Error
 
 Begin = Callable[[Request, int | None, Callable[[], None]], Upload | None]
-_ENDING = "the server is ending; try again later, or another one"
+_ENDING = "the server is shutting down; retry later, or on another server"
 
 
 class Listener:
-    """A port that listens from `start` to `close`."""
+    """A listening port from `start` to `close`."""
 
     def __init__(
         self,
@@ -35,22 +35,22 @@ class Listener:
         begin: Begin = lambda *_: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`answer` is called in many threads at once, and raises nothing; so is `begin` before.
+        """Many threads call `answer` and `begin` concurrently; `answer` must not raise.
 
-        It lets in the body of a request whose headers are there, of a size if that is said, as
-        `Uploads.begin`. HttpError, ServingError: it need not be read. With `tls`, it is HTTPS.
+        `begin` admits the body of a request after its headers, as `Uploads.begin`. It raises
+        HttpError or ServingError to reject it. With `tls`, the port is HTTPS.
         """
         self.limits = limits or HttpLimits()
         self.host, self.port = host, port
         self.leaving = False
-        """Set where connections end with their next answer: callers look for another server."""
+        """Whether connections close after their next response, to let clients go elsewhere."""
         self.closing = False
-        """Set where new calls are refused."""
+        """Whether new requests are rejected."""
         self.last_began = time.monotonic()
-        """When the last call came that is not a probe; who answers notes it."""
+        """Time of the last request that was not a probe; set by the `answer` callback."""
         self._ended = False
         self.failed: Callable[[HttpError, str], None] = lambda error, peer: None
-        """What is told of each request that could not be read; set before `start`."""
+        """Called for each request that could not be read; set before `start`."""
         self._answer = answer
         self.begin = begin
         self._reuse_port = reuse_port
@@ -60,7 +60,7 @@ class Listener:
         self._changed = threading.Condition()
 
     def start(self) -> None:
-        """Listen. Error: the address is taken, or none of this machine's."""
+        """Listen. Error: the address is in use, or not of this machine."""
         try:
             family, *_, address = socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -76,24 +76,24 @@ class Listener:
                 self._socket.close()
             why = error.strerror or error
             raise Error("rest-cannot-listen", host=self.host, port=self.port, reason=why) from None
-        self._socket.settimeout(1.0)  # so that it notices the end where closing does not wake it
+        self._socket.settimeout(1.0)  # so that it notices `close` if that does not wake it
         self.port = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._socket,), daemon=True).start()
 
     @property
     def in_flight(self) -> int:
-        """How many calls are not answered yet."""
+        """The number of requests in progress."""
         with self._changed:
             return sum(connection.answers for connection in self._connections)
 
     @property
     def arriving(self) -> int:
-        """How many calls have come in part."""
+        """The number of partly received requests."""
         with self._changed:
             return sum(connection.arrives for connection in self._connections)
 
     def close(self) -> None:
-        """Take no more connections, and close those that there are."""
+        """Accept no more connections, and close the open ones."""
         self.closing = self._ended = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
@@ -104,13 +104,13 @@ class Listener:
                 connection.cut()
 
     def answer(self, request: Request) -> Response:
-        """Answer a request."""
+        """Return the response to a request."""
         if self.closing:
             return error_response(503, _ENDING)
         return self._answer(request)
 
     def forget(self, connection: HttpConnection) -> None:
-        """Take note that a connection is closed."""
+        """Remove a closed connection."""
         with self._changed:
             self._connections.discard(connection)
             self._changed.notify_all()
@@ -132,12 +132,12 @@ class Listener:
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected = connected if self._tls is None else over_tls(self._tls, connected)
-        except (OSError, ValueError):  # the client is gone already
+        except (OSError, ValueError):  # the client has disconnected
             connected.close()
             return
         connection = HttpConnection(connected, self)
         if len(self._connections) >= self.limits.connections and not self._cut_oldest():
-            connection.refuse(f"{self.limits.connections} connections are open already")
+            connection.refuse(f"{self.limits.connections} connections are already open")
             return
         with self._changed:
             self._connections.add(connection)
@@ -145,15 +145,15 @@ class Listener:
                 connection.cut()
         try:
             threading.Thread(target=connection.serve, daemon=True, name="rest").start()
-        except RuntimeError as error:  # the machine lends no more threads
+        except RuntimeError as error:  # no more threads available
             connection.refuse(str(error))
             self.forget(connection)
 
     def _cut_oldest(self) -> bool:
-        """Make room: cut whoever keeps the server waiting longest. False: nobody does.
+        """Close the connection that keeps the server waiting longest. False: none does.
 
-        Whoever was answered once goes last, so that new connections which say nothing, however
-        many, do not end those that are kept for later calls.
+        Connections that completed a request are closed last, so that new connections without
+        requests do not displace keep-alive ones.
         """
         with self._changed:
             waiting = [

@@ -1,4 +1,4 @@
-"""Metrics of a server in Prometheus' format, under the names of TensorFlow Serving."""
+"""Server metrics in the Prometheus text format, with TensorFlow Serving's metric names."""
 
 import threading
 from bisect import bisect_left
@@ -6,40 +6,40 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 
 ENTRYPOINT: ContextVar[str] = ContextVar("entrypoint", default="GRPC")
-"""By which protocol the calls of a thread come: `GRPC` or `REST`."""
+"""The protocol of the requests of a thread: `GRPC` or `REST`."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MAX_SERIES = 10_000  # of a metric: models come and go
+MAX_SERIES = 10_000  # per metric, as models come and go
 UNKNOWN = ""
-"""Stands for each name under which no model is served: none can be called so."""
+"""The label for all names that are not a served model."""
 _PREFIX, _OWN_PREFIX = ":tensorflow:serving:", ":deploykit:serving:"
-_RUNTIME = "TF1"  # as TensorFlow Serving names a session
+_RUNTIME = "TF1"  # TensorFlow Serving's label for a session
 
 
 def exponential(scale: float, growth: float, count: int) -> tuple[float, ...]:
-    """Return the limits of buckets; what is above the last is counted too."""
+    """Return the upper bounds of histogram buckets."""
     return tuple(scale * growth**power for power in range(count))
 
 
 class Counter:
-    """Numbers that only rise, by the values of labels."""
+    """A Prometheus counter by label values."""
 
     kind = "counter"
 
     def __init__(self, name: str, *labels: str, prefix: str = _PREFIX) -> None:
-        """Name it, without the prefix, and its labels; without any it is there from the start."""
+        """Set the name, without the prefix, and the labels. Without labels it starts at 0."""
         self.name, self.labels = prefix + name, labels
         self._values: dict[tuple[str, ...], int] = {} if labels else {(): 0}
         self._lock = threading.Lock()
 
     def add(self, *values: str, count: int = 1) -> None:
-        """Count one more, or several, under these values of the labels."""
+        """Increase the counter with these label values."""
         with self._lock:
             key = _bounded(values, self._values)
             self._values[key] = self._values.get(key, 0) + count
 
     def lines(self) -> Iterable[str]:
-        """Yield the lines of the page."""
+        """Yield the lines of the text format."""
         with self._lock:
             values = sorted(self._values.items())
         for key, value in values:
@@ -48,42 +48,42 @@ class Counter:
 
 
 class Gauge:
-    """What holds now: each is values of labels, and stands on the page as 1."""
+    """A Prometheus gauge of states: each active set of label values has the value 1."""
 
     kind = "gauge"
 
     def __init__(self, name: str, *labels: str) -> None:
-        """Name it, without our prefix, and its labels."""
+        """Set the name, without the prefix, and the labels."""
         self.name, self.labels = _OWN_PREFIX + name, labels
         self._values: frozenset[tuple[str, ...]] = frozenset()
         self._lock = threading.Lock()
 
     def replace(self, begins: tuple[str, ...], values: Iterable[tuple[str, ...]]) -> None:
-        """Let these hold from now on, instead of those whose first values are `begins`."""
+        """Replace the label values that start with `begins` by these."""
         with self._lock:
             others = {value for value in self._values if value[: len(begins)] != begins}
             self._values = frozenset(others.union(values))
 
     def lines(self) -> Iterable[str]:
-        """Yield the lines of the page."""
+        """Yield the lines of the text format."""
         for values in sorted(self._values):
             yield f"{self.name}{{{_labels(self.labels, values)}}} 1"
 
 
 class Histogram:
-    """How often a time in microseconds fell into each of several buckets, by values of labels."""
+    """A Prometheus histogram of times in microseconds by label values."""
 
     kind = "histogram"
 
     def __init__(self, name: str, limits: tuple[float, ...], *labels: str) -> None:
-        """Name it, without the prefix, and its labels; `limits` are the buckets' upper ones."""
+        """Set the name, without the prefix, the labels, and the upper bounds of the buckets."""
         self.name, self.labels = _PREFIX + name, labels
         self._limits = limits
-        self._series: dict[tuple[str, ...], list[float]] = {}  # a count a bucket, and the sum
+        self._series: dict[tuple[str, ...], list[float]] = {}  # count per bucket, and the sum
         self._lock = threading.Lock()
 
     def add(self, seconds: float, *values: str) -> None:
-        """Count a time under these values of the labels."""
+        """Record a time with these label values."""
         time = seconds * 1e6
         with self._lock:
             series = self._series.get(values)
@@ -94,7 +94,7 @@ class Histogram:
             series[-1] += time
 
     def lines(self) -> Iterable[str]:
-        """Yield the lines of the page; a bucket counts all below its limit."""
+        """Yield the lines of the text format. Buckets are cumulative."""
         with self._lock:
             results = sorted((key, list(series)) for key, series in self._series.items())
         limits = [f"{limit:g}" for limit in self._limits] + ["+Inf"]
@@ -109,12 +109,12 @@ class Histogram:
 
 
 class Metrics:
-    """What a server counts."""
+    """The metrics of a server."""
 
     def __init__(self, known: Callable[[str], bool] = lambda name: True) -> None:
-        """Begin at nothing; `known` says whether a model is served under a name.
+        """Start at zero; `known` returns whether a model of a name is served.
 
-        All calls about others count under one label, as callers can make up any name.
+        Requests for all other names share one label, because clients can send any name.
         """
         self._known = known
         times = exponential(10, 1.8, 33)  # to 20 minutes
@@ -132,7 +132,7 @@ class Metrics:
     def observe(
         self, model: str, method: str, code: str, seconds: float, run_seconds: float
     ) -> None:
-        """Count a call: seconds in all and in the session. The data plane tells it of each."""
+        """Record a request: total seconds and seconds in the session. The data plane calls this."""
         if not self._known(model):
             model = UNKNOWN
         self.requests.add(model, code)
@@ -144,24 +144,24 @@ class Metrics:
         self.runtime.add(run_seconds, model, method, _RUNTIME)
 
     def warmed_up(self, path: str, code: str, seconds: float) -> None:
-        """Count the warm-up of a version in a folder."""
+        """Record the warm-up of a version folder."""
         self.warm_up.add(seconds, path, code)
 
     def loaded(self, model: str, version: int, engines: Iterable[str]) -> None:
-        """Say what computes a version from now on; nothing: it is gone."""
+        """Set the engines of a loaded version; an empty list removes it."""
         place = model, str(version)
         self.engines.replace(place, [(*place, engine) for engine in engines])
 
     def queued(self, name: str, seconds: float) -> None:
-        """Count the time that a call waited for its batch."""
+        """Record the time that a request waited for its batch."""
         self.queuing.add(seconds, name)
 
     def not_logged(self, count: int) -> None:
-        """Count lines of the access log that could not be written."""
+        """Count access log lines that could not be written."""
         self.unlogged.add(count=count)
 
     def page(self) -> bytes:
-        """Return the page."""
+        """Return all metrics in the text format."""
         lines: list[str] = []
         upstream = (self.latency, self.queuing, self.requests, self.runtime, self.warm_up)
         for item in (*upstream, self.engines, self.unlogged):
@@ -170,7 +170,7 @@ class Metrics:
 
 
 def _bounded(key: tuple[str, ...], series: Mapping[tuple[str, ...], object]) -> tuple[str, ...]:
-    """Return a key, or one without names where there are too many series already."""
+    """Return a key, or empty label values if there are too many series."""
     if key in series or len(series) < MAX_SERIES:
         return key
     return ("",) * len(key)

@@ -25,29 +25,29 @@ from deploykit.serving.rest.json_requests import Document
 
 
 class OpenInference:
-    """Answers to what is asked under `/v2`."""
+    """Handles requests under `/v2`."""
 
     def __init__(self, plane: Plane, models: Models[Any], is_ready: Callable[[], bool]) -> None:
-        """Answer about these models; `is_ready` says whether the server is."""
+        """Serve these models; `is_ready` returns whether the server is ready."""
         self._plane = plane
         self._models = models
         self._is_ready = is_ready
 
     def health(self, path: str) -> Response:
-        """Answer a probe: alive as long as it can answer, ready once models are."""
+        """Respond to a probe: live if the process responds, ready once the models are loaded."""
         if path.endswith("/live"):
             return Response(200, b'{"live":true}')
         is_ready = self._is_ready()
         return Response(200 if is_ready else 503, orjson.dumps({"ready": is_ready}))
 
     def server_metadata(self) -> bytes:
-        """Return what the server is."""
+        """Return name, version and extensions of the server."""
         return orjson.dumps(
             {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
         )
 
     def model_ready(self, target: Target) -> Response:
-        """Say whether a model, or a version of it, can be called; 404: there is none."""
+        """Respond whether a model or version is available; 404 if it does not exist."""
         try:
             is_ready = is_available(self._models.status(target.name, target.version, target.label))
         except ServingError as error:
@@ -56,7 +56,7 @@ class OpenInference:
         return Response(200 if is_ready else 503, orjson.dumps(results))
 
     def model_metadata(self, target: Target) -> bytes:
-        """Return the versions of a model, and what it takes and gives. ServingError: none."""
+        """Return the versions, inputs and outputs of a model. ServingError: it does not exist."""
         _, signatures = self._plane.signatures(target)
         result = model_metadata(target.name, signatures, self._models.status(target.name))
         document: dict[str, Any] = {
@@ -69,7 +69,7 @@ class OpenInference:
         return orjson.dumps(document)
 
     def infer(self, target: Target, document: Document, caller: Requester) -> Response:
-        """Return the outputs of a model. ServingError: it cannot be called so."""
+        """Return the outputs of a model. ServingError: the request is invalid or fails."""
         requested = document.infer
         answer = self._plane.infer(target, document.inputs, list(requested.outputs), caller)
         response = InferResponse(answer.name, str(answer.version), requested.id, answer.outputs)

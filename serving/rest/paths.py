@@ -1,4 +1,4 @@
-"""What a method and a path of the REST API ask for."""
+"""Parses method and path of a REST request into the requested method and target."""
 
 import re
 from urllib.parse import unquote, urlsplit
@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 from deploykit.serving.execution.data_plane import Target
 from deploykit.serving.protocol.errors import ServingError, refused
 
-# As in TensorFlow Serving's http_rest_api_util.cc: what a path means.
+# The same patterns as in TensorFlow Serving's http_rest_api_util.cc.
 _WHOM = r"/v1/models{}(?:/versions/(\d+)|/labels/([^/:]+))?"
 _CALL = re.compile(
     _WHOM.format("/([^/:]+)") + ":(classify|regress|predict)", re.IGNORECASE | re.ASCII
@@ -23,13 +23,13 @@ _METHODS = {"predict": "Predict", "classify": "Classify", "regress": "Regress",
 _V2 = re.compile(r"/v2(?:/models/([^/?]+)(?:/versions/([^/?]+))?(?:/(ready|infer))?)?/?(?:\?.*)?")
 
 V2_PROBES = {"/v2/health/ready": "ServerReady", "/v2/health/live": "ServerLive"}
-"""The methods of gRPC that answer the same."""
+"""The gRPC methods with the same response."""
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/ping", "/"})
-"""What load balancers ask by default or by custom: 200 where the server is ready, else 503."""
+"""Paths that load balancers probe: the status is 200 if the server is ready, otherwise 503."""
 
 
 def path_of(target: str) -> str:
-    """Return the path and the query; proxies put the host in front."""
+    """Return path and query of a request target; proxies send it with the host."""
     if target.startswith("/"):
         return target
     try:
@@ -40,14 +40,14 @@ def path_of(target: str) -> str:
 
 
 def is_v2(path: str) -> bool:
-    """Say whether a path is one of the Open Inference Protocol, right or wrong."""
+    """Return whether a path belongs to the Open Inference Protocol, valid or not."""
     return re.match("/v2(?:[/?]|$)", path) is not None
 
 
 def parse_path(method: str, path: str) -> tuple[str, Target]:
-    """Return what is asked for, and of whom: `predict`, ..., `status`, `metadata` or `models`.
+    """Return method (`predict`, ..., `status`, `metadata` or `models`) and target of a path.
 
-    ServingError: there is no such path, or not for this method.
+    ServingError: the path does not exist, or not for this HTTP method.
     """
     if is_v2(path):
         return _parse_v2(method, path)
@@ -84,7 +84,7 @@ def _parse_v2(method: str, path: str) -> tuple[str, Target]:
 
 
 def method_of(method: str, path: str) -> tuple[str, str]:
-    """Return the method of gRPC that answers the same, else that of HTTP; and the model's name."""
+    """Return the equivalent gRPC method, or else the HTTP method, and the model's name."""
     probe = V2_PROBES.get(path.partition("?")[0])
     if probe and method in _READING:
         return probe, ""
@@ -96,7 +96,7 @@ def method_of(method: str, path: str) -> tuple[str, str]:
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:
-    """Return whom a path is for. ServingError: its version is no int64."""
+    """Return the target of a path. ServingError: its version is not an int64."""
     number = None
     if version is not None:
         number = int(version) if len(version) < 40 else _INT64

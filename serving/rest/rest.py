@@ -31,8 +31,8 @@ from deploykit.serving.rest.metrics import CONTENT_TYPE, ENTRYPOINT, Metrics
 from deploykit.serving.rest.open_inference import OpenInference
 from deploykit.serving.rest.paths import PROBES, V2_PROBES, is_v2, method_of, parse_path, path_of
 
-# Of a packed body. Beyond either, no numbers that anybody sends pack as well.
-_MOST_UNPACKED, _MOST_RATIO = 8 << 20, 100
+# The larger one limits an unpacked gzip body. Real JSON numbers do not compress that well.
+_MAX_UNPACKED, _MAX_RATIO = 8 << 20, 100
 _CORS = (
     ("Access-Control-Allow-Origin", "*"),
     ("Access-Control-Allow-Methods", "POST, GET"),
@@ -42,32 +42,32 @@ _CORS = (
 
 
 Log = Callable[[str, str, str, float, str, int | None], None]
-"""Takes method, peer, code, seconds, model, and the bytes of the body if it came."""
+"""Takes method, peer, code, seconds, model, and the size of the body in bytes if it arrived."""
 
 
 @dataclass(frozen=True)
 class RestSettings:
-    """Where REST listens, and what it grants a call."""
+    """The address and limits of REST."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0: any that is free."""
+    """0 for any free port."""
     timeout_in_ms: int = 30_000
-    """Of a call; 0: it may take for ever."""
+    """Of a request; 0 for no timeout."""
     cors: bool = False
     metrics_path: str = ""
-    """Where the metrics are shown; empty: nowhere."""
+    """Path of the Prometheus metrics; empty: disabled."""
     converting: int = 2
-    """Small documents that become arrays at once, and large ones that are unpacked."""
+    """Maximum number of bodies that are converted or unpacked concurrently."""
     limits: HttpLimits = field(default_factory=HttpLimits)
     reuse_port: bool = False
-    """Whether other processes listen on the port as well."""
+    """Whether other processes share the port."""
     tls: ssl.SSLContext | None = None
-    """For HTTPS; None: plain HTTP."""
+    """For HTTPS; None for plain HTTP."""
 
 
 class Rest:
-    """The REST API on a port of its own, from `start` to `close`."""
+    """The REST API on its own port, from `start` to `close`."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Rest:
         uploads: Uploads | None = None,
         log: Log | None = None,
     ) -> None:
-        """Answer calls about models; what is measured goes to `metrics`.
+        """Serve requests for models and record `metrics`.
 
-        What is read of calls counts as `uploads`; `log` is told of each.
+        Bodies count as `uploads`; `log` is called for each request.
         """
         self._plane = plane
         self._models = models
@@ -101,7 +101,7 @@ class Rest:
             settings.tls,
         )
         self.is_ready: Callable[[], bool] = lambda: True
-        """What probes are told; set before `start`."""
+        """Returns whether health probes report SERVING; set before `start`."""
         self._log = log
         self.listener.failed = self._failed
         self._open_inference = OpenInference(plane, models, lambda: self.is_ready())
@@ -118,19 +118,19 @@ class Rest:
         return self.listener.port
 
     def start(self) -> None:
-        """Listen. Error: the address cannot be had."""
+        """Listen. Error: the address is not available."""
         self.listener.start()
 
     def close(self) -> None:
-        """Close all connections, whatever they wait for."""
+        """Close all connections at once."""
         self.listener.close()
         self._reader.close()
 
     def _begin(self, _: Request, size: int | None, end: Callable[[], None]) -> Upload | None:
-        """Let a body in. ServingError: there is no room for it, or for the call."""
+        """Admit a body. ServingError: memory or the number of requests is at its limit."""
         if size == 0:
             return None
-        if size is None or size > SMALL:  # small ones are read anyway, and the connection stays
+        if size is None or size > SMALL:  # others are read anyway, to keep the connection
             self._admit()
             self._admission.release()
         return self._uploads.begin(size, end)
@@ -143,7 +143,7 @@ class Rest:
             )
 
     def answer(self, request: Request) -> Response:
-        """Answer a request, whatever it is."""
+        """Return the response to any request."""
         token, start, path = ENTRYPOINT.set("REST"), time.monotonic(), path_of(request.target)
         try:
             response = self._respond(request, path)
@@ -188,7 +188,7 @@ class Rest:
         return replace(response, headers=(*response.headers, *more))
 
     def _health(self) -> Response:
-        """Answer a probe in the words of gRPC's health service."""
+        """Respond to a probe with the status names of gRPC's health service."""
         if self.is_ready():
             return Response(200, b'{"status":"SERVING"}')
         return Response(503, b'{"status":"NOT_SERVING"}')
@@ -230,7 +230,7 @@ class Rest:
     def _document(
         self, target: Target, method: str, request: Request, caller: Requester
     ) -> Document:
-        """Return what a call asks; few small documents become arrays at once."""
+        """Return a parsed document; few small ones are converted concurrently."""
         content = memoryview(b"")
         with self._converted(caller):
             body = _body(request, self._settings.limits)
@@ -243,7 +243,7 @@ class Rest:
         return with_content(document, content)
 
     def _taken(self, target: Target) -> Inputs | ServingError:
-        """Return what a model takes, or why it cannot be asked: its document is read first."""
+        """Return the inputs of a model by signature, or its error, raised after parsing."""
         try:
             _, signatures = self._plane.signatures(target)
         except ServingError as error:
@@ -280,7 +280,7 @@ class Rest:
 
     @contextmanager
     def _reading(self, target: Target, method: str) -> Iterator[None]:
-        """Count a call that ends here."""
+        """Record a request that fails within the block in the metrics."""
         start = time.monotonic()
         try:
             yield
@@ -291,7 +291,7 @@ class Rest:
 
     @contextmanager
     def _converted(self, caller: Requester) -> Iterator[None]:
-        """Make arrays of a document, as few at once."""
+        """Wait for one of the few slots that convert documents."""
         if not self._converting.acquire(timeout=caller.seconds_left()):
             raise ServingError("DEADLINE_EXCEEDED", "deadline-before-run")
         try:
@@ -301,26 +301,26 @@ class Rest:
 
 
 def _body(request: Request, limits: HttpLimits) -> Buffer:
-    """Return the body of a request, unpacked. HttpError: it is too large then."""
+    """Return the body of a request, unpacked. HttpError: it is too large unpacked."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding == "identity":
         return request.body
     if coding != "gzip":
         raise refused("http-content-encoding", coding=coding)
     try:
-        most = min(limits.body, max(_MOST_UNPACKED, _MOST_RATIO * len(request.body)))
+        most = min(limits.body, max(_MAX_UNPACKED, _MAX_RATIO * len(request.body)))
         body = gzip.GzipFile(fileobj=io.BytesIO(request.body)).read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise refused("http-body-not-gzip", reason=error) from None
     if len(body) > limits.body:
         raise too_large(limits)
     if len(body) > most:
-        raise HttpError(413, "http-body-unpacks", most=_MOST_RATIO)
+        raise HttpError(413, "http-body-unpacks", most=_MAX_RATIO)
     return body
 
 
 def _plain(message: Any) -> dict[str, Any]:
-    """Return a message as TensorFlow Serving turns it into JSON."""
+    """Return a message as JSON in TensorFlow Serving's format."""
     from google.protobuf.json_format import MessageToDict
 
     plain: dict[str, Any] = MessageToDict(

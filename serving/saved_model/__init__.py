@@ -1,1 +1,1 @@
-"""Versions on disk, as TensorFlow Serving loads them."""
+"""Writes and reads version folders in TensorFlow Serving's format."""

@@ -1,4 +1,4 @@
-"""Requests of tf.Examples, as Classify and Regress take them: parsed in front of a model."""
+"""Adds parsing of tf.Examples to a graph, for the Classify and Regress requests."""
 
 from collections.abc import Mapping
 
@@ -16,10 +16,10 @@ _PARSER = "parse_examples"
 
 
 def parse_in_front(graph: Graph, inputs: Mapping[str, Tensor]) -> str:
-    """Let the inputs be parsed from tf.Examples where they are not fed; return what takes these.
+    """Parse the inputs from tf.Examples unless they are fed; return the name of the new input.
 
-    Each input is the feature of its alias, one value for each sample. GraphError: an input is no
-    placeholder, or its type or shape cannot be that of a feature.
+    Each input is the feature named like its alias, with one value per example. GraphError: an
+    input is not a placeholder, or no feature can have its dtype or shape.
     """
     for alias, tensor in inputs.items():
         _check(graph, alias, tensor)
@@ -58,7 +58,7 @@ def parse_in_front(graph: Graph, inputs: Mapping[str, Tensor]) -> str:
 
 
 def _examples(graph: Graph, inputs: Mapping[str, Tensor]) -> Node:
-    """Return what takes tf.Examples; none come where inputs need not be fed, and nothing is."""
+    """Return the placeholder of tf.Examples; it defaults to none if inputs have defaults."""
     name = graph.unique_name("examples")
     waits: tuple[str, ...] = ()
     if any(_default_of(graph, tensor) for tensor in inputs.values()):
@@ -68,13 +68,13 @@ def _examples(graph: Graph, inputs: Mapping[str, Tensor]) -> Node:
 
 
 def _default_of(graph: Graph, tensor: Tensor) -> bool:
-    """Say whether an input has a constant as its default."""
+    """Return whether an input has a constant default."""
     inputs = graph.producer(tensor.name).data_inputs
     return len(inputs) == 1 and graph.constant(inputs[0]) is not None
 
 
 def example(sample: Mapping[str, Array]) -> Example:
-    """Return one sample, an array for each alias, as a tf.Example; their shapes do not matter."""
+    """Return one example, an array per alias, as a tf.Example; shapes are ignored."""
     result = Example()
     for alias, array in sample.items():
         feature = result.features.feature[alias]
@@ -103,7 +103,7 @@ def _check(graph: Graph, alias: str, tensor: Tensor) -> None:
 
 
 def _kind(dtype: str) -> str:
-    """Return the type of feature that holds values of a type."""
+    """Return the feature type for values of a dtype."""
     if dtype == "string":
         return "string"
     if dtype.startswith(("float", "bfloat")):

@@ -1,4 +1,4 @@
-"""A frozen graph and its signatures as the bytes of a `saved_model.pb`, without TensorFlow."""
+"""Serializes a frozen graph and its signatures as a `saved_model.pb`, without TensorFlow."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,13 +17,13 @@ from deploykit.transforms.ir.protos import MetaGraphDef, SavedModel, SignatureDe
 from deploykit.transforms.ir.tensors import type_number
 from deploykit.transforms.shapes.static_shapes import static_shapes
 
-MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
+MAX_BYTES = 2 << 30  # protobuf cannot parse messages above 2 GiB
 
 
 def tensors_of(graph: Graph, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return type and shape of tensors by name; what cannot be known of a shape is open.
+    """Return dtype and shape of tensors by name; unknown sizes are -1, and unknown ranks None.
 
-    GraphError: the type of one is not known.
+    GraphError: a dtype is unknown.
     """
     names = list(names)
     shapes = static_shapes(graph, names)
@@ -52,7 +52,7 @@ def _shape(graph: Graph, tensor: str, shape: tuple[int, ...] | None) -> tuple[in
 def signature_def(
     method: str, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
 ) -> SignatureDef:
-    """Return a way to call the model: tensors by alias."""
+    """Return a SignatureDef of a method with tensors by alias."""
     signature = SignatureDef(method_name=method)
     for side, tensors in ((signature.inputs, inputs), (signature.outputs, outputs)):
         for alias, tensor in tensors.items():
@@ -72,16 +72,16 @@ def _tensor_info(tensor: Tensor) -> TensorInfo:
 
 
 def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[bytes]:
-    """Return the bytes of a SavedModel in pieces, always the same for the same graph.
+    """Return the bytes of a SavedModel in pieces; they are deterministic.
 
-    It has one MetaGraphDef, for serving. GraphError: protobuf could not read so much back.
+    It has one MetaGraphDef with the tag `serve`. GraphError: it exceeds protobuf's 2 GiB limit.
     """
     about = MetaGraphDef.MetaInfoDef(
         tags=[SERVE],
         tensorflow_version=version_of(TENSORFLOW),
     )
     rest = MetaGraphDef(signature_def=signatures)
-    meta = [  # its fields 1, 2 and 5; so no second copy of the graph is ever held
+    meta = [  # fields 1, 2 and 5 in pieces, so that the graph is not copied
         *delimited(1, [about.SerializeToString(deterministic=True)]),
         *delimited(2, list(graph.serialized())),
         rest.SerializeToString(deterministic=True),

@@ -12,8 +12,8 @@ from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array, encode, type_name
 from deploykit.transforms.ir.tfrecord import framed, read_records
 
-MOST = 1000  # TensorFlow Serving refuses a version with more records
-USUAL = 20  # enough to have every kernel ready; each costs time before a version answers
+MOST = 1000  # TensorFlow Serving rejects a version with more records
+USUAL = 20  # enough to initialize every kernel; each delays the start of a version
 
 
 FILE = "assets.extra/tf_serving_warmup_requests"
@@ -25,13 +25,13 @@ def requests(
     signature: SignatureDef,
     feeds: Iterable[Mapping[str, Array]],
 ) -> Iterator[protos.PredictionLog]:
-    """Yield one request for each feed, which is arrays by alias.
+    """Yield one request per feed of arrays by alias.
 
     Args:
-        model: what requests call the model.
-        name: the signature's name.
-        signature: how the model is called; for Classify and Regress, feeds become tf.Examples.
-        feeds: samples, the first axis counting them.
+        model: name of the model in the requests.
+        name: name of the signature.
+        signature: its method; for Classify and Regress, feeds become tf.Examples.
+        feeds: arrays by alias; the first axis is the batch.
     """
     spec = protos.ModelSpec(name=model, signature_name=name)
     for feed in feeds:
@@ -55,7 +55,7 @@ def _examples(feed: Mapping[str, Array]) -> protos.Input:
 
 
 def some(feeds: Iterable[Mapping[str, Array]], count: int) -> Iterator[Mapping[str, Array]]:
-    """Yield so many feeds: of a list at even distances, else the first, so no others are read."""
+    """Yield `count` feeds: evenly spaced from a list, otherwise the first ones."""
     if not isinstance(feeds, Sequence) or len(feeds) <= count:
         yield from islice(feeds, count)
         return
@@ -64,15 +64,15 @@ def some(feeds: Iterable[Mapping[str, Array]], count: int) -> Iterator[Mapping[s
 
 
 def write_requests(prediction_logs: Iterable[protos.PredictionLog]) -> Iterator[bytes]:
-    """Yield the bytes of the file of such requests."""
+    """Yield the bytes of a file of requests."""
     for prediction_log in prediction_logs:
         yield framed(prediction_log.SerializeToString(deterministic=True))
 
 
 def read_requests(folder: Path) -> Iterator[protos.PredictionLog]:
-    """Yield the requests of a version directory; none where it has no such file.
+    """Yield the requests of a version folder; none if it has no such file.
 
-    FileError: it cannot be read. VerificationError, GraphError: it is damaged, or has too many.
+    FileError: it cannot be read. VerificationError, GraphError: it is damaged or too long.
     """
     from google.protobuf.message import DecodeError
 

@@ -1,8 +1,8 @@
-"""A version of a model: written under a hidden name, synced, renamed to the next free number.
+"""Writes a version of a model under a hidden name, syncs it, and renames it to a free number.
 
-TensorFlow Serving takes a child of a model's folder for a version when its name is a number, so
-what is being written is none. An exporter holds a lock on the folder that it writes; what nobody
-holds was left by a process that died, and goes.
+TensorFlow Serving treats a folder as a version only if its name is a number, so it ignores
+incomplete ones. An exporter locks the folder that it writes. Folders without a lock are left over
+from a process that died, and are removed.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from deploykit.serving.protocol.versions import number_of
 from deploykit.transforms.common.errors import Error, FileError, cannot_be
 from deploykit.transforms.untrusted.file_locks import locked, note, sync
 
-MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
+MAX_VERSION = (1 << 63) - 1  # TensorFlow Serving parses an int64
 _HIDDEN = ".tmp-"
-_NAME = re.compile(r"[\w+-][\w.+-]*")  # what URLs, flags and files of all kinds take as it is
+_NAME = re.compile(r"[\w+-][\w.+-]*")  # valid in URLs, flags and all kinds of files without quoting
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def versions_in(folder: Path) -> dict[int, Path]:
-    """Return what lies in a model's folder by version: children whose whole name is a number."""
+    """Return the children of a model's folder whose whole name is a number, by version."""
     try:
         children = sorted(folder.iterdir())
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def models_in(base: Path) -> dict[str, Path]:
 
 
 def check_name(name: str) -> str:
-    """Return a model's name. Error: no request could ask for it, or it would pass for a version."""
+    """Return a model's name. Error: no request could address it, or it looks like a version."""
     if _NAME.fullmatch(name) is None:
         raise Error("model-name-invalid", name=name)
     if number_of(name) is not None:
@@ -62,17 +62,17 @@ def write_version(
     version: int | None = None,
     check: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write a version of a model whole or not at all, and return its folder, `base/name/N`.
+    """Write a version of a model atomically, and return its folder, `base/name/N`.
 
     Args:
-        base: the folder of models; it is made if there is none.
+        base: the folder of models; it is created if missing.
         name: the model's name.
-        files: pieces of each file by its path in the folder; of a path that ends in /, an empty
-            folder is made.
-        version: its number; default: the one after the highest there is.
-        check: raises an error for a folder that must not become a version.
+        files: pieces of each file by its path in the folder; a path that ends in / creates an
+            empty folder.
+        version: its number; default: the highest existing one plus 1.
+        check: raises an error if the written folder must not become a version.
 
-    FileError: the version exists, or cannot be written; then nothing is.
+    FileError: the version exists, or cannot be written; then nothing is written.
     """
     folder = base / check_name(name)
     made = [item for item in (folder, base) if not os.path.exists(item)]
@@ -80,7 +80,7 @@ def write_version(
         return _written(folder, files, version, check)
     finally:
         for item in made:
-            with contextlib.suppress(OSError):  # it holds a version, or another exporter's work
+            with contextlib.suppress(OSError):  # it has a version, or another exporter uses it
                 item.rmdir()
 
 
@@ -108,7 +108,7 @@ def _written(
 
 
 def check_free(folder: Path, version: int | None) -> None:
-    """Raise FileError for a version that exists, under whatever spelling."""
+    """Raise FileError if a version exists, in any spelling."""
     used = versions_in(folder)
     if version in used:
         raise FileError("version-exists", source=used[version], next=_next(used))
@@ -119,15 +119,15 @@ def _next(used: Iterable[int]) -> int:
 
 
 def _publish(partial: Path, folder: Path, version: int | None) -> Path:
-    """Rename what was written to its number; another exporter may take the same one first."""
+    """Rename the folder to its number, retrying if another exporter takes the number first."""
     while True:
         check_free(folder, version)
         number = _next(versions_in(folder)) if version is None else version
-        if number > MOST_VERSION:
-            raise FileError("version-none-left", source=folder, last=MOST_VERSION)
+        if number > MAX_VERSION:
+            raise FileError("version-none-left", source=folder, last=MAX_VERSION)
         target = folder / str(number)
         try:
-            if not os.path.lexists(target):  # an empty folder would be replaced
+            if not os.path.lexists(target):  # rename would replace an empty folder
                 return partial.rename(target)
         except OSError as error:
             if error.errno not in _TAKEN:
@@ -136,13 +136,13 @@ def _publish(partial: Path, folder: Path, version: int | None) -> Path:
 
 @contextlib.contextmanager
 def _hidden(folder: Path) -> Iterator[Path]:
-    """Make a folder under a hidden name, locked; remove it if it is still there afterwards."""
+    """Create a locked folder with a hidden name; remove it afterwards if it still exists."""
     while True:
         partial = folder / f"{_HIDDEN}{uuid.uuid4().hex}"
         note(partial)
         partial.mkdir()
         with locked(partial) as is_ours:
-            if not is_ours:  # another exporter was quicker, and took it for a leftover
+            if not is_ours:  # another exporter removed it as a leftover
                 continue
             try:
                 yield partial
@@ -152,7 +152,7 @@ def _hidden(folder: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the hidden folders that nobody writes any more."""
+    """Remove hidden folders that no exporter is writing."""
     for leftover in folder.glob(f"{_HIDDEN}*"):
         with locked(leftover) as is_dead:
             if is_dead:

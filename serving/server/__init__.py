@@ -1,1 +1,1 @@
-"""A process that serves: settings, ports, TLS, start and end."""
+"""The server process: settings, ports, TLS, startup and shutdown."""

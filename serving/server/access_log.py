@@ -1,9 +1,8 @@
-"""A line of JSON for each request: when, who, what, how long, and the status of the response.
+"""A JSON line per request: time, peer, method, model, status and latency.
 
-Requests do not wait for the file, whatever the disk or the reader of a pipe does. `QueueListener`
-with `WatchedFileHandler` of logging would not keep that: it opens a pipe without a reader, and ends
-with a reader that stalls, only by waiting for it; and a disk that fills leaves half a line, with no
-line that tells how many are missing.
+Requests never wait for the file, the disk or the reader of a pipe. logging's `QueueListener` with
+`WatchedFileHandler` does not ensure that. It waits for a pipe without a reader, and on exit for a
+reader that stalls. A full disk truncates a line, and no line counts the missing ones.
 """
 
 import contextlib
@@ -24,30 +23,30 @@ logger = logging.getLogger("deploykit")
 
 STANDARD_OUTPUT = "-"
 
-_MOST_WAITING = 4 << 20  # bytes of lines that are not written yet; more are dropped
-_AT_ONCE = 3900  # bytes; a pipe takes 4096 whole, so that lines of several writers never mix
-_PAUSE = 0.1  # seconds for which lines are gathered
-_SLOW = "its reader does not keep up"
-_STALLED = 0.5  # seconds between two looks at a reader that takes nothing
-_LAST_WAIT = 1.0  # seconds that such a reader has at the end
-_LONGEST = 256  # characters of a text that a caller sends
-_SAID_SECONDS = 10.0  # at least, from one trouble that is said to the next
+_MAX_WAITING = 4 << 20  # bytes of lines that are not written yet; further ones are dropped
+_AT_ONCE = 3900  # bytes; writes to a pipe are atomic up to 4096
+_PAUSE = 0.1  # seconds between writes
+_SLOW = "the reader is too slow"
+_STALLED = 0.5  # seconds between checks of a reader that has stalled
+_LAST_WAIT = 1.0  # seconds to wait for such a reader on exit
+_LONGEST = 256  # characters of a string that a client sends
+_SAID_SECONDS = 10.0  # minimum time between two warnings
 
 
 class AccessLog:
-    """A file that grows by a line a call, which waits for nothing.
+    """A log file with a line per request. Writing to it never blocks.
 
-    Where it cannot be written, lines are dropped; a line `{"time": ..., "dropped": N}` says so
-    once it can be again.
+    If it cannot be written, lines are dropped. Once it can be again, a line
+    `{"time": ..., "dropped": N}` reports their number.
     """
 
     def __init__(self, path: str, dropped: Callable[[int], None] = lambda count: None) -> None:
-        """Open it; `dropped` is told of lines that are lost. FileError: it cannot be opened."""
+        """Open it; `dropped` receives the number of lost lines. FileError: it cannot be opened."""
         self._file = LineFile(path, dropped, lambda count: _line({"dropped": count}))
 
     def write(self, protocol: str, method: str, peer: str, code: str, seconds: float,
               model: str = "", bytes_in: int | None = None) -> None:  # fmt: skip
-        """Add a call; texts of callers may be anything."""
+        """Log a request; strings from clients may contain anything."""
         facts: dict[str, object] = {
             "protocol": protocol, "method": _text(method), "model": _text(model),
             "peer": _text(peer), "code": code, "milliseconds": round(seconds * 1000, 3),
@@ -57,16 +56,16 @@ class AccessLog:
         self._file.add(_line(facts))
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name, as after `logrotate`."""
+        """Continue in a new file of the same name, as after `logrotate`."""
         self._file.reopen()
 
     def close(self) -> None:
-        """Write what is still to be written."""
+        """Write the remaining lines."""
         self._file.close()
 
 
 class _UnwrittenError(Exception):
-    """Lines that could not be written: how many, and why."""
+    """Lines that could not be written: their number, and the reason."""
 
     def __init__(self, count: int, why: str) -> None:
         super().__init__(why)
@@ -74,18 +73,18 @@ class _UnwrittenError(Exception):
 
 
 class LineFile:
-    """Lines are queued, and a thread writes them; those that it cannot write are dropped."""
+    """A queue of lines that a thread writes; lines that it cannot write are dropped."""
 
     def __init__(
         self,
         path: str,
         dropped: Callable[[int], None],
         gap: Callable[[int], bytes],
-        most_waiting: int = _MOST_WAITING,
+        most_waiting: int = _MAX_WAITING,
     ) -> None:
-        """Open it. FileError: it cannot be.
+        """Open it. FileError: it cannot be opened.
 
-        `dropped` is told how many lines were; `gap` is the line that says so in their place.
+        `dropped` receives the number of lost lines; `gap` returns the line that reports them.
         """
         self._path, self._dropped, self._gap = path, dropped, gap
         self._most_waiting = most_waiting
@@ -93,9 +92,9 @@ class LineFile:
         self._lock = threading.Lock()
         self._waiting: deque[bytes] = deque()
         self._size = 0
-        self._lost = 0  # as too many waited
-        self._missing = 0  # in the file, where nothing says so yet
-        self._rest = b""  # of a line that is in the file in part
+        self._lost = 0  # lines dropped because too many waited
+        self._missing = 0  # lines missing in the file and not reported there yet
+        self._rest = b""  # of a partly written line
         self._failing = self._told = False
         self._said = -_SAID_SECONDS
         self._due, self._ending = threading.Event(), threading.Event()
@@ -105,7 +104,7 @@ class LineFile:
         self._thread.start()
 
     def add(self, line: bytes) -> None:
-        """Queue a line, with its end; it waits for nothing."""
+        """Queue a line, which ends with a newline, without waiting."""
         with self._lock:
             if self._size + len(line) > self._most_waiting:
                 self._lost += 1
@@ -116,18 +115,18 @@ class LineFile:
             self._due.set()
 
     def reopen(self) -> None:
-        """Go on in a new file of this name; the old one was moved away. A pipe stays as it is."""
+        """Continue in a new file after the old one was moved. Standard output stays open."""
         self._to_reopen = True
         self._due.set()
 
     def close(self) -> None:
-        """Write what is queued, and end; a reader that stalls is not waited for."""
+        """Write the queued lines, and stop; a stalled reader is not waited for."""
         self._last_moment = time.monotonic() + _LAST_WAIT
         self._ending.set()
         self._due.set()
         self._thread.join(2 * _LAST_WAIT)
 
-    # What follows runs in the thread.
+    # The following methods run in the thread.
 
     def _run(self) -> None:
         last = False
@@ -153,14 +152,14 @@ class LineFile:
             self._fails(lost, _SLOW)
 
     def _write(self, lines: deque[bytes]) -> None:
-        """Write lines; where that fails, the rest is dropped, and the next ones are tried."""
+        """Write lines; after an error, drop them, and retry with the next ones."""
         for some in _pieces(lines):
-            said = self._missing  # more may be lost while this is written
+            said = self._missing  # more may be lost during the write
             gap = [self._gap(said)] if said else []
             try:
                 self._put(b"".join([*gap, *some]))
             except _UnwrittenError as error:
-                if error.count <= len(some):  # the gap is in the file
+                if error.count <= len(some):  # the gap line was written
                     self._missing -= said
                 self._fails(min(error.count, len(some)) + len(lines), str(error))
                 return
@@ -168,12 +167,12 @@ class LineFile:
             self._succeeds()
 
     def _put(self, lines: bytes) -> None:
-        """Write whole lines, after the rest of one that was cut. _UnwrittenError: not all."""
+        """Write lines, after the rest of a truncated one. _UnwrittenError: some are not written."""
         data, done, inside = self._rest + lines, 0, bool(self._rest)
         try:
             while done < len(data):
                 self._wait_for_room()
-                with contextlib.suppress(BlockingIOError):  # another process was quicker
+                with contextlib.suppress(BlockingIOError):  # another process has filled the pipe
                     done += os.write(self._file, data[done:])
                 inside = data[done - 1 : done] != b"\n"
         except OSError as error:
@@ -183,7 +182,7 @@ class LineFile:
         self._rest = b""
 
     def _wait_for_room(self) -> None:
-        """Wait until a reader takes more. TimeoutError: there is no time for that."""
+        """Wait until a reader has capacity. TimeoutError: it stalled and must be given up."""
         poll = select.poll()
         poll.register(self._file, select.POLLOUT)
         while not poll.poll(_STALLED * 1000):
@@ -200,13 +199,13 @@ class LineFile:
         self._told = now - self._said >= _SAID_SECONDS
         if self._told:
             self._said = now
-            logger.warning("the access log %s cannot be written: %s; calls are answered, and their "
-                           "lines dropped", self._path, why)  # fmt: skip
+            logger.warning("the access log %s cannot be written: %s; requests continue, but their "
+                           "lines are dropped", self._path, why)  # fmt: skip
 
     def _succeeds(self) -> None:
         if self._failing and self._told:
-            logger.warning("the access log %s is written again; a line in it says how many are "
-                           "missing", self._path)  # fmt: skip
+            logger.warning("the access log %s is written again; it contains the number of "
+                           "missing lines", self._path)  # fmt: skip
         self._failing = False
 
     def _open_again(self) -> None:
@@ -216,17 +215,17 @@ class LineFile:
         try:
             fresh = _opened(self._path)
         except FileError as error:
-            logger.warning("the access log is not opened again: %s", error)
+            logger.warning("the access log cannot be reopened: %s", error)
             return
         os.close(self._file)
         self._file = fresh
         if self._rest:
             self._rest = b""
-            self._fails(1, "a line was cut where the file was changed")
+            self._fails(1, "a line was truncated when the file was reopened")
 
 
 def _pieces(lines: deque[bytes]) -> Iterator[list[bytes]]:
-    """Take lines away, and yield as many together as are written at once."""
+    """Remove lines from the queue, and yield those that are written together."""
     while lines:
         some = [lines.popleft()]
         size = len(some[0])
@@ -237,23 +236,23 @@ def _pieces(lines: deque[bytes]) -> Iterator[list[bytes]]:
 
 
 def _opened(path: str) -> int:
-    """Open a file to append to, or a pipe that somebody reads. FileError: it cannot be."""
+    """Open a file to append to, or a pipe with a reader. FileError: it cannot be opened."""
     if path == STANDARD_OUTPUT:
-        return os.dup(1)  # it blocks, as it is not ours alone, but nobody waits for the thread
+        return os.dup(1)  # blocking, as other processes share it, but only this thread waits
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     try:
-        return os.open(path, flags | os.O_NONBLOCK, 0o666)  # a pipe's reader is not waited for
+        return os.open(path, flags | os.O_NONBLOCK, 0o666)  # does not wait for a pipe's reader
     except OSError as error:
-        reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
+        reason = "no process reads this pipe" if error.errno == errno.ENXIO else error.strerror
         raise FileError("file-error", source=path, reason=reason) from None
 
 
 def _line(facts: dict[str, object]) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return f"{json.dumps({'time': now, **facts})}\n".encode()  # ASCII: one line for every reader
+    return f"{json.dumps({'time': now, **facts})}\n".encode()  # ASCII: no reader splits a line
 
 
 def _text(text: str) -> str:
-    """Return a text as JSON may hold it: not long, and without halves of characters."""
+    """Return a string that is short and valid in JSON."""
     text = text[:_LONGEST]
     return text if text.isascii() else text.encode(errors="replace").decode()

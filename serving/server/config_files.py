@@ -1,4 +1,4 @@
-"""The files that configure a server besides its models: metrics and TLS."""
+"""Reads the configuration files for monitoring and TLS."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ _PEM = "-----BEGIN "
 
 @dataclass(frozen=True)
 class Monitoring:
-    """Whether there is a page for Prometheus, and where."""
+    """Whether and where the server provides Prometheus metrics."""
 
     enable: bool = False
     path: str = METRICS_PATH
@@ -28,11 +28,11 @@ class Tls:
     custom_ca: str = ""
     client_verify: bool = False
     source: str = field(default="--ssl_config_file", compare=False)
-    """Where it was read."""
+    """The file they were read from."""
 
 
 def read_monitoring(path: Path) -> Monitoring:
-    """Read a file of MonitoringConfig. FileError, ConfigError: as `read_models`."""
+    """Read a file of MonitoringConfig. FileError, ConfigError: as in `read_models`."""
     proto = parse(path, "MonitoringConfig").prometheus_config
     page = proto.path or METRICS_PATH
     if not page.startswith("/"):
@@ -47,7 +47,7 @@ def read_monitoring(path: Path) -> Monitoring:
 
 
 def read_tls(path: Path) -> Tls:
-    """Read a file of SSLConfig. FileError, ConfigError: as `read_models`."""
+    """Read a file of SSLConfig. FileError, ConfigError: as in `read_models`."""
     proto = parse(path, "SSLConfig")
     for name in ("server_key", "server_cert", "custom_ca"):
         text = getattr(proto, name)

@@ -1,4 +1,4 @@
-"""Ports that are bound before models are loaded, gRPC's options, and its open connections."""
+"""Ports that are bound before models are loaded, gRPC's options, and open gRPC connections."""
 
 import contextlib
 import errno
@@ -18,15 +18,15 @@ from deploykit.transforms.common.errors import Error, FileError
 ChannelOption = tuple[str, str | int]
 
 UNBOUNDED = -1
-_HANDSHAKE_MS = 10_000  # until a client has said who it is
-_PING_MS, _ANSWER_MS = 10_000, 5_000  # one that is gone is found within 15 s
-_PATIENCE_MS = 5_000  # clients may ping this often
+_HANDSHAKE_MS = 10_000  # until a client has completed the handshake
+_PING_MS, _ANSWER_MS = 10_000, 5_000  # detects a lost client within 15 s
+_PATIENCE_MS = 5_000  # minimum interval of pings from clients
 
 
 def channel_options(settings: ServerSettings) -> list[ChannelOption]:
-    """Return the options of a server; what the user gave comes instead of ours.
+    """Return gRPC's channel options for a server; user options override the defaults.
 
-    Error: as `channel_arguments`.
+    Error: as in `channel_arguments`.
     """
     options: dict[str, str | int] = {
         "grpc.max_receive_message_length": settings.max_message_bytes,
@@ -35,18 +35,18 @@ def channel_options(settings: ServerSettings) -> list[ChannelOption]:
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
         "grpc.keepalive_time_ms": _PING_MS,
         "grpc.keepalive_timeout_ms": _ANSWER_MS,
-        "grpc.http2.ping_timeout_ms": _ANSWER_MS,  # else a minute, for those that are reachable
+        "grpc.http2.ping_timeout_ms": _ANSWER_MS,  # otherwise a minute for reachable clients
         "grpc.keepalive_permit_without_calls": 1,
-        "grpc.http2.max_pings_without_data": 0,  # go on asking those that say nothing
+        "grpc.http2.max_pings_without_data": 0,  # keep pinging silent clients
         "grpc.http2.min_ping_interval_without_data_ms": _PATIENCE_MS,
     }
     return list({**options, **dict(channel_arguments(settings.grpc_channel_arguments))}.items())
 
 
 def channel_arguments(text: str) -> list[ChannelOption]:
-    """Read `key=value,key=value` as TensorFlow Serving does: whole numbers, else text.
+    """Parse `key=value,key=value` as TensorFlow Serving does: values are integers or text.
 
-    Error: it is written otherwise.
+    Error: the format is different.
     """
     result: list[ChannelOption] = []
     for part in filter(None, text.split(",")):
@@ -64,7 +64,7 @@ def channel_arguments(text: str) -> list[ChannelOption]:
 
 
 def check_ports(settings: ServerSettings) -> None:
-    """Raise FileError now for a port on which nobody could listen after the models are loaded."""
+    """Raise FileError before models are loaded if a port is not available."""
     _check_port(settings, settings.port, "--port")
     if settings.rest_api_port is not None:
         _check_port(settings, settings.rest_api_port, "--rest_api_port")
@@ -75,7 +75,7 @@ def _check_port(settings: ServerSettings, port: int, flag: str) -> None:
 
 
 def bound(host: str, port: int, flag: str, shared: bool) -> socket.socket:
-    """Return a socket that has a port, but does not listen. FileError: it cannot be had."""
+    """Return a socket that is bound but does not listen. FileError: the port is not available."""
     trial = None
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -99,19 +99,19 @@ def _words(error: OSError) -> str:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands before a port."""
+    """Return a host as it is written before a port."""
     return f"[{host}]" if ":" in host else host
 
 
 def refused_port(shown: str, why: str, flag: str) -> FileError:
-    """Return the error about an address that cannot be had."""
-    free = " (0 takes one that is free)" if flag == "--port" else ""
+    """Return the error for an address that is not available."""
+    free = " (0 for any free port)" if flag == "--port" else ""
     return FileError("port-unavailable", source=shown, reason=why, flag=flag, hint=free)
 
 
 _FILES = "/proc/self/fd"
-_DELIVERY_SECONDS = 1.0  # for what was written to arrive
-_FAREWELL_SECONDS = 0.3  # for the other side to hang up
+_DELIVERY_SECONDS = 1.0  # for delivery of written data
+_FAREWELL_SECONDS = 0.3  # for the client to disconnect
 _LOOK_SECONDS = 0.01
 _SHUT = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
@@ -124,9 +124,9 @@ def listening_sockets(port: int) -> Iterator[socket.socket]:
 
 
 def refuse_connections(port: int, path: str = "") -> None:
-    """Let nobody connect to a port, or to a Unix socket, that gRPC listens on.
+    """Refuse new connections to gRPC's port or Unix socket.
 
-    A socket of which nobody knows takes its place: of one that was shut down, gRPC complains.
+    A socket with an unknown address replaces the listening one; gRPC would report a closed one.
     """
     for file, result in _sockets(port, path, listening=True):
         with result, socket.socket(socket.AF_UNIX) as unknown:
@@ -137,9 +137,9 @@ def refuse_connections(port: int, path: str = "") -> None:
 
 
 def hang_up(port: int, path: str = "") -> None:
-    """Shut down the connections that came by a port, or by a Unix socket.
+    """Shut down the connections of a port or Unix socket.
 
-    What was written arrives first, but for who does not read for a second.
+    Data already written is delivered first, if the client reads it within a second.
     """
     with contextlib.ExitStack() as stack:
         results = [stack.enter_context(item) for _, item in _sockets(port, path, listening=False)]
@@ -151,7 +151,7 @@ def hang_up(port: int, path: str = "") -> None:
 
 
 def _sockets(port: int, path: str, listening: bool) -> Iterator[tuple[int, socket.socket]]:
-    """Yield the sockets that listen on a port or path, or are connected by it: file and copy."""
+    """Yield file number and copy of each socket that listens on a port or path, or is connected."""
     files = os.listdir(_FILES) if os.path.isdir(_FILES) else []
     for name in files:
         with contextlib.suppress(OSError):
@@ -178,7 +178,7 @@ def _listens(one: socket.socket) -> bool:
 def _until_none(
     sockets: Sequence[socket.socket], holds: Callable[[socket.socket], bool], seconds: float
 ) -> None:
-    """Wait until something has been false for each, if only for a moment."""
+    """Wait until a condition has been false once for each socket."""
     end, left = time.monotonic() + seconds, [item for item in sockets if holds(item)]
     while left and time.monotonic() < end:
         time.sleep(_LOOK_SECONDS)
@@ -186,13 +186,13 @@ def _until_none(
 
 
 def _unread(connection: socket.socket) -> bool:
-    """Return whether the other side has not got all that was written."""
+    """Return whether written data is not acknowledged yet."""
     left = fcntl.ioctl(connection, termios.TIOCOUTQ, struct.pack("i", 0))
     return bool(struct.unpack("i", left)[0])
 
 
 def _is_open(connection: socket.socket) -> bool:
-    """Return whether the other side may still write."""
+    """Return whether the other side may still send data."""
     poll = select.poll()
     poll.register(connection, _SHUT)
     return not poll.poll(0)

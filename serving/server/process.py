@@ -1,4 +1,4 @@
-"""A server that runs, and a process that does nothing else until a signal ends it."""
+"""A running server, and a process that serves until a signal stops it."""
 
 import contextlib
 import logging
@@ -29,16 +29,16 @@ from deploykit.transforms.runtime.tensorflow_start import expect_sessions
 
 logger = logging.getLogger("deploykit")
 
-_ARENAS = 4  # at least; two for each thread that computes is as quick as eight
-_LOG_SECONDS = 1.0  # between two lines of gRPC's own log
-_LOOK_SECONDS = 0.5  # at most, until a signal is acted upon
+_ARENAS = 4  # minimum; two per running thread are as fast as the default of eight
+_LOG_SECONDS = 1.0  # between two lines of gRPC's log
+_LOOK_SECONDS = 0.5  # maximum delay in handling a signal
 
 Report = TypeVar("Report")
 
 
 @dataclass(frozen=True)
 class Ready:
-    """What a server says when it listens: where, and the available versions of each model."""
+    """The report of a listening server: its ports, and the available versions of each model."""
 
     port: int
     rest_api_port: int | None
@@ -46,19 +46,19 @@ class Ready:
 
 
 class RunningServer(AsHtml):
-    """A server that listens, until `close` or the end of a `with` block."""
+    """A running server, until `close` or the end of a `with` block."""
 
     def __init__(
         self, settings: ServerSettings, ready: Ready, end: Callable[[bool], object]
     ) -> None:
-        """Keep what it says, and what ends it, as a lame duck at first or not."""
+        """Store the report and `end`, which shuts down, optionally after a lame-duck phase."""
         self.settings = settings
         self.port: int = ready.port
-        """Of gRPC."""
+        """The gRPC port."""
         self.rest_api_port: int | None = ready.rest_api_port
-        """None: there is no REST."""
+        """The REST port; None if REST is disabled."""
         self.models: Mapping[str, Sequence[int]] = ready.models
-        """The versions of each model that were available when it began to listen."""
+        """The versions of each model that were available when the server started to listen."""
         self._end = end
         self._closed = threading.Event()
         self._closing = threading.Lock()
@@ -77,19 +77,19 @@ class RunningServer(AsHtml):
 
     @property
     def address(self) -> str:
-        """Where `deploykit.predict`, `status` and `load_test` reach it from this machine."""
+        """The address for `deploykit.predict`, `status` and `load_test` on this machine."""
         return f"{bracketed(_reached(self.settings.host))}:{self.port}"
 
     @property
     @written()
     def rest_url(self) -> str | None:
-        """Where REST begins, seen from this machine; None: there is none."""
+        """The base URL of REST on this machine; None if REST is disabled."""
         host = bracketed(_reached(self.settings.host))
         scheme = "https" if self.settings.tls and not self.settings.rest_plain else "http"
         return None if self.rest_api_port is None else f"{scheme}://{host}:{self.rest_api_port}/v1"
 
     def wait(self, ending: Callable[[], object] = lambda: None) -> None:
-        """Return once it is closed: by another thread, or by Ctrl-C here. `ending` runs before."""
+        """Return once it is closed, by another thread or Ctrl-C; run `ending` before."""
         with contextlib.suppress(KeyboardInterrupt):
             while not (wait_for_signal(_LOOK_SECONDS) or self._closed.is_set()):
                 pass
@@ -97,12 +97,12 @@ class RunningServer(AsHtml):
         self.close(lame_duck=was_terminated())
 
     def close(self, lame_duck: bool = False) -> None:
-        """Refuse new calls, answer those in flight, and end; what is closed stays so.
+        """Reject new requests, complete those in progress, and stop. A second call has no effect.
 
-        As a lame duck it first answers calls as ever for `lame_duck_seconds`, while health says
-        that it ends, so that callers find another server. SIGTERM asks `deploykit serve` for that.
+        With `lame_duck`, it first serves for `lame_duck_seconds` while health reports NOT_SERVING,
+        so that clients switch to another server. SIGTERM does so for `deploykit serve`.
         """
-        with self._closing:  # whoever else closes it waits as well
+        with self._closing:  # a concurrent call waits until it is closed
             if not self._closed.is_set():
                 self._closed.set()
                 self._end(lame_duck)
@@ -115,14 +115,14 @@ class RunningServer(AsHtml):
 
 
 def _reached(host: str) -> str:
-    """Return where this machine reaches what listens on a host, which may be all interfaces."""
+    """Return the address of a host on this machine, which may mean all interfaces."""
     return {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
 
 
 def start(settings: ServerSettings) -> RunningServer:
     """Serve in threads of this process; return once it listens.
 
-    Error, ServingError: as `Server`, before it listens. KeyboardInterrupt: it is to end already.
+    Error, ServingError: as in `Server`, before it listens. KeyboardInterrupt: a signal arrived.
     """
     server = Server(settings)
     started: Future[None] = Future()
@@ -136,7 +136,7 @@ def start(settings: ServerSettings) -> RunningServer:
         else:
             started.set_result(None)
 
-    # TensorFlow may load for long, and signals only reach a thread that runs Python.
+    # TensorFlow may load for long, and Python handles signals only in a thread that runs Python.
     threading.Thread(target=begin, daemon=True).start()
     try:
         while not wait([started], _LOOK_SECONDS).done:
@@ -157,18 +157,18 @@ def _drain(server: Server, lame_duck: bool) -> None:
     before = settings.lame_duck_seconds if lame_duck else 0.0
     try:
         answered = server.drain(settings.drain_seconds, before)
-    except BaseException:  # Ctrl-C in a notebook: at once
+    except BaseException:  # Ctrl-C in a notebook: stop at once
         server.drain(0)
         raise
     if not answered:
-        logger.warning("calls were cut off that took longer than --drain_seconds")
+        logger.warning("requests that took longer than --drain_seconds were cancelled")
 
 
 def own_process() -> None:
-    """Prepare a process that does nothing but serve: files, memory, gRPC's log, signals.
+    """Configure a process that only serves: file limit, memory, gRPC's log, signals.
 
-    The first SIGTERM or Ctrl-C ends a wait for a server or of a server; the second one ends the
-    process at once. SIGHUP lets logs be opened again.
+    The first SIGTERM or Ctrl-C stops the wait for startup or the running server. The second one
+    ends the process at once. SIGHUP reopens logs.
     """
     expect_sessions()
     _raise_file_limit()
@@ -178,7 +178,7 @@ def own_process() -> None:
 
 
 def next_of(reports: "queue.SimpleQueue[Report]") -> Report:
-    """Return what comes next. KeyboardInterrupt: a signal came before."""
+    """Return the next report. KeyboardInterrupt: a signal arrived before it."""
     while True:
         check_signals()
         with contextlib.suppress(queue.Empty):
@@ -186,7 +186,7 @@ def next_of(reports: "queue.SimpleQueue[Report]") -> Report:
 
 
 def _quiet_grpc() -> None:
-    """Let gRPC's own log be lines without tracebacks, and no flood: it tells of bad requests."""
+    """Limit gRPC's log to short lines without tracebacks: bad requests cause messages."""
     last = -_LOG_SECONDS
 
     def seldom(record: logging.LogRecord) -> bool:
@@ -208,6 +208,6 @@ def _quiet_grpc() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Take as many files as may be had: a connection is one."""
+    """Raise the limit of open files to the maximum: each connection needs one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""A version's warm-up requests, replayed before it answers anybody: first calls are slow."""
+"""Replays a version's warm-up requests before it serves, because first requests are slow."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from deploykit.serving.execution.servable import Servable
 from deploykit.serving.grpc_server.services import examples_of
 from deploykit.serving.protocol.codec import decode_all
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.predict_wire import asked
+from deploykit.serving.protocol.predict_wire import parse_request
 from deploykit.serving.protocol.protos import PredictionLog
 from deploykit.serving.saved_model.warmup_requests import FILE, read_requests
 from deploykit.transforms.common.errors import VerificationError
@@ -18,23 +18,23 @@ _WITHOUT_END = Requester()
 
 
 class _Only:
-    """A version that is not available to others yet, under any name and number."""
+    """A version that is not available yet, under any name and number."""
 
     def __init__(self, servable: Servable) -> None:
         self._servable = servable
 
     @contextmanager
     def using(self, name: str, version: int | None, label: str) -> Iterator[Servable]:
-        """Lend it."""
+        """Use it within the block."""
         yield self._servable
 
 
 def warm_up(servable: Servable, iterations: int = 1) -> int:
-    """Run the requests that lie beside a version, each so often; return how many there are.
+    """Run a version's warm-up requests, each `iterations` times; return their number.
 
     FileError, GraphError: their file cannot be read. ServingError: a request fails.
     """
-    plane = Plane(_Only(servable), 1, 0)  # the slots belong to the versions that serve
+    plane = Plane(_Only(servable), 1, 0)  # the slots belong to versions that serve
     count = 0
     try:
         for log in read_requests(servable.folder):
@@ -50,11 +50,11 @@ def warm_up(servable: Servable, iterations: int = 1) -> int:
 
 
 def _replay(plane: Plane, log: PredictionLog) -> None:
-    """Answer one request, as gRPC would. ServingError: it has no answer, or is of another kind."""
+    """Run one request as over gRPC. ServingError: it fails or is of an unsupported type."""
     kind = log.WhichOneof("log_type") or "none"
     request: Any = getattr(getattr(log, kind, None), "request", None)
     if kind == "predict_log":
-        inputs = decode_all(asked(request).tensors)
+        inputs = decode_all(parse_request(request).tensors)
         plane.predict(_target(request), inputs, request.output_filter, _WITHOUT_END)
     elif kind == "classify_log":
         plane.classify(_target(request), examples_of(request.input), _WITHOUT_END)

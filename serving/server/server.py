@@ -1,4 +1,4 @@
-"""A server: models, data plane, services and ports put together, started, and drained."""
+"""A server: creates models, data plane, services and ports, starts them, and drains requests."""
 
 import contextlib
 import logging
@@ -48,16 +48,16 @@ from deploykit.transforms.common.errors import Error
 logger = logging.getLogger("deploykit")
 
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
-_CLOSING_SECONDS = 0.5  # for models that nobody uses any more
+_CLOSING_SECONDS = 0.5  # for models that are no longer in use
 
 
 class Server:
-    """A server that listens once `start` returns, and answers what is in flight in `drain`."""
+    """A server that listens after `start`, and completes its requests in `drain`."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Put it together; nothing is loaded yet, and nobody can connect.
+        """Create the parts of the server; nothing is loaded, and no port is open.
 
-        Error: a certificate or a log file is not what it should be.
+        Error: a certificate is invalid, or the log file cannot be opened.
         """
         self.settings = settings
         self.port = 0
@@ -84,7 +84,7 @@ class Server:
         self.log = AccessLog(path, self.metrics.not_logged) if path else None
         self.uploads = Uploads(settings.max_message_bytes)
         self.rest = self._rest() if settings.rest_api_port is not None else None
-        self._serves = False  # it began to
+        self._serves = False  # whether it has started to
         self._stopped = threading.Event()
         self._threads = CallThreads(settings.max_in_flight, refuse=self.plane.refuse_if_full)
         self.calls, reflection = self._calls(), Reflection()
@@ -96,9 +96,9 @@ class Server:
         )
 
     def start(self) -> None:
-        """Load the models, then listen; a model that cannot be loaded does not stop the others.
+        """Load the models, then listen. A model that cannot be loaded does not stop the others.
 
-        ServingError: the models are not what can be served. FileError: a port is taken.
+        ServingError: no model can be served. FileError: a port is in use.
         """
         check_ports(self.settings)
         try:
@@ -118,10 +118,10 @@ class Server:
             threading.Thread(target=self._poll_config, daemon=True).start()
 
     def drain(self, seconds: float, lame_duck: float = 0.0) -> bool:
-        """Answer calls as ever for `lame_duck` seconds, while health says that it ends.
+        """Serve for `lame_duck` seconds while health reports NOT_SERVING.
 
-        Then refuse new ones, answer those in flight, and close all; return whether all were
-        answered. It takes both times and two seconds at the most.
+        Then reject new requests, complete those in progress, and close everything; return whether
+        all were completed. It takes at most both times plus two seconds.
         """
         end = time.monotonic() + lame_duck + seconds
         rest = self.rest.listener if self.rest is not None else None
@@ -129,14 +129,14 @@ class Server:
         self._stopped.set()
         self.health.end()
         if lame_duck:
-            logger.info("ending: health says so, calls are answered for %g s, twice that while "
-                        "they come",
+            logger.info("shutting down: health is NOT_SERVING, requests are served for %g s, "
+                        "twice that while they arrive",
                         lame_duck)  # fmt: skip
             if rest is not None:
                 rest.leaving = True
-            go_on(ports, lame_duck, min(lame_duck, seconds))  # twice as long while calls come
+            go_on(ports, lame_duck, min(lame_duck, seconds))  # twice as long while requests arrive
         if self._serves:
-            logger.info("draining: new calls are refused, those in flight are answered")
+            logger.info("draining: rejecting new requests, completing those in progress")
         self.health.leave()
         answered = refuse_and_answer(ports, min(end, time.monotonic() + seconds))
         if rest is not None:
@@ -152,13 +152,13 @@ class Server:
         return answered
 
     def reopen_log(self) -> None:
-        """Go on in a new access log, as after `logrotate`, where there is one."""
+        """Continue in a new access log, as after `logrotate`, if there is one."""
         if self.log is not None:
             self.log.reopen()
 
     @property
     def available(self) -> dict[str, list[int]]:
-        """The models that are configured, each with the versions that can be called."""
+        """The configured models, each with its available versions."""
         return {name: self._versions(name) for name in self.models.names}
 
     def _versions(self, name: str) -> list[int]:
@@ -250,7 +250,7 @@ class Server:
             logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
 
     def _changed(self, name: str, status: VersionStatus) -> None:
-        # What fails before it listens, `start` sums up; what ends with it is no news.
+        # `start` reports failures before it listens; failures during shutdown are expected.
         if status.code != "OK" and self.port and not self._stopped.is_set():
             words = "model %s: version %d cannot be served: %s: %s"
             logger.warning(words, name, status.version, status.code, status.message)
@@ -270,7 +270,7 @@ class Server:
         self.models.configure(model_settings(config), seconds)
 
     def _poll_config(self) -> None:
-        """Read the file of models again and again; what is wrong in it changes nothing."""
+        """Read the file of models periodically; an error in it changes nothing."""
         path, last = self.settings.model_config_file, self.settings.models
         assert path is not None
         while not self._stopped.wait(self.settings.model_config_file_poll_wait_seconds):

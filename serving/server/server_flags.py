@@ -1,6 +1,6 @@
-"""What a server can be told, under the names of TensorFlow Serving's flags where that has them.
+"""The options of a server, with the names of TensorFlow Serving's flags where they exist.
 
-Nothing heavy is imported: the command line shows these defaults.
+It imports nothing large, because the command line shows these defaults.
 """
 
 import os
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.transforms.common.flag import Flag
-from deploykit.transforms.engines.engines import MOST_REQUESTS, MOST_THREADS
+from deploykit.transforms.engines.engines import MAX_REQUESTS, MAX_THREADS
 
 LOOPBACK = "127.0.0.1"
-MOST_WORKERS = 256
+MAX_WORKERS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainFlags:
-    """What a server takes as it stands."""
+    """Options that a server uses unchanged."""
 
     KEEPS_UNDERSCORES: ClassVar = True
     HEADING: ClassVar = "Network"
@@ -91,13 +91,13 @@ class PlainFlags:
         float, Flag(metavar="SECONDS", at_least=0, heading="Threads and load")
     ] = 30
     """After that, how long running requests may take to finish."""
-    workers: Annotated[int, Flag(at_most=MOST_WORKERS, heading="Threads and load")] = 1
+    workers: Annotated[int, Flag(at_most=MAX_WORKERS, heading="Threads and load")] = 1
     """Processes that share the port, up to 256; only worthwhile for very small models."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerFlags(PlainFlags):
-    """What `deploykit serve` takes besides the folder of models and the settings of `tune`."""
+    """The options of `deploykit serve` besides the folder of models and the settings of `tune`."""
 
     HEADING: ClassVar = "Models"
 
@@ -114,7 +114,7 @@ class ServerFlags(PlainFlags):
     """Port for REST; 0: no REST, as in TensorFlow Serving [default: no REST]."""
     grpc_max_threads: Annotated[int | None, Flag(heading="Threads and load")] = None
     """Threads that answer gRPC; limits requests like `max_in_flight`."""
-    slots: Annotated[int | None, Flag(at_most=MOST_REQUESTS, heading="Threads and load")] = None
+    slots: Annotated[int | None, Flag(at_most=MAX_REQUESTS, heading="Threads and load")] = None
     """Requests that run at the same time [default: cores divided by threads per op]."""
     max_message_mb: Annotated[int, Flag(metavar="MIB", at_most=2047, heading="Network")] = 256
     """Largest request, up to 2047; larger ones are refused without being read."""
@@ -135,7 +135,7 @@ class ServerFlags(PlainFlags):
         int | None,
         Flag(
             at_least=-1,
-            at_most=MOST_THREADS,
+            at_most=MAX_THREADS,
             heading="Threads and load",
         ),
     ] = None
@@ -144,7 +144,7 @@ class ServerFlags(PlainFlags):
         int | None,
         Flag(
             at_least=-1,
-            at_most=MOST_THREADS,
+            at_most=MAX_THREADS,
             heading="Threads and load",
         ),
     ] = None
@@ -154,7 +154,7 @@ class ServerFlags(PlainFlags):
         int | None,
         Flag(
             at_least=-1,
-            at_most=MOST_THREADS,
+            at_most=MAX_THREADS,
             heading="Threads and load",
         ),
     ] = None

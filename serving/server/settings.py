@@ -1,4 +1,4 @@
-"""What a server does, as plain data: it goes to the processes of workers."""
+"""The settings of a server as plain data, which worker processes receive."""
 
 import logging
 import os
@@ -11,22 +11,22 @@ from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
 from deploykit.serving.protocol.protos import Batching, read_batching
 from deploykit.serving.server.config_files import Monitoring, Tls, read_monitoring, read_tls
-from deploykit.serving.server.server_flags import MOST_WORKERS, PlainFlags, ServerFlags
+from deploykit.serving.server.server_flags import MAX_WORKERS, PlainFlags, ServerFlags
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.engines.engines import (
     AUTO,
     CHOICES,
-    MOST_REQUESTS,
-    MOST_THREADS,
+    MAX_REQUESTS,
+    MAX_THREADS,
     check_engine,
 )
 
 _MOST = {
-    "slots": MOST_REQUESTS,
-    "tensorflow_intra_op_parallelism": MOST_THREADS,
-    "tensorflow_inter_op_parallelism": MOST_THREADS,
-    "tensorflow_session_parallelism": MOST_THREADS,
-    "workers": MOST_WORKERS,
+    "slots": MAX_REQUESTS,
+    "tensorflow_intra_op_parallelism": MAX_THREADS,
+    "tensorflow_inter_op_parallelism": MAX_THREADS,
+    "tensorflow_session_parallelism": MAX_THREADS,
+    "workers": MAX_WORKERS,
 }
 _UPSTREAM_NAME = "default"
 _MIB = 1 << 20
@@ -35,26 +35,26 @@ logger = logging.getLogger("deploykit")
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
 class ServerSettings(PlainFlags):
-    """What the flags of a server come to, once files and folders are read."""
+    """The settings of a server, with files and folders already read."""
 
     models: Sequence[ModelSettings]
     model_config_file: Path | None = None
-    """Where the models were read, to read it again."""
+    """The file that lists the models, to be read again."""
     tls: Tls | None = None
     max_message_bytes: int = ServerFlags.max_message_mb * _MIB
     rest_api_port: int | None = None
-    """None: no REST; 0: any port that is free."""
+    """None: REST is disabled; 0: any free port."""
     monitoring: Monitoring = field(default_factory=Monitoring)
     loading: Loading = field(default_factory=Loading)
     batching: Batching | None = None
     slots: int = field(default_factory=cores)
-    """Calls that compute at once, not counting those of less than a millisecond."""
+    """Maximum number of requests that run concurrently, not counting those below a millisecond."""
 
 
 def settings_of(
@@ -62,15 +62,14 @@ def settings_of(
     flags: ServerFlags,
     batch: int | None = None,
 ) -> ServerSettings:
-    """Return what flags say.
+    """Return the settings for these options.
 
     Args:
-        base_dir: the folder of a model or of models, if no flag says where they are.
-        flags: what wins over the rest.
-        batch: samples that calls are put together to, where the flags do not say; more in one call
-            are computed in parts.
+        base_dir: the folder of a model or of models, if no option specifies them.
+        flags: the options, which override the other arguments.
+        batch: target batch size if the options set none; larger requests are split.
 
-    Error: flags contradict each other, or what they name is not what it should be.
+    Error: options contradict each other, or a value or file is invalid.
     """
     _check(flags)
     models, file = _models(base_dir, flags)
@@ -78,14 +77,14 @@ def settings_of(
     slots = max(cores() // max(loading.intra_op, 1), 1)
     plain = {field_.name: getattr(flags, field_.name) for field_ in fields(PlainFlags)}
     if flags.rest_plain:
-        logger.warning("REST is plain HTTP, as --rest_plain says; TLS is for gRPC alone")
+        logger.warning("--rest_plain: REST uses plain HTTP, and only gRPC uses TLS")
     plain["max_in_flight"] = min(filter(None, (flags.max_in_flight, flags.grpc_max_threads)))
     return ServerSettings(
         models,
         file,
         tls=read_tls(Path(flags.ssl_config_file)) if flags.ssl_config_file else None,
         max_message_bytes=flags.max_message_mb * _MIB,
-        rest_api_port=flags.rest_api_port or None,  # as TensorFlow Serving takes a 0
+        rest_api_port=flags.rest_api_port or None,  # TensorFlow Serving also treats 0 as disabled
         monitoring=read_monitoring(Path(flags.monitoring_config_file))
         if flags.monitoring_config_file
         else Monitoring(),
@@ -97,7 +96,7 @@ def settings_of(
 
 
 def _check(flags: ServerFlags) -> None:
-    """Raise Error for flags that contradict each other."""
+    """Raise Error for options that contradict each other."""
     if flags.workers > 1 and flags.grpc_socket_path:
         raise Error("socket-path-one-worker")
     if flags.rest_api_port and flags.rest_api_port == flags.port:
@@ -118,7 +117,7 @@ def _check(flags: ServerFlags) -> None:
 def _models(
     base_dir: str | os.PathLike[str] | None, flags: ServerFlags
 ) -> tuple[Sequence[ModelSettings], Path | None]:
-    """Return the models, of which there is one source, and the file that lists them, if any."""
+    """Return the models, from exactly one source, and the file that lists them, if any."""
     path, file = flags.model_base_path, flags.model_config_file
     if base_dir is not None and path is None and file is None:
         return models_in(Path(base_dir), flags.model_name), None
@@ -144,7 +143,7 @@ def _batching(flags: ServerFlags, batch: int | None) -> Batching | None:
 
 
 def _loading(flags: ServerFlags) -> Loading:
-    """Return the threads of a session: what is given, else ours."""
+    """Return the threading options of a session, with deploykit's defaults."""
     both = flags.tensorflow_session_parallelism
     intra, inter = flags.tensorflow_intra_op_parallelism, flags.tensorflow_inter_op_parallelism
     if both is not None and (intra is not None or inter is not None):

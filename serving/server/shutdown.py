@@ -1,6 +1,4 @@
-"""Signals that end a process, and the end of a server: it drains its requests, then closes its
-ports.
-"""
+"""Signal handling, and the shutdown of a server: it drains its requests, then closes its ports."""
 
 import os
 import select
@@ -15,22 +13,21 @@ from deploykit.serving.rest.listener import Listener
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _REOPENING = signal.SIGHUP
-_ONE_SECONDS = 0.05  # signals that come within are one: timeout(1) sends two, to child and group
+_ONE_SECONDS = 0.05  # signals within this time are one: timeout(1) sends two, to child and group
 
-_came = threading.Event()  # a signal, in a process that obeys signals
+_came = threading.Event()  # set by a signal, after `obey_signals`
 _reopened: list[Callable[[], None]] = []
-_numbers: list[int] = []  # that signal, once it came
+_numbers: list[int] = []  # that signal, once received
 
 
 def obey_signals() -> None:
-    """Take note of each signal, whatever the threads of this process do; only the main one may.
+    """Record each signal, regardless of running threads; call this in the main thread.
 
-    Python runs a handler in the main thread alone, between any two instructions of it. There it may
-    wait for ever for a lock that this very thread holds, and while others compute it comes late. So
-    the handlers do nothing: a thread reads from a pipe what C's part of them writes to it at once,
-    in whichever thread the kernel interrupts. To block the signals and wait for them would do as
-    well, but for threads that libraries have started before, and for child processes, which inherit
-    what is blocked.
+    Python runs handlers only in the main thread, between two bytecodes. There a handler may
+    deadlock on a lock that the thread holds, and it runs late while other threads compute. So the
+    handlers do nothing: a thread reads the pipe that Python's C handler writes to at once, in any
+    thread. Blocking the signals and waiting for them would not work for threads that libraries have
+    started before, and child processes would inherit the mask.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -60,43 +57,43 @@ def _obey(pipe: int) -> None:
 
 
 def at_hangup(reopen: Callable[[], None]) -> None:
-    """Call a function, which waits for nothing, at each SIGHUP: logs were moved away."""
+    """Call a function at each SIGHUP, for log rotation. It must not block."""
     _reopened.append(reopen)
 
 
 def forget_hangup(reopen: Callable[[], None]) -> None:
-    """Call it no more."""
+    """Stop calling the function."""
     _reopened.remove(reopen)
 
 
 def check_signals() -> None:
-    """Raise KeyboardInterrupt where a signal came that ends the process."""
+    """Raise KeyboardInterrupt after a signal that ends the process."""
     if _came.is_set():
         raise KeyboardInterrupt
 
 
 def wait_for_signal(seconds: float) -> bool:
-    """Return whether a signal came, at the latest so much later."""
+    """Wait at most `seconds` for a signal; return whether one arrived."""
     return _came.wait(seconds)
 
 
 def was_terminated() -> bool:
-    """Return whether that signal was SIGTERM, by which a machine ends a process."""
+    """Return whether that signal was SIGTERM, which systems send to stop a process."""
     return signal.SIGTERM in _numbers
 
 
-_QUIET_SECONDS = 0.5  # without a call: then nobody calls
-_ARRIVING_SECONDS = 2.0  # for the rest of a request that began to come
-_SURE_SECONDS = 0.1  # without a call in flight: then there is none between two counters
+_QUIET_SECONDS = 0.5  # without a request: then clients have left
+_ARRIVING_SECONDS = 2.0  # for the rest of a partly received request
+_SURE_SECONDS = 0.1  # without a request in progress: excludes races between the counters
 _LOOK_SECONDS = 0.02
 
 
 PortCalls = GrpcCalls | Listener
-"""Calls that come by one port."""
+"""The calls of one port."""
 
 
 def go_on(ports: Sequence[PortCalls], seconds: float, more: float) -> None:
-    """Wait so long, and up to so much `more` until no call came for a while."""
+    """Wait `seconds`, and then up to `more` until no request has arrived for a while."""
     begin = time.monotonic()
     _wait_until(lambda: False, begin + seconds)
     _wait_until(
@@ -106,9 +103,10 @@ def go_on(ports: Sequence[PortCalls], seconds: float, more: float) -> None:
 
 
 def refuse_and_answer(ports: Sequence[PortCalls], end: float) -> bool:
-    """Refuse new calls; return whether those in flight were answered before `end`.
+    """Reject new requests; return whether those in progress were completed before `end`.
 
-    One that does not come whole is left out soon: its caller is told nothing and may repeat it.
+    A request that does not arrive completely is soon dropped without a response; the client may
+    retry it.
     """
     for item in ports:
         item.closing = True
@@ -126,7 +124,7 @@ def refuse_and_answer(ports: Sequence[PortCalls], end: float) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool], end: float) -> bool:
-    """Return whether a condition came about before `end`."""
+    """Return whether a condition became true before `end`."""
     while not condition():
         if (left := end - time.monotonic()) <= 0:
             return False

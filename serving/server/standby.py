@@ -1,9 +1,9 @@
-"""What answers while no worker is ready: REST with 503, gRPC with UNAVAILABLE.
+"""Responds while no worker is ready: REST with 503, gRPC with UNAVAILABLE.
 
-The parent of the workers listens first on the ports they share, so it has index 0 of the sockets
-among which Linux chooses for each new connection. A filter makes Linux choose one of the workers,
-which are behind it. Where these are gone, even before the parent knows, Linux ignores the filter's
-choice and takes what is left: the parent. So no connection is refused.
+The parent process listens first on the shared ports, so its socket has index 0 among those that
+Linux selects for a new connection. A BPF filter selects one of the workers' sockets, which follow.
+If these are closed, even before the parent knows, Linux ignores the filter and selects the
+remaining one: the parent. So no connection is refused.
 """
 
 import ctypes
@@ -32,17 +32,17 @@ from deploykit.serving.server.tls import credentials, https_context
 
 logger = logging.getLogger("deploykit")
 
-_CONNECTION_MS = 200  # then gRPC clients connect again, to a worker if one is ready
-_ATTACH_FILTER = 51  # SO_ATTACH_REUSEPORT_CBPF of Linux, which Python does not name
+_CONNECTION_MS = 200  # then gRPC clients reconnect, to a worker if one is ready
+_ATTACH_FILTER = 51  # Linux's SO_ATTACH_REUSEPORT_CBPF, missing in Python
 _LOAD_RANDOM, _MODULO, _ADD, _RETURN, _RETURN_RESULT = 0x20, 0x94, 0x04, 0x06, 0x16
 _RANDOM = 0xFFFFF000 + 56  # SKF_AD_OFF + SKF_AD_RANDOM
 
 
 class Standby:
-    """The parent's own listeners on the ports of its workers; create it before these listen."""
+    """The parent's listeners on the ports of its workers; create it before these listen."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Listen, where Linux can keep connections for the workers; else do nothing.
+        """Listen if Linux can route connections to the workers; otherwise do nothing.
 
         Error: the ports or certificates cannot be used.
         """
@@ -66,7 +66,7 @@ class Standby:
             raise
 
     def count(self, change: int) -> None:
-        """Count a worker that is ready now (1) or no longer (-1), and spread connections so."""
+        """Add `change` to the number of ready workers (1 or -1), and update the filter."""
         with self._lock:
             self._ready += change
             for port in self._ports:
@@ -74,7 +74,7 @@ class Standby:
                     _choose_worker(listening_socket, self._ready)
 
     def close(self) -> None:
-        """Stop listening; what is closed stays so."""
+        """Stop listening for good."""
         with self._lock:
             self._ports.clear()
         self._grpc.stop(None)
@@ -89,9 +89,9 @@ class Standby:
 
 
 def _choose_worker(shared: socket.socket, ready: int) -> None:
-    """Let new connections go to a random one of the workers, or to the parent if there are none.
+    """Route new connections to a random worker, or to the parent if none is ready.
 
-    OSError: the system has no such filter.
+    OSError: the system does not support the filter.
     """
     steps = [(_LOAD_RANDOM, _RANDOM), (_MODULO, ready), (_ADD, 1), (_RETURN_RESULT, 0)]
     program = b"".join(
@@ -108,7 +108,7 @@ def _rest_listener(settings: ServerSettings) -> Listener:
     made = Listener(
         lambda _: error_response(
             503, str(HttpError(503, "no-worker-ready"))
-        ),  # of a request that `begin` refused already
+        ),  # unreachable, as `begin` rejects requests
         settings.host,
         settings.rest_api_port or 0,
         HttpLimits(body=settings.max_message_bytes),
@@ -116,7 +116,7 @@ def _rest_listener(settings: ServerSettings) -> Listener:
         begin=_refuse_body,
         tls=https_context(tls) if tls else None,
     )
-    made.leaving = True  # the next request comes by a new connection, to a worker if one is ready
+    made.leaving = True  # so that the next request opens a connection, to a worker if one is ready
     return made
 
 
@@ -139,7 +139,7 @@ def _grpc_server(settings: ServerSettings) -> grpc.Server:
 
 
 class _Refusal(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Answers any call, before its request is read."""
+    """Rejects any call before its request is read."""
 
     def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler:
         return grpc.stream_stream_rpc_method_handler(_unavailable)

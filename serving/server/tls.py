@@ -1,4 +1,4 @@
-"""TLS of a server, gRPC and REST: what it shows is proved before anybody connects."""
+"""TLS for gRPC and REST: checks keys and certificates before a client connects."""
 
 import os
 import ssl
@@ -11,11 +11,11 @@ from deploykit.transforms.common.errors import Error
 
 
 class CertificateError(Error):
-    """A key or certificate with which no client would be served."""
+    """A key or certificate that no client would accept."""
 
 
 def credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Return what a port of gRPC takes. CertificateError: no client would accept it."""
+    """Return credentials for a gRPC port. CertificateError: no client would accept them."""
     try:
         server_context(tls)
     except CertificateError as error:
@@ -28,7 +28,7 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
-    """Return key and certificates for handshakes. CertificateError: as `credentials`."""
+    """Return an SSLContext with key and certificates. CertificateError: as in `credentials`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load_chain(context, tls)
     _shake_hands(context, tls.server_cert)
@@ -40,16 +40,16 @@ def server_context(tls: Tls) -> ssl.SSLContext:
 
 
 def https_context(tls: Tls) -> ssl.SSLContext:
-    """Return what the port of REST takes. CertificateError: as `credentials`."""
+    """Return an SSLContext for the REST port. CertificateError: as in `credentials`."""
     context = server_context(tls)
     context.sslsocket_class = TlsSocket
-    context.options |= ssl.OP_NO_RENEGOTIATION  # which a client can ask for again and again
+    context.options |= ssl.OP_NO_RENEGOTIATION  # which a client could request repeatedly
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 def _load_chain(context: ssl.SSLContext, tls: Tls) -> None:
-    """Give key and certificate to a context, which reads files only; these are in memory alone."""
+    """Load key and certificate through an in-memory file, as SSLContext reads only files."""
     held = os.memfd_create("tls", os.MFD_CLOEXEC)
     try:
         with open(held, "w", closefd=False) as file:
@@ -73,7 +73,7 @@ def _trust(context: ssl.SSLContext, certificates: str, name: str) -> None:
 
 
 def _shake_hands(server: ssl.SSLContext, certificate: str) -> None:
-    """Connect in memory to a server, trusting its own certificate, as a client would tomorrow."""
+    """Run a handshake in memory with a client that trusts the server's certificate."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -84,7 +84,7 @@ def _shake_hands(server: ssl.SSLContext, certificate: str) -> None:
         server.wrap_bio(to_server, to_client, server_side=True),
     )
     try:
-        for _ in range(3):  # a handshake takes that many turns
+        for _ in range(3):  # a handshake takes three rounds
             for end in ends:
                 try:
                     end.do_handshake()

@@ -1,9 +1,8 @@
-"""Several processes that serve on the same ports: started, watched, replaced, and drained.
+"""Several processes that serve on the same ports: starts, watches, replaces and drains them.
 
-Each has its own TensorFlow, its own copy of the models, and its own look at their folders: while a
-version is swapped, for about as long as a poll takes, some workers answer with the old one and
-others with the new one. The kernel spreads connections over the workers, not calls. While none is
-ready, this process answers that (`standby`).
+Each has its own TensorFlow and models, and polls the folders itself. While a version is replaced,
+for about one poll interval, some workers use the old version and others the new one. The kernel
+balances connections, not requests. While no worker is ready, the parent responds (`standby`).
 """
 
 import contextlib
@@ -34,15 +33,15 @@ from deploykit.transforms.runtime.child_process import python_path
 
 logger = logging.getLogger("deploykit")
 
-_SHORT_LIFE = 10.0  # a worker that served for less was not healthy
-_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0)  # before one comes back that was not, so often in a row
-_ENDING_SECONDS = 3.0  # a worker has so long to end after it drained
-_ORPHAN_SECONDS = 1.0  # and so long to drain where its parent is dead
-_ORPHANED = 128 + signal.SIGTERM  # the exit status of a worker whose parent is dead
+_SHORT_LIFE = 10.0  # a worker that served for less counts as unhealthy
+_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0)  # before the restart of an unhealthy worker, by failures
+_ENDING_SECONDS = 3.0  # time for a worker to exit after it drained
+_ORPHAN_SECONDS = 1.0  # time for a worker to drain after its parent died
+_ORPHANED = 128 + signal.SIGTERM  # exit status of a worker whose parent has died
 
 
 class WorkerError(Error):
-    """Why workers could not begin to serve, with the exit status that one of them would have."""
+    """The error of workers that could not start, with the exit status of the failed one."""
 
     def __init__(self, code: str = "", /, exit_status: int = 2, **fields: object) -> None:
         super().__init__(code, **fields)
@@ -50,9 +49,9 @@ class WorkerError(Error):
 
 
 def start(settings: ServerSettings) -> RunningServer:
-    """Serve with several processes; return once all listen.
+    """Serve with several processes; return once all of them listen.
 
-    Error: one of them could not begin. KeyboardInterrupt: they are to end already.
+    Error: one of them could not start. KeyboardInterrupt: a signal stopped them during the start.
     """
     reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     with contextlib.ExitStack() as undo:
@@ -82,7 +81,7 @@ def start(settings: ServerSettings) -> RunningServer:
 
 
 def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Ready:
-    """Return what the workers say when all listen."""
+    """Return the report of the workers once all of them listen."""
     document = ""
     for _ in range(count):
         kind, document = next_of(reports)
@@ -93,7 +92,7 @@ def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Rea
 
 
 def _stop(workers: "list[_Worker]", settings: ServerSettings, lame_duck: bool) -> None:
-    """End workers, as lame ducks at first or not; those that have ended stay so."""
+    """Stop workers, optionally after a lame-duck phase; a second call has no effect."""
     seconds = settings.drain_seconds + (settings.lame_duck_seconds if lame_duck else 0.0)
     end = time.monotonic() + seconds + _ENDING_SECONDS
     for worker in workers:
@@ -110,11 +109,11 @@ def _kill(workers: "list[_Worker]") -> None:
 
 @contextlib.contextmanager
 def _reserved(settings: ServerSettings) -> Iterator[ServerSettings]:
-    """Keep the ports from others; yield settings that name them. FileError: one is taken."""
+    """Reserve the ports; yield settings with their numbers. FileError: one is in use."""
     held: list[socket.socket] = []
 
     def hold(port: int, flag: str) -> int:
-        bound(settings.host, port, flag, shared=False).close()  # the workers of others share, too
+        bound(settings.host, port, flag, shared=False).close()  # a shared bind would not fail
         held.append(bound(settings.host, port, flag, shared=True))
         return int(held[-1].getsockname()[1])
 
@@ -129,7 +128,7 @@ def _reserved(settings: ServerSettings) -> Iterator[ServerSettings]:
 
 
 class _Worker:
-    """Keeps one process running until it is told to stop."""
+    """Keeps one process running until `stop`."""
 
     def __init__(
         self,
@@ -147,16 +146,16 @@ class _Worker:
         self._thread = threading.Thread(target=self._keep, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait for the end of a worker that was told to stop."""
+        """Wait until a stopped worker has exited."""
         self._thread.join(seconds)
 
     def _keep(self) -> None:
-        """Start a process, again and again."""
-        # A process that still begins would complain of it.
+        """Start a process, and restart it whenever it ends."""
+        # A process that is still starting would print a traceback for SIGINT.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         began, short_lives = False, 0
         while True:
@@ -168,12 +167,12 @@ class _Worker:
                 serves = self._tell(file.readline())
                 began, since = began or serves, time.monotonic()
                 self._serves(serves)
-                file.read()  # until it is about to drain, or dead
-            if not self._stopping.is_set():  # a server that ends answers as long as it can
+                file.read()  # until it starts to drain, or has died
+            if not self._stopping.is_set():  # a server that shuts down responds as long as it can
                 self._serves(False)
             code = process.wait()
             self._serves(False)
-            if self._stopping.is_set() or not began:  # what fails at first would fail again
+            if self._stopping.is_set() or not began:  # a failure at startup would repeat
                 return
             how = signal.Signals(-code).name if code < 0 else f"status {code}"
             logger.warning("worker %d ended with %s; it is replaced", self._number, how)
@@ -182,14 +181,14 @@ class _Worker:
             self._stopping.wait(_PAUSES[min(short_lives, len(_PAUSES) - 1)])
 
     def stop(self, number: signal.Signals) -> None:
-        """Let a signal end the process, and start no other one."""
+        """Send a signal that stops the process, and do not restart it."""
         with self._lock:
             self._stopping.set()
             if self._process is not None:
                 self._process.send_signal(number)
 
     def hang_up(self) -> None:
-        """Let the process open its logs again, as soon as it takes signals."""
+        """Make the process reopen its logs, as soon as it handles signals."""
         with self._lock:
             self._to_reopen = True
             self._pass_on()
@@ -206,12 +205,12 @@ class _Worker:
             self._process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
 
     def _new(self) -> tuple["subprocess.Popen[bytes]", int]:
-        """Start a process; return it, and where it says how it fares."""
+        """Start a process; return it, and the pipe that receives its report."""
         read, write = os.pipe()
         self._process = subprocess.Popen(
             [
@@ -225,7 +224,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": python_path()},
             pass_fds=[write],
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on once
+            start_new_session=True,  # the parent handles Ctrl-C and passes it on once
         )
         os.close(write)
         assert self._process.stdin is not None
@@ -236,8 +235,8 @@ class _Worker:
         return self._process, read
 
     def _tell(self, line: str) -> bool:
-        """Pass on how a process fares; return whether it serves."""
-        died = json.dumps({"error": f"worker {self._number} died while it began to serve",
+        """Pass on the report of a process; return whether it serves."""
+        died = json.dumps({"error": f"worker {self._number} died during startup",
                            "exit_status": Error.exit_status})  # fmt: skip
         is_whole = line.endswith("\n")  # it may die while it writes
         failed = not is_whole or "error" in json.loads(line)
@@ -246,13 +245,13 @@ class _Worker:
 
 
 def _work(number: str, status: int) -> None:
-    """Be a worker: serve by the settings on standard input, until that ends with the parent."""
+    """Run a worker with the settings from standard input, which closes when the parent ends."""
     log_to_stderr(f"worker {number}")
     own_process()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     try:
         settings = pickle.load(sys.stdin.buffer)
-    except (EOFError, pickle.UnpicklingError):  # the parent died before it had sent them
+    except (EOFError, pickle.UnpicklingError):  # the parent died before it sent them
         os._exit(_ORPHANED)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with os.fdopen(status, "w") as file:
@@ -272,13 +271,13 @@ def _work(number: str, status: int) -> None:
             with contextlib.suppress(BrokenPipeError):
                 say({"error": str(error), "exit_status": code})
             os._exit(code)
-        except BrokenPipeError:  # the parent died meanwhile
+        except BrokenPipeError:  # the parent died
             os._exit(_ORPHANED)
     os._exit(0)
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of standard input, which is the parent's; then drain no longer than this."""
+    """Wait until the parent has closed standard input, then drain for at most `_ORPHAN_SECONDS`."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_ORPHAN_SECONDS)

@@ -28,7 +28,7 @@ ROUNDS = 7
 COPIES = 8  # of 160 photos
 TOP = 5
 AT_LEAST = {"processes": 0.95, "ray": 0.92}  # of the bare processes
-MOST_CPUS = 1.05  # of a worker
+MAX_CPUS = 1.05  # of a worker
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _of(name: str, found: Mapping[str, list[Turn]]) -> list[Figure]:
         Figure(f"{what}, of bare processes", "x", [ours.rate / bare.rate for ours, bare in pairs],
                at_least=AT_LEAST[name]),
         Figure(f"{what}, CPUs a worker", "", [each.cpus for each in found[name]],
-               at_most=MOST_CPUS),
+               at_most=MAX_CPUS),
         Figure(f"{what}, whole run, of bare processes", "x",
                [ours.seconds / bare.seconds for ours, bare in pairs]),
     ]  # fmt: skip

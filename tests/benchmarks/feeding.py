@@ -117,8 +117,8 @@ class Experiment:
         (first, *_) = self.jobs.values()
         lines = [f"## {self.what}", "",
                  f"{self.steps} steps, {first.pipeline.batch} records each.", "",
-                 "| | s | against feed | articles | input alone, records/s | "
-                 "accelerator busy | articles |", "|---|---|---|---|---|---|---|",
+                 "| | s | relative to feed | articles | input only, records/s | "
+                 "accelerator utilization | articles |", "|---|---|---|---|---|---|---|",
                  ]  # fmt: skip
         for name, job in self.jobs.items():
             ratio = _median(a / b for a, b in zip(times[name], fed, strict=True))

@@ -12,7 +12,7 @@ import numpy as np
 import deploykit
 from deploykit.benchmarking.measurement import Job, Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.rounds import contestants_of, measure
+from deploykit.benchmarking.rounds import candidates_of, measure
 from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
 from deploykit.benchmarking.statistics import summary
 from deploykit.importers.open_model import open_model
@@ -81,14 +81,14 @@ def layouts(model: Path, device: str, seconds: float) -> dict[str, Any]:
     return found
 
 
-def towers(model: Path, gpus: Sequence[str], seconds: float) -> dict[str, Any]:
+def import_replicas(model: Path, gpus: Sequence[str], seconds: float) -> dict[str, Any]:
     """Measure a copy of a model on each of two devices beside one, which share calls of it."""
     opened = {"lite0": open_model(model)}
     if len(gpus) == 1:
         raise GraphError("there is one GPU, and two towers need two")
     devices = EMULATED if not gpus else ("/GPU:0", "/GPU:1")
     settings = RunConfig(8, device="all" if gpus else "cpu")
-    with contestants_of(opened, [settings], deploykit.BenchmarkInputs()) as (one,):
+    with candidates_of(opened, [settings], deploykit.BenchmarkInputs()) as (one,):
         several = [
             replace(one, name=name, job=_on(one.job, each))
             for name, each in (("one tower", devices[:1]), ("two towers", devices))

@@ -203,10 +203,11 @@ def figures() -> list[Figure]:
 
 _TOP = """# Input
 
-Written by `python -m tests.benchmarks input`. Every style had a process of its own and its turn in
-every round; figures are medians of 5 rounds. "Accelerator" is a wait of 20 ms in place of the
-model, which takes no CPU; "busy" is for which part of the time it is waited for. The articles'
-figures are theirs: time of training saved against feed_dict, and use of their GPU.
+Written by `python -m tests.benchmarks input`. Each style runs in its own
+process, interleaved with the others; values are medians of 5 rounds. A wait of 20 ms without CPU
+use stands for the model on an accelerator; the utilization column is the share of time spent in
+this wait. The columns of the articles are their training time saved over feed_dict and their GPU
+utilization.
 
 {measured_on}
 """

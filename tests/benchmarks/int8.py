@@ -19,10 +19,10 @@ import numpy as np
 import deploykit as api
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.measurement import Job
-from deploykit.benchmarking.rounds import Contestant, measure, spill
+from deploykit.benchmarking.rounds import BenchmarkCandidate, measure, spill
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.pipelines.int8 import int8_graph
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.timing.layer_times import with_onednn_kernels
 from deploykit.storage.arrays import load_data
@@ -63,9 +63,9 @@ def lite0() -> list[Figure]:
     unfolded = api.load_graph(source)
     folded = api.optimize(unfolded)
     held_out = Dataset.of(folded, load_data(pictures / "heldout.npz")).feeds()
-    with Judge(folded, held_out) as judge:
+    with Evaluator(folded, held_out) as judge:
         found = judge.judge(int8)
-    with Judge(folded, *_labelled(folded, photos)) as judge:
+    with Evaluator(folded, *_labelled(folded, photos)) as judge:
         named = judge.judge(int8)
     before, after = (
         score.value * named.samples if score else 0 for score in (named.before, named.after)
@@ -184,14 +184,14 @@ def faster(what: str, ours: tuple[Graph, RunConfig], rivals: list[Rival]) -> lis
     """Return how many times as fast as each rival a graph is; all run in turn."""
     runners = [ours, *((graph, settings) for _, graph, settings, _ in rivals)]
     with tempfile.TemporaryDirectory() as folder:
-        contestants = []
+        candidates = []
         for number, (graph, settings) in enumerate(runners):
             path = Path(folder, f"{number}.pb")
             sha256 = spill(graph, path)
             feeds = batches(graph, settings.batch)
             job = Job(str(path), graph.inputs, graph.outputs, feeds, settings)
-            contestants.append(Contestant(str(number), str(path), sha256, job))
-        found = measure(contestants, seconds=SECONDS, rounds=ROUNDS).measurements
+            candidates.append(BenchmarkCandidate(str(number), str(path), sha256, job))
+        found = measure(candidates, seconds=SECONDS, rounds=ROUNDS).measurements
     medians = [[statistics.median(calls) for calls in each.rounds_ms] for each in found]
     own = f"{what}{_default(found[0].facts, ours[1])}: {statistics.median(medians[0]):.3g} ms"
     return [
@@ -212,7 +212,7 @@ def _default(facts: Mapping[str, Any], settings: RunConfig) -> str:
 
 def _points(what: str, folded: Graph, int8: Graph, nets: Path, bar: float) -> Figure:
     """Return by how many percentage points the accuracy on the test images changes."""
-    with Judge(folded, *_labelled(folded, load_data(nets / "test.npz"))) as judge:
+    with Evaluator(folded, *_labelled(folded, load_data(nets / "test.npz"))) as judge:
         found = judge.judge(int8)
     assert found.drop is not None
     how = f"{_share(int8, folded)}, {found.sqnr_db:.1f} dB"

@@ -131,7 +131,7 @@ def _beside(known: Measured, traces: Sequence[Trace], load: float, name: str) ->
         f"{1e3 * known.front_end:.2f} ms, {sum(map(len, replayed))} calls: p99 {seen:.2f} ms, "
         f"foreseen {foreseen:.2f} ms, {foreseen / seen:.2f}"
     )
-    bar = bar_for(known.lone_ms[0]) if load <= MOST else None
+    bar = bar_for(known.unloaded_ms[0]) if load <= MOST else None
     off = max(foreseen / seen, seen / foreseen)
     return Figure(f"{name}, {100 * load:.0f} % load: p99 is off by", "x", [off], at_most=bar)
 

@@ -85,13 +85,13 @@ def _section(name: str, forms: list[str], result: BenchmarkResult) -> str:
     return "\n".join([f"## {name}", "", f"    {command}", "", *rows, "", f"{line}.", ""])
 
 
-_TOP = """# Results
+_TOP = """# Speed
 
-Written by `python -m tests.benchmarks speed` on {date}. The models of a table were measured in
-turn, each in a process of its own; a ratio above 1 is faster than the first line. Weights alone in
-8 bits (`weights`) make files smaller, and runs no faster. EfficientNet-Lite0 in 8 bits (`int8`) is
-what `deploykit quantize --calibration` writes; the two nets with random weights are in 8 bits
-wherever they can be. `int8` takes oneDNN's kernels whether TensorFlow has oneDNN on or off.
+Written by `python -m tests.benchmarks speed` on {date}. The models of a table ran interleaved,
+each in a separate process. A ratio above 1 is faster than the first line. `weights` stores 8-bit
+weights: the file is smaller, and the speed is the same. `int8` of EfficientNet-Lite0 is the result
+of `deploykit quantize --calibration`. In the two nets with random weights, every layer that can be
+int8 is int8. `int8` uses oneDNN's kernels even if oneDNN is off in TensorFlow.
 """
 _END = """## On a GPU
 

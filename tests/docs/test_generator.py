@@ -43,7 +43,7 @@ def test_a_page_that_differs_is_named(pages, tmp_path, monkeypatch, capsys):
     assert generator.main(["--check"]) == 1
     wrong = ["commands.md", "python-api.md", "transforms/old.md"]
     assert capsys.readouterr().out.splitlines() == [
-        f"docs/{path} is not what the code says; `make docs` writes it" for path in wrong
+        f"docs/{path} is out of date; run `make docs`" for path in wrong
     ]
     assert generator.main([]) == 0
     assert generator.main(["--check"]) == 0

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.hostile.asking import Asked
+from tests.hostile.asking import ParsedRequest
 from tests.hostile.case import Case
 from tests.hostile.commands import ADDRESS, SECONDS, commands
 from tests.hostile.corpus import cases
@@ -63,7 +63,7 @@ def drive(
 ) -> Iterator[Verdict]:
     """Yield what each command does with a case; with a runner, in its process."""
     root = Path(tempfile.mkdtemp(prefix="hostile-"))
-    asked = Asked() if case.opened_as == "asked" else None
+    asked = ParsedRequest() if case.opened_as == "asked" else None
     address = asked.server.address if asked else ""
     try:
         place = Place(root)

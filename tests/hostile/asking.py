@@ -237,7 +237,7 @@ class Answer:
     faults: list[str] = field(default_factory=list)
 
 
-class Asked:
+class ParsedRequest:
     """A server of one small model that is asked badly."""
 
     def __init__(self) -> None:
@@ -313,7 +313,7 @@ class Asked:
 
 def main() -> int:
     """Ask a server everything; 1 if something is wrong."""
-    with contextlib.closing(Asked()) as asked:
+    with contextlib.closing(ParsedRequest()) as asked:
         answers = [asked.ask(ask) for ask in asks()]
     for answer in answers:
         for fault in answer.faults:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.hostile import mutations
-from tests.hostile.asking import REFUSED, Ask, Asked, predict
+from tests.hostile.asking import REFUSED, Ask, ParsedRequest, predict
 from tests.hostile.case import Case, statuses
 from tests.hostile.commands import Goods
 from tests.hostile.inferring import LENGTH, PATH, ROW, SERVICE, document, request
@@ -60,7 +60,7 @@ class Fuzzer:
     folder: Path
     place: Place
     runner: Runner = field(default_factory=Runner)
-    asked: Asked | None = None
+    asked: ParsedRequest | None = None
     executions: int = 0
     found: dict[str, list[Finding]] = field(default_factory=dict)
 
@@ -146,7 +146,7 @@ class Fuzzer:
         }
 
     def _ask(self, number: int, chance: random.Random) -> None:
-        self.asked = self.asked or Asked()
+        self.asked = self.asked or ParsedRequest()
         for _ in range(REQUESTS):
             ask = changed(chance)
             self.executions += 1
@@ -161,7 +161,7 @@ class Fuzzer:
                     print(f"{finding.kind}: {ask.target}: {said}", flush=True)
             if not self.asked.alive:
                 self.asked.close()
-                self.asked = Asked()
+                self.asked = ParsedRequest()
 
     def close(self) -> None:
         """End every process."""

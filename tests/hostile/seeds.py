@@ -13,7 +13,7 @@ from tests.hostile import mutations
 from tests.hostile.case import written
 from tests.hostile.commands import Arguments, Goods, photos, records, rows, saved_model
 from tests.hostile.corpus.effects import in_branch
-from tests.hostile.corpus.functions import tower
+from tests.hostile.corpus.functions import replica
 from tests.hostile.corpus.json_files import about
 from tests.hostile.corpus.keras_archives import SOUND, whole
 from tests.hostile.corpus.npz_files import saved
@@ -68,7 +68,7 @@ def _bytes(made) -> bytes:
     return content
 
 
-GRAPHS = [_bytes(each) for each in (net(), rows(), photos(), convolution(), tower(3, 2),
+GRAPHS = [_bytes(each) for each in (net(), rows(), photos(), convolution(), replica(3, 2),
                                     in_branch("/nonexistent"))]  # fmt: skip
 SAVED_MODELS = [_bytes(each) for each in (saved_model(), with_variable())]
 RECORDS = records(5)

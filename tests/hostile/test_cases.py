@@ -3,7 +3,7 @@
 import pytest
 
 from tests.hostile.__main__ import drive
-from tests.hostile.asking import Asked, asks
+from tests.hostile.asking import ParsedRequest, asks
 from tests.hostile.case import Case, Statuses
 from tests.hostile.corpus import cases
 from tests.hostile.runner import Runner
@@ -92,7 +92,7 @@ def test_every_command(case: Case):
 
 @pytest.mark.slow
 def test_requests():
-    asked = Asked()
+    asked = ParsedRequest()
     try:
         faults = [f"{ask.name}: {fault}" for ask in asks() for fault in asked.ask(ask).faults]
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.hostile.asking import Asked
+from tests.hostile.asking import ParsedRequest
 from tests.hostile.commands import Goods
 from tests.hostile.corpus.structure import endless
 from tests.hostile.watching import Place, alive, descendants, kill, outliving, start
@@ -55,7 +55,7 @@ MOMENTS = (0.3, 1.5, 3.0)  # seconds after the start
 
 @pytest.fixture(scope="module")
 def server():
-    asked = Asked()
+    asked = ParsedRequest()
     yield asked.server.address
     asked.close()
 

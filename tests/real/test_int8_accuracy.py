@@ -9,7 +9,7 @@ import pytest
 import deploykit
 from deploykit.pipelines.int8 import codes_graph, int8_graph
 from deploykit.pipelines.transform import PREPARE_LAYERS
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.rounding import round_layers
 from deploykit.storage.arrays import load_data
@@ -47,7 +47,7 @@ def test_efficientnet_lite0(tmp_path):
     nearest, rounded, codes = in_int8(graph, load_data(pictures / "calibration.npz"), tmp_path)
     held_out = load_data(pictures / "heldout.npz")
     few = Dataset.of(graph, {name: array[:143] for name, array in held_out.items()})
-    with Judge(graph, few.feeds()) as judge:
+    with Evaluator(graph, few.feeds()) as judge:
         before, after = judge.judge(nearest), judge.judge(rounded)
         emulated = judge.judge(codes)
     assert after.sqnr_db > before.sqnr_db + 2

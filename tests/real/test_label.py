@@ -51,5 +51,5 @@ def test_the_command(files, efficientnet_lite0, tmp_path):
     best = json.loads(done.stdout)["predictions"][0]
     assert (best["class"], best["label"]) == (truth, f"number {truth}")
     assert done.stderr.startswith("deploykit: images: photos ")
-    assert done.stderr.endswith("-0.992188..1 (as --input_mean and --input_std say)\n")
+    assert done.stderr.endswith("-0.992188..1 (from --input_mean and --input_std)\n")
     assert done.stderr.count("\n") == 1

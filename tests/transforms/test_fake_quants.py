@@ -290,12 +290,12 @@ REASONS = {
         "the range of fake-quant 'first/out' is 0.5 to 2, which does not contain zero",
     ),
     without_fake_quant: {
-        "first": "there is no fake-quant behind 'first/activation'",
-        "out": "there is no fake-quant before it, behind 'first/activation'",
+        "first": "no fake-quant follows 'first/activation'",
+        "out": "no fake-quant is between 'first/activation' and it",
     },
     with_float_weights: {"first": "its weights have no fake-quant"},
     with_two_signs: {
-        "first": "the weights behind fake-quant 'asymmetric' have codes -58 to 193 about zero, "
+        "first": "the weights of fake-quant 'asymmetric' have codes -58 to 193 about zero, "
         "int8 kernels take -128 to 127"
     },
     with_a_range_per_channel: dict.fromkeys(
@@ -303,7 +303,7 @@ REASONS = {
         "fake-quant 'first/out' has a range per channel, int8 kernels take one a tensor",
     ),
     with_a_fed_range: {
-        "first": "there is no fake-quant behind 'first/activation'",
+        "first": "no fake-quant follows 'first/activation'",
         "out": "the range of fake-quant 'fed' is not constant",
     },
 }
@@ -321,7 +321,7 @@ def test_what_stays_float_is_named_and_right(make):
 def test_layers_to_keep_in_float():
     stated = read_fake_quants(net(residual, ("out/out",)))
     plan = stated.plan(("first",))
-    assert plan.reasons == {"first": Containing("stay float")}
+    assert plan.reasons == {"first": Containing("keep_float")}
     assert len(plan.chains) == 3
 
 

@@ -192,8 +192,8 @@ MOVES = "it moves axes, or its weights differ from one matrix of the batch to th
         (lambda: batched(weights=(4, 6, 5), x=(4, 3, 6)), "its weights differ from one matrix of "
          "the batch to the next"),
         (lambda: batched(x=(None, 6, 4), adj_x=True), "its first factor is transposed"),
-        (lambda: batched(x=(4, 6), weights=(1, 6, 5)), "how many axes its first factor has is not "
-         "known, or it has fewer than its weights"),
+        (lambda: batched(x=(4, 6), weights=(1, 6, 5)), "the rank of its first factor is unknown, "
+         "or lower than that of its weights"),
     ],
 )  # fmt: skip
 def test_left_alone(graph, reason):

@@ -477,7 +477,7 @@ def test_ops_with_several_outputs(fetched):
         assert result["out"].inputs[1] == "p/output_2"
     else:
         assert result["p"].op == "Split"
-        assert result.skipped == [Containing("'p'", "Const cannot bear")]
+        assert result.skipped == [Containing("'p'", "Const cannot have the name")]
     assert error(graph, result, {"x": random(2, seed=3)}) == 0
 
 

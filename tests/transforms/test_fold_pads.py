@@ -156,7 +156,7 @@ NOT_SAME = "SAME is not known to set the zeros of 'pad'"
         ({"pads": (1, 0)}, NOT_SAME),
         ({"size": 8, "stride": 2}, NOT_SAME),
         ({"size": None, "stride": 2}, NOT_SAME),
-        ({"stride": 2, "padding": "SAME"}, "its own zeros depend on the size of the image"),
+        ({"stride": 2, "padding": "SAME"}, "its padding depends on the size of the image"),
     ],
 )
 @pytest.mark.parametrize("kind", ["conv2d", "depthwise"])

@@ -139,7 +139,7 @@ def test_the_check_catches_what_is_forgotten(attrs):
 
 
 LEFT_ALONE = {
-    "depthwise": ({"kind": "depthwise"}, "DepthwiseConv2dNative has dilations under oneDNN alone"),
+    "depthwise": ({"kind": "depthwise"}, "DepthwiseConv2dNative has dilations only under oneDNN"),
     "conv3d": (
         {
             "kind": "conv3d",
@@ -147,7 +147,7 @@ LEFT_ALONE = {
             "paddings": ((2, 2),) * 3,
             "crops": ((0, 0),) * 3,
         },
-        "Conv3D has dilations under oneDNN alone",
+        "Conv3D has dilations only under oneDNN",
     ),
     "strides": (
         {"strides": [1, 2, 2, 1], "crops": ((0, 0), (0, 0))},

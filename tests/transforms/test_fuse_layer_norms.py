@@ -113,13 +113,13 @@ def test_golden():
     assert_golden(graph, transform(graph, "fuse_layer_norms"))
 
 
-NONE = "it is no layer norm, or a part of it is needed elsewhere"
+NONE = "it is not a layer norm, or another node reads a part of it"
 
 
 @pytest.mark.parametrize(
     ("graph", "reason"),
     [(lambda form=form: net(form), NONE) for form in OTHERS]
-    + [(lambda: net(shape=(None, 2, 3, C)), "how many axes are normed is not known, or more than "
+    + [(lambda: net(shape=(None, 2, 3, C)), "the number of normed axes is unknown, or more than "
         "the kernel takes")],
 )  # fmt: skip
 def test_left_alone(graph, reason):

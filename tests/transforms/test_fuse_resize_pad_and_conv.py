@@ -95,7 +95,7 @@ def test_images_of_bytes_are_left_alone():
         y = tf.raw_ops.MirrorPad(input=y, paddings=PADDINGS, mode="REFLECT", name="pad")
         weights = tf.constant(random(3, 2, 3, 4), name="weights")
         tf.raw_ops.Conv2D(input=y, filter=weights, strides=[1] * 4, padding="SAME", name="conv")
-    check_left_alone("fuse_resize_pad_and_conv", graph, "'resize' makes float32 out of uint8")
+    check_left_alone("fuse_resize_pad_and_conv", graph, "'resize' returns float32 for uint8")
 
 
 @pytest.mark.parametrize("name", ["resize", "pad"])
@@ -120,7 +120,7 @@ def test_a_fed_layer_is_left_alone():
 @pytest.mark.parametrize("batch", [None, 2])
 def test_other_batches_are_left_alone(batch):
     reason = (
-        "TensorFlow computes the fused op right for a batch of 1 only, and the batch is not known "
+        "TensorFlow runs the fused op correctly only for a batch of 1, and the batch is not known "
         "to be 1"
     )
     check_left_alone("fuse_resize_pad_and_conv", net({}, {}, batch=batch), reason)

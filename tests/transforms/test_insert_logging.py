@@ -118,8 +118,8 @@ def test_a_control_input_alone_is_no_reader():
     result = transform(graph, "insert_logging(op=Relu, op=NoOp)")
     assert printing(result) == []
     assert result.skipped == [
-        Containing("'waited'", "nobody reads it"),
-        Containing("'nothing'", "nobody reads it"),
+        Containing("'waited'", "no node reads it"),
+        Containing("'nothing'", "no node reads it"),
     ]
     assert error(graph, result, X) == 0
 

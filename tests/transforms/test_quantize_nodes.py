@@ -278,12 +278,12 @@ LEFT_FLOAT = {
             input=x, ksize=[1, 1, 1, 2], strides=[1, 1, 1, 2], padding="VALID", name="y"
         ),
         (1, 5, 5, 4),
-        "pools over height and width alone",
+        "pools only over height and width",
     ),
     "depthwise": (
         lambda tf, x: tf.nn.depthwise_conv2d(x, weights(3, 3, 3, 1), [1] * 4, "SAME", name="y"),
         (1, 5, 5, 3),
-        "under oneDNN alone",
+        "only under oneDNN",
     ),
     "half": (
         lambda tf, x: tf.cast(tf.nn.relu(tf.cast(x, tf.float16), name="r"), tf.float32, name="y"),
@@ -654,7 +654,7 @@ def test_a_bias_behind_a_float_layer_stays_float():
 
     after = quantized(one(make, 1, 5, 5, 3))
     assert after["y"].op == "BiasAdd"
-    assert "which stays float" in after.skipped[-1]
+    assert "which is kept in float32" in after.skipped[-1]
 
 
 GRAPHS = [Example("quantize_nodes", lambda: build(net, ["x"], ["y"]), bar=0.1)]

@@ -475,7 +475,7 @@ LEFT_ALONE = {
     ),
     "signed input": (
         signed_conv,
-        "the input has a sign, which would cost one of the 8 bits, and its size is not known",
+        "the input is signed, which would cost one bit of its codes, and its size is unknown",
     ),
     "a GPU": (placed, "it is placed on /device:GPU:0, and _FusedQuantizedConv2D runs on CPUs"),
     "never active": (
@@ -521,7 +521,7 @@ def test_every_layer_can_stay_float(tmp_path):
         assert len(kinds(result)) == len(layers) - 1
         assert sqnr(graph, result) >= BAR_DB
     every = ", ".join(f"keep_float={name}" for name in layers)
-    assert left_alone(graph, path, every) == ["it is to stay float"] * len(layers)
+    assert left_alone(graph, path, every) == ["it is listed in keep_float"] * len(layers)
 
 
 def test_layers_in_branches_and_loops_stay(tmp_path):

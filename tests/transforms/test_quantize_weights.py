@@ -210,8 +210,8 @@ def outlier(*shape):
     [
         (np.zeros((40, 40), np.float32), "all its values are equal"),
         (np.full((40, 40), 0.1, np.float32), "all its values are equal"),
-        (random(40, 40) * np.float32(1e-40), "8 bits keep only 0.0 dB of channel 0"),
-        (outlier(1000, 40), "8 bits keep only 24.3 dB of channel 5"),
+        (random(40, 40) * np.float32(1e-40), "int8 keeps only 0.0 dB of channel 0"),
+        (outlier(1000, 40), "int8 keeps only 24.3 dB of channel 5"),
     ],
 )
 def test_stays_float(weights, reason, caplog):
@@ -223,7 +223,7 @@ def test_stays_float(weights, reason, caplog):
     np.testing.assert_array_equal(after["w_matmul"].value, weights)
     assert len(caplog.messages) == ("dB" in reason)
     if "dB" in reason:
-        assert caplog.messages[0] == Containing("'w_matmul'", "8 bits keep")
+        assert caplog.messages[0] == Containing("'w_matmul'", "int8 keeps")
 
 
 @pytest.mark.parametrize("per_channel", [True, False])
@@ -243,7 +243,7 @@ def test_what_the_original_form_cannot_hold_stays_float():
     for size in (3e38, 1e-37):
         graph = quantized(matmul_with(random(40, 40) * np.float32(size)), per_channel=False)
         assert graph["w_matmul"].op == "Const"
-        assert graph.skipped[0] == Containing("8 bits keep", "dB")
+        assert graph.skipped[0] == Containing("int8 keeps", "dB")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -313,7 +313,7 @@ def test_table_of_unequal_values_stays_float(caplog):
     graph.outputs = ("y",)
     quantize_weights(graph)
     assert graph["w"].op == "Const"
-    assert "8 bits keep only" in graph.skipped[-1]
+    assert "int8 keeps only" in graph.skipped[-1]
     assert not caplog.messages
 
 
@@ -347,7 +347,7 @@ def test_readers_with_different_channels_are_all_kept_within_30_db(caplog):
     assert quantized(columns)["w"].attr("axis") == 1
     differing = unequal((40, 40), (0,)) * unequal((40, 40), (1,), seed=1)
     assert quantized(build(lambda: make(differing), ["x"], ["y"]))["w"].op == "Const"
-    assert "it stays float" in caplog.messages[0]
+    assert "it is kept in float32" in caplog.messages[0]
 
 
 def test_device_and_control_inputs_are_carried():

@@ -176,7 +176,7 @@ LEFT_ALONE = {
     ),
     "no data input": (
         [node("i", "Const"), node("out", "Relu", "i")],
-        "node 'i': it has no data input that could stand for it",
+        "node 'i': it has no data input that could replace it",
     ),
     "too many inputs": (
         [node("i", "FakeQuantWithMinMaxVars", "x", "x", "x"), node("out", "Relu", "i")],
@@ -184,11 +184,11 @@ LEFT_ALONE = {
     ),
     "another output is read": (
         [node("i", "IdentityN", "x", "x"), node("out", "Add", "i", "i:1")],
-        "node 'i': its output 1 is read, which no input stands for",
+        "node 'i': its output 1 is read, which no input can replace",
     ),
     "another type": (
         [node("i", "Shape", "x", T=DType("float32")), node("out", "Neg", "i")],
-        "node 'i': it makes int32 out of float32",
+        "node 'i': it returns int32 for float32",
     ),
     "the only way from the input": (
         [node("c", "Const"), node("i", "Add", "c", "x"), node("out", "Neg", "i")],

@@ -440,7 +440,7 @@ NO_LAYERS = {
     "channels first": (channels_first, "its data format is NCHW; convert_layout makes it NHWC"),
     "depthwise, explicit padding": (
         depthwise_explicit,
-        "DepthwiseConv2dNative with explicit padding and a bias can end TensorFlow under oneDNN",
+        "DepthwiseConv2dNative with explicit padding and a bias can crash TensorFlow under oneDNN",
     ),
 }
 

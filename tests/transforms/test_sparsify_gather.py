@@ -152,8 +152,8 @@ LEFT_ALONE = {
     "two columns": (random(6, 2), 0, "have the shape [6, 2], not [N, 1]"),
     "a vector": (random(6), 0, "have the shape [6], not [N, 1]"),
     "another axis": (random(6, 1), 1, "its axis is not 0"),
-    "another type": (random(6, 1).astype(np.float64), 0, "hold float64, not float32"),
-    "whole numbers": (np.ones((6, 1), np.int32), 0, "hold int32, not float32"),
+    "another type": (random(6, 1).astype(np.float64), 0, "have type float64, not float32"),
+    "whole numbers": (np.ones((6, 1), np.int32), 0, "have type int32, not float32"),
 }
 
 

@@ -178,7 +178,7 @@ def test_nothing_to_split_is_said():
     graph.prune()
     (done,) = pipeline.run(graph, pipeline.parse("split_tokens(tensor=ids)"))
     assert str(done.graph) == str(graph)
-    assert list(done.skipped) == [Containing("'ids'", "each token alone")]
+    assert list(done.skipped) == [Containing("'ids'", "each token separately")]
 
 
 def cumulated() -> None:

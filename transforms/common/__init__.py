@@ -1,3 +1,1 @@
-"""Errors and their messages, values as JSON documents, and metadata of parameters: what every
-other module may use.
-"""
+"""Errors and their messages, JSON documents and parameter metadata, used by all modules."""

@@ -1,4 +1,4 @@
-"""Values as JSON documents and back, by the types of their fields, and as HTML in notebooks."""
+"""Convert values to JSON documents and back by their field types, and to HTML in notebooks."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ import msgspec
 from deploykit.transforms.common.errors import GraphError
 
 FORMAT = 1
-"""Of all documents; it grows where a key goes or means something else."""
+"""Format version of all documents; it increases when a key is removed or changes its meaning."""
 
 NOT_NEGATIVE = msgspec.Meta(ge=0.0, le=sys.float_info.max)
 ABOVE_ZERO = msgspec.Meta(gt=0.0, le=sys.float_info.max)
@@ -31,22 +31,22 @@ _STEPS = re.compile(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 @dataclass(frozen=True)
 class Written:
-    """How a field or a property is written."""
+    """How a field or a property is written to a document."""
 
     key: str = ""
-    """Its key; default: its name."""
+    """The key in the document; default: the name of the field."""
     digits: int | None = None
-    """Decimals that numbers are rounded to."""
+    """Number of decimals to round to."""
     hidden: bool = False
-    """Whether it is not written."""
+    """Whether the field is omitted from the document."""
     if_set: bool = False
-    """Whether it is skipped where it is empty."""
+    """Whether the field is omitted where it is empty."""
     or_null: bool = False
-    """Whether it is null where it is empty."""
+    """Whether an empty field is written as null."""
     flat: bool = False
-    """Whether its keys are written in its place, beside those of the value around it."""
+    """Whether the keys of the value are merged into the document of the parent."""
     by: Callable[[Any], Any] | None = None
-    """Function whose result is written instead."""
+    """Function whose result is written instead of the value."""
 
 
 Hidden = Annotated[T, Written(hidden=True)]
@@ -66,7 +66,7 @@ class Member:
 
     @property
     def key(self) -> str:
-        """Its key in the document."""
+        """Key in the document."""
         return self.how.key or self.name
 
 
@@ -91,15 +91,15 @@ def written(key: str = "", **how: Any) -> Callable[[Callable[..., T]], Callable[
 
 
 def head(kind: str) -> dict[str, Any]:
-    """Return the first keys of a file, for a class attribute HEAD: its format and its kind."""
+    """Return the first keys of a file, its format and its kind, for a class attribute HEAD."""
     return {"format": FORMAT, "kind": kind}
 
 
 def document(value: Any) -> Any:
-    """Return a value as plain data. Numbers that are not finite are null, tuples are lists.
+    """Return a value as plain data: non-finite numbers become null, tuples become lists.
 
     A dataclass becomes a dictionary: the attribute HEAD of its class, then its fields, then the
-    properties that are marked. OMIT_DEFAULTS of its class skips fields with defaults.
+    marked properties. OMIT_DEFAULTS of its class omits fields that have their default values.
     """
     if value is None or isinstance(value, str | int):
         return value
@@ -122,17 +122,17 @@ def document(value: Any) -> Any:
 
 
 class Documented:
-    """A value that users ask for its document."""
+    """A value that can be converted to a document."""
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain data, as `--json` shows it. Numbers that are not finite are null."""
+        """Return the plain data that `--json` prints. Non-finite numbers are null."""
         results: dict[str, Any] = document(self)
         return results
 
 
 @functools.cache
 def members(kind: Any) -> tuple[Member, ...]:
-    """Return what is written of a class: fields that are not hidden, and marked properties."""
+    """Return the written members of a class: fields that are not hidden, and marked properties."""
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     results = {field_.name: Member(field_.name, field_.type, _how(field_.type), field_.default)
              for field_ in fields if not field_.name.startswith("_")}  # fmt: skip
@@ -178,9 +178,9 @@ def _rounded(plain: Any, digits: int | None) -> Any:
 
 
 def converted(plain: Any, kind: type[T]) -> T:
-    """Return plain data as a value of a type, within the constraints of its types.
+    """Return plain data as a value of a type, checked against the constraints of its fields.
 
-    Keys that the type does not know are ignored. GraphError: it does not fit, and which key.
+    Keys that the type does not know are ignored. GraphError: the data does not fit (names the key).
     """
     try:
         return msgspec.convert(plain, kind)
@@ -189,7 +189,7 @@ def converted(plain: Any, kind: type[T]) -> T:
 
 
 def _in_words(message: str, plain: Any) -> GraphError:
-    """Return an error of msgspec as one of ours, such as `samples is 0, expected int >= 1`."""
+    """Convert an error of msgspec, for example to `samples is 0, expected int >= 1`."""
     reason, _, path = message.partition(" - at $")
     path = path.removeprefix(".")
     if missing := _MISSING.fullmatch(reason):
@@ -203,7 +203,7 @@ def _in_words(message: str, plain: Any) -> GraphError:
 
 
 def _at(plain: Any, path: str) -> Any:
-    """Return what is at a path; _MISSING: msgspec does not name the keys that lead there."""
+    """Return the value at a path; _MISSING: msgspec does not name the keys of the path."""
     for name, number in _STEPS.findall(path):
         try:
             plain = plain[name] if name else plain[int(number)]
@@ -213,23 +213,23 @@ def _at(plain: Any, path: str) -> Any:
 
 
 class AsHtml(Documented):
-    """What functions of the API return: in Jupyter it shows the tables of the command line.
+    """A result of an API function: in Jupyter it shows the tables of the command line.
 
-    Those are drawn far above the rooms where values live, so the drawing is looked up by its name.
+    Formatters are in a higher layer of the package, so the formatter is imported by its name.
     """
 
     def __init_subclass__(cls) -> None:
-        """Let IPython find how a class prints before it finds what a dataclass has for `repr`."""
+        """Register the printer, as IPython would otherwise use the `repr` of a dataclass."""
         super().__init_subclass__()
         cls._repr_pretty_ = AsHtml._repr_pretty_  # type: ignore[method-assign]
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook; what cannot be drawn shows as `repr` does."""
+        """Return HTML for a notebook; without a formatter, the `repr`."""
         html: str = _drawing().html_of(self)
         return html
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print the same as text, where it stands alone; a result may hold a million latencies."""
+        """Print the value as text where it stands alone; a result may have a million latencies."""
         is_alone = len(getattr(printer, "stack", ())) < 2
         printer.text(_drawing().plain_of(self) if is_alone else repr(self))
 

@@ -1,18 +1,18 @@
-"""The errors of graph work, each with the exit status that the command line gives it.
+"""The error classes, each with its exit status on the command line.
 
 Error                  2  wrong usage or a bad model
-  GraphError           2  a graph that is not well formed, or that lacks what was asked for
+  GraphError           2  a graph that is invalid, or that lacks a requested node or tensor
     LoadError          2  a graph that TensorFlow does not import
     MismatchError      2  a file that describes another model than the one it is used with
     CrashError         2  a graph on which TensorFlow's process died
   PipelineError        2  a transform string that cannot be run
   RefusedError         3  a graph that deploykit declines to touch, by policy
   FileError            4  a file that cannot be read or written
-  VerificationError    5  a result that differs from its reference by more than the bar
-    UnverifiedError    5  a result that was compared with nothing, or with answers that are wrong
+  VerificationError    5  a result that differs from its reference by more than the tolerance
+    UnverifiedError    5  a result without a reference, or whose reference is wrong itself
     NotQuantizedError  5  a model for which float32 is the right result of quantization
   LimitError           6  a run that took more time or memory than allowed
-BugError               1  our own code failed where a model is run
+BugError               1  an internal error of deploykit in a child process
 """
 
 import contextlib
@@ -31,11 +31,11 @@ Plain: TypeAlias = "bool | int | float | str | list[Plain] | None"
 
 
 class CodedError(Exception):
-    """An error with a `code` and `fields`; `messages.json` holds the sentence of each code.
+    """An error with a `code` and `fields`; `messages.json` contains the message of each code.
 
-    A text that is no code of it is the message itself, as in an error that a user's own transform
-    raises; its code is then that of the class. A `source` among the fields is where it was found,
-    such as a path, and the sentence begins with it.
+    A text that is not a code is itself the message, for example of an error in a user's transform;
+    its code is then that of the class. The field `source` names the origin, such as a path: the
+    message begins with it.
 
     Example:
         >>> GraphError("unknown-name", source="model.pb", kind="node", name="a", hint="", known=[])
@@ -45,18 +45,18 @@ class CodedError(Exception):
     fields: Mapping[str, Plain] = MappingProxyType({})
 
     def __init__(self, code: str = "", /, **fields: object) -> None:
-        """Keep the code, and the fields as JSON has them."""
+        """Store the code, and the fields as JSON values."""
         super().__init__(code)
         self.fields = {name: plain(value) for name, value in fields.items()}
 
     @property
     def code(self) -> str:
-        """The problem, as a name that does not change; that of the class where it has none."""
+        """Stable name of the problem; without one, the code of the class."""
         given = self.args[0] if self.args else ""
         return str(given) if messages.template(given) is not None else default_code(type(self))
 
     def __str__(self) -> str:
-        """Return the sentence."""
+        """Return the message."""
         given = self.args[0] if self.args else ""
         template = messages.template(given)
         result = None if template is None else messages.render(template, self.fields)
@@ -65,16 +65,16 @@ class CodedError(Exception):
         return f"{source}: {message}" if source else message
 
     def __repr__(self) -> str:
-        """Return what would make it."""
+        """Return the expression that creates the error."""
         arguments = [*map(repr, self.args), *(f"{k}={v!r}" for k, v in self.fields.items())]
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be the same in another process, whatever its class takes to be made."""
+        """Pickle the error independently of the arguments of its class."""
         return _restored, (type(self), self.args, self.__dict__)
 
     def within(self, source: object = "", kind: "type[CodedError] | None" = None) -> Self:
-        """Return the same error, found in `source`; as another class, where `kind` is given."""
+        """Return the error with `source` as its origin; `kind` converts it to another class."""
         changed: Any = copy.copy(self)
         if sources := [str(item) for item in (source, self.fields.get("source")) if item]:
             changed.fields = {**self.fields, "source": ": ".join(sources)}
@@ -83,7 +83,7 @@ class CodedError(Exception):
         return changed  # type: ignore[no-any-return]
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the error as a JSON object."""
         return {
             "code": self.code,
             "class": type(self).__name__,
@@ -94,7 +94,7 @@ class CodedError(Exception):
 
 
 def _finite(value: Plain) -> Plain:
-    """Return a value without numbers that JSON has not."""
+    """Replace the numbers that JSON cannot represent."""
     if isinstance(value, list):
         return [_finite(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
@@ -108,53 +108,53 @@ def _restored(kind: type[CodedError], args: tuple[Any, ...], state: dict[str, An
 
 
 def default_code(kind: type[BaseException]) -> str:
-    """Return the code of an error with a text of its own: "graph-error" of a GraphError."""
+    """Return the code of an error that has only a text: "graph-error" for a GraphError."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
 
 
 def plain(value: object) -> Plain:
-    """Return a value as JSON has it: a path, and whatever else it has not, as text."""
+    """Return a value as a JSON value; paths and other unsupported types become text."""
     if value is None or isinstance(value, bool):
         return value
     for kind in (str, int, float):
-        if isinstance(value, kind):  # a subclass may be unknown to whoever reads it
+        if isinstance(value, kind):  # the reader may not know a subclass
             return kind(value)
     if callable(item := getattr(value, "item", None)) and getattr(value, "ndim", 1) == 0:
-        return plain(item())  # a number of NumPy
+        return plain(item())  # a NumPy number
     if isinstance(value, Collection | Iterator) and not isinstance(value, bytes):
         return [plain(item) for item in value]
     return str(value)
 
 
 class Error(CodedError):
-    """Something the user can act on; the message is one sentence."""
+    """An error that the user can fix; the message is one sentence."""
 
     exit_status = 2
 
 
 class GraphError(Error):
-    """The graph is not well formed, or has no such node or tensor."""
+    """The graph is invalid, or has no such node or tensor."""
 
 
 class LoadError(GraphError):
-    """TensorFlow does not import the graph, whatever it would be fed."""
+    """TensorFlow cannot import the graph, independent of its inputs."""
 
 
 class CrashError(GraphError):
-    """TensorFlow's process died while it loaded or ran the graph."""
+    """The TensorFlow process died while it loaded or ran the graph."""
 
 
 class MismatchError(GraphError):
-    """A file describes other content than that of the file that it is used with."""
+    """A file describes another model than the one that it is used with."""
 
 
 class PipelineError(Error):
-    """The transform string does not parse, or names what does not exist."""
+    """The transform string does not parse, or names an unknown transform or parameter."""
 
     def __init__(
         self, code: str = "", /, text: str = "", position: int | None = None, **fields: object
     ) -> None:
-        """With `position`, keep the line of `text` and the column, which a caret shows."""
+        """Create the error; with `position`, store the line of `text` and the column."""
         super().__init__(code, **fields)
         if position is not None:
             self.fields: Mapping[str, Plain] = self.at(text, position).fields
@@ -168,7 +168,7 @@ class PipelineError(Error):
         return changed
 
     def __str__(self) -> str:
-        """Return the sentence, and below it the line and the caret."""
+        """Return the message, and below it the line and the caret."""
         message = super().__str__()
         if "column" not in self.fields:
             return message
@@ -176,11 +176,11 @@ class PipelineError(Error):
 
 
 class MissingPackageError(Error):
-    """An optional package is not installed; the text names the extra that brings it."""
+    """An optional package is not installed; the message names the extra that installs it."""
 
 
 class RefusedError(Error):
-    """What was asked for is possible but unsafe or unwise, so it is not done."""
+    """The request is possible but unsafe, so deploykit refuses it."""
 
     exit_status = 3
 
@@ -192,38 +192,38 @@ class FileError(Error):
 
 
 class VerificationError(Error):
-    """A result differs from its reference by more than the bar."""
+    """A result differs from its reference by more than the tolerance."""
 
     exit_status = 5
 
 
 class StepError(VerificationError):
-    """A step of a pipeline made a graph that differs from the model by more than the bar."""
+    """The graph after a pipeline step differs from the model by more than the tolerance."""
 
     def __init__(self, code: str = "", /, *, step: str = "", **fields: object) -> None:
-        """Keep the transform as well; empty: it is freezing."""
+        """Create the error and store the transform; an empty `step` means freezing."""
         super().__init__(code, step=step, **fields)
 
     @property
     def step(self) -> str:
-        """The transform; empty: it is freezing."""
+        """The transform; an empty string means freezing."""
         return str(self.fields.get("step", ""))
 
     @property
     def reason(self) -> str:
-        """What is wrong with its result."""
+        """The difference that was found."""
         return str(self.fields.get("reason", ""))
 
 
 class UnverifiedError(VerificationError):
-    """Nothing was compared, or the reference's own answers cannot be right."""
+    """There was nothing to compare with, or the reference outputs are wrong themselves."""
 
 
 class NotQuantizedError(VerificationError):
     """Float32 is the right result of quantization, so nothing is written without --allow-float."""
 
     def __init__(self, code: str = "", /, *, report: object = None, **fields: object) -> None:
-        """Keep the report of what was tried as well."""
+        """Create the error and store the report of the candidates that were tried."""
         super().__init__(code, **fields)
         self.report = report
 
@@ -235,11 +235,10 @@ class LimitError(Error):
 
 
 class BugError(CodedError):
-    """Our own code failed in a child process, which is no fault of the graph: exit status 1."""
+    """An internal error of deploykit in a child process, not caused by the graph: exit status 1."""
 
 
-# How TensorFlow, oneDNN (its status 1), protobuf, C++, NumPy and the system say that there is no
-# memory left.
+# Out-of-memory messages of TensorFlow, oneDNN (its status 1), protobuf, C++, NumPy and Linux.
 _NO_MEMORY = re.compile(
     r"bad_alloc|MemoryError|OOM when allocating|out of memory|arena alloc failed|Memory allocation"
     r"|(cannot|failed to|unable to|could not) allocate|not enough memory|thread creation .*failed"
@@ -249,21 +248,21 @@ _NO_MEMORY = re.compile(
 )
 
 
-def says_no_memory(text: str) -> bool:
-    """Say whether a message of another program or library means that memory ran out."""
+def reports_no_memory(text: str) -> bool:
+    """Return whether a message of another program or library reports that memory ran out."""
     return _NO_MEMORY.search(text) is not None
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Say whether something failed because a process may take no more memory, whoever says so."""
+    """Return whether an error of any library means that memory ran out."""
     kinds = {item.__name__ for item in type(error).__mro__}
     if kinds & {"MemoryError", "ResourceExhaustedError", "LimitError"}:
         return True
-    return getattr(error, "errno", None) == errno.ENOMEM or says_no_memory(str(error))
+    return getattr(error, "errno", None) == errno.ENOMEM or reports_no_memory(str(error))
 
 
 def failed(code: str, error: BaseException, /, **fields: object) -> Error:
-    """Return the error for what a library raised: of the graph, or of the memory that ran out."""
+    """Return the error for an exception of a library: a GraphError, or a LimitError for memory."""
     graph_error = GraphError(code, **fields)
     return (
         LimitError("not-enough-memory", reason=graph_error) if lacks_memory(error) else graph_error
@@ -271,24 +270,24 @@ def failed(code: str, error: BaseException, /, **fields: object) -> Error:
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], hint: str = "") -> GraphError:
-    """Return the error for a name that is not among those there are; `hint` is of `nearest`."""
+    """Return the error for an unknown name; `hint` is the result of `nearest`."""
     return GraphError("unknown-name", kind=kind, name=name, hint=hint, known=known)
 
 
 def counts_differ(what: str, count: int, other_count: int, other: str = "samples") -> GraphError:
-    """Return the error for two things of which there should be as many."""
+    """Return the error for two counts that must be equal."""
     return GraphError("counts-differ", what=what, count=count, other=other, other_count=other_count)
 
 
 def cannot_be(action: str, path: object, error: OSError) -> FileError:
-    """Return the error for a file that the system does not let be written, made, renamed..."""
+    """Return the error for a file that the system refuses to write, create or rename."""
     reason = error.strerror or error
     return FileError("file-action-failed", source=path, action=action, reason=reason)
 
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let a GraphError of the block begin with the path of what is wrong, unless it does."""
+    """Prefix the message of a GraphError in the block with the path, unless it has it already."""
     try:
         yield
     except GraphError as error:
@@ -307,7 +306,7 @@ def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
 
 
 def misspelt(name: str, known: list[str] | tuple[str, ...]) -> str:
-    """Return such a hint for names one or two letters away; of short names, one."""
+    """Return such a hint for names with one or two wrong letters; of short names, one."""
     import difflib
 
     most = 2 if len(name) > 5 else 1
@@ -320,7 +319,7 @@ def _hint(close: list[str]) -> str:
 
 
 def _distance(one: str, other: str) -> int:
-    """Return how many letters must be put in, left out or replaced."""
+    """Return the edit distance: the letters to insert, delete or replace."""
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         before, row = row, [i]

@@ -1,6 +1,6 @@
-"""How the command line writes a parameter: metadata in its annotation, `Annotated[T, Flag(...)]`.
+"""Command-line metadata of a parameter, in its annotation: `Annotated[T, Flag(...)]`.
 
-The type and the default say most of it. This says what they cannot.
+It holds only what the type and the default of the parameter do not state.
 """
 
 import math
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-MOST_INT64 = (1 << 63) - 1
-"""The largest version of a model."""
+MAX_INT64 = (1 << 63) - 1
+"""The largest version number of a model."""
 
 
 @dataclass(frozen=True)
@@ -18,34 +18,34 @@ class Flag:
     """How the command line spells, shows and limits a parameter."""
 
     spelling: str = ""
-    """Its options, separated by spaces, the one that help shows first; default: `--the-name`."""
+    """Option names, separated by spaces; help shows the first one. Default: `--the-name`."""
     hidden: str = ""
-    """More options, which help does not show: old names."""
+    """More option names that help does not show, such as old names."""
     formerly: str = ""
-    """Names that the Python parameter had, separated by spaces: they still work, with a warning."""
+    """Old names of the Python parameter, separated by spaces: they work with a warning."""
     metavar: str = ""
-    """What help shows for the value; default: that of the format."""
+    """Placeholder of the value in help; default: that of the format."""
     heading: str = ""
-    """The section of help; default: that of the class or the command."""
+    """Section of help; default: that of the class or the command."""
     format: str = ""
     """How a value is written: a key of `deploykit.cli.formats.FORMATS`; default: by the type."""
     at_least: float | None = None
     at_most: float | None = None
     above: float | None = None
     beside: str = ""
-    """Of a file to write, its default: the model's name with this in place of its suffix."""
+    """For output files: suffix that replaces the suffix of the model's name in the default path."""
     is_required: bool | None = None
-    """Whether the command line needs it; default: if it has no default."""
+    """Whether the command line requires it; default: whether the parameter has no default."""
     only: str = ""
-    """Of a class of options: the fields that the command line has, separated by spaces."""
+    """For a class of options: the fields that the command line offers, separated by spaces."""
     is_python_only: bool = False
-    """Whether the command line does not have it."""
+    """Whether the parameter is available in Python only."""
     help: str = ""
-    """What is said of a parameter that several functions have, where their docstrings do not."""
+    """Help of a parameter that several functions share and whose docstrings do not describe it."""
 
 
 def declared(annotation: Any) -> tuple[Any, Flag]:
-    """Return the type of a parameter without its metadata, and how it is written."""
+    """Return the type of a parameter without its metadata, and its `Flag`."""
     if get_origin(annotation) is not Annotated:
         return annotation, Flag()
     type_, *metadata = get_args(annotation)
@@ -53,7 +53,7 @@ def declared(annotation: Any) -> tuple[Any, Flag]:
 
 
 def alternatives(type_: Any) -> tuple[Any, ...]:
-    """Return the types of a union without None; of another type, it alone."""
+    """Return the member types of a union without None; for another type, that type alone."""
     kinds = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     return tuple(kind for kind in kinds if kind is not type(None))
 
@@ -62,7 +62,7 @@ def is_range(low: float, high: float) -> bool:
     """Return whether two numbers are the ends of a range of float32 values."""
     try:
         least, most = struct.unpack("2f", struct.pack("2f", low, high))
-    except OverflowError:  # it is above float32
+    except OverflowError:  # beyond float32
         return False
     return math.isfinite(least) and math.isfinite(most) and bool(least < most)
 
@@ -90,5 +90,5 @@ PREPROCESS = Flag(
 
 
 def output_flag(beside: str, format: str = "output") -> Flag:  # noqa: A002
-    """Return how -o is written, a file that by default lies beside the model."""
+    """Return the Flag of -o, whose default is a file next to the model."""
     return Flag("-o --output", format=format, heading="Output", beside=beside)

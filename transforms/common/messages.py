@@ -1,4 +1,4 @@
-"""The messages of errors by code, the format of log lines, and text escaped for terminals."""
+"""Error messages by code, the format of log lines, and escaping of text for terminals."""
 
 import functools
 import json
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def escaped(text: str, keep: str = "") -> str:
-    r"""Return a text whose characters that do not print are escapes such as `\x1b` or `\n`.
+    r"""Return a text with non-printable characters as escapes such as `\x1b` or `\n`.
 
-    These are control codes, marks that change the direction of writing, and bytes of a file name
-    that are not UTF-8. The characters of `keep` stay.
+    These are control codes, bidirectional marks, and bytes of a file name that are not UTF-8. The
+    characters of `keep` are not escaped.
     """
     if text.isprintable():
         return text
@@ -22,7 +22,7 @@ def escaped(text: str, keep: str = "") -> str:
 
 
 def shell_word(text: str) -> str:
-    r"""Return a text as one word of a shell command; Bash and Zsh read `$'\x1b'` back."""
+    r"""Quote a text as one word of a shell command; Bash and Zsh read `$'\x1b'` back."""
     if text.isprintable():
         return shlex.quote(text)
     literal = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -31,12 +31,12 @@ def shell_word(text: str) -> str:
 
 
 def shell_command(*words: str) -> str:
-    """Return a shell command of these words."""
+    """Return a shell command with quoted words."""
     return " ".join(map(shell_word, words))
 
 
 def _shell_escape(character: str) -> str:
-    """Return the octal escapes of a character's bytes, which no digit behind them changes."""
+    """Return the octal escapes of a character's bytes; following digits cannot change them."""
     encoded = character.encode("utf-8", "surrogateescape")
     return "".join(f"\\{byte:03o}" for byte in encoded)
 
@@ -46,13 +46,13 @@ CATALOGUE = Path(__file__).with_name("messages.json")
 
 @functools.cache
 def catalogue() -> dict[str, str]:
-    """Return the templates by code; they are read when the first error is shown."""
+    """Return the templates by code; the file is read when the first error is shown."""
     messages: dict[str, str] = json.loads(CATALOGUE.read_bytes())
     return messages
 
 
 def template(code: object) -> str | None:
-    """Return the template of a code; None: it is no code."""
+    """Return the template of a code; None: the code is unknown."""
     return catalogue().get(code) if isinstance(code, str) else None
 
 
@@ -73,17 +73,17 @@ class _MessageFormatter(string.Formatter):
             return between.join(map(str, value)) or "none"
         try:
             return format(value, format_spec)
-        except (TypeError, ValueError):  # such as None, where numbers are shown
+        except (TypeError, ValueError):  # such as None in place of a number
             return str(value)
 
 
 def render(text: str, fields: Mapping[str, object]) -> str:
-    """Return a template with its fields in their places."""
+    """Return a template with its fields filled in."""
     return _MessageFormatter().vformat(text, (), fields)
 
 
 def fields_of(text: str) -> set[str]:
-    """Return the names of the fields that a template has places for."""
+    """Return the names of the fields in a template."""
     return {name for _, name, _, _ in string.Formatter().parse(text) if name}
 
 
@@ -91,7 +91,7 @@ logger = logging.getLogger("deploykit")
 
 
 class _Formatter(logging.Formatter):
-    """`deploykit: warning: ...`; notes and debug lines without a level."""
+    """Format of log lines: `deploykit: warning: ...`; notes and debug lines have no level."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _Formatter(logging.Formatter):
 
 
 def log_to_stderr(process: str = "") -> None:
-    """Print the log on stderr, in lines that name the process where it has a name."""
+    """Print the log on stderr; `process`, if given, names the process in each line."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter(process))
     logger.handlers, logger.propagate = [handler], False

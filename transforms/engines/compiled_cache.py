@@ -1,8 +1,8 @@
-"""Graphs that OpenVINO has compiled, kept between starts, for one machine and one OpenVINO.
+"""A cache of graphs compiled by OpenVINO, valid for one machine and one OpenVINO version.
 
-A file is used only if its SHA-256 matches. Files that are damaged, old or too many are removed, and
-nothing fails where the folder cannot be written. DEPLOYKIT_CACHE_DIR names another folder; empty
-turns the cache off.
+A file is used only if its SHA-256 matches. Damaged, old and excess files are removed, and a folder
+that is not writable causes no error. DEPLOYKIT_CACHE_DIR names another folder; an empty value
+disables the cache.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from typing import Any
 logger = logging.getLogger("deploykit")
 
 VARIABLE = "DEPLOYKIT_CACHE_DIR"
-MOST_BYTES = 1 << 30  # of all files together; those unused for longest go first
+MAX_BYTES = 1 << 30  # of all files together; the least recently used are removed first
 _MAGIC, _DIGEST = b"deploykit compiled graph 1\n", hashlib.sha256().digest_size
 _SUFFIX, _PARTIAL, _LOADING = ".blob", ".partial", ".loading"
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|tmp\w+{re.escape(_PARTIAL)}")
-_OLD = 3600.0  # seconds after which nobody writes a file any more
+_OLD = 3600.0  # seconds after which an unfinished file is abandoned
 _CPU_LINES = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
     "CPU implementer", "CPU variant", "CPU part", "CPU revision", "Features",
@@ -36,7 +36,7 @@ _CPU_LINES = (
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """A compiled graph in bytes, and the names of those inputs that its outputs depend on."""
+    """The bytes of a compiled graph, and the names of the inputs that its outputs depend on."""
 
     needed: frozenset[str]
     blob: bytes | memoryview
@@ -45,14 +45,14 @@ class CompiledGraph:
 class CompiledCache:
     """A folder of compiled graphs by key."""
 
-    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
-        """Use a folder, which is made with the first graph."""
+    def __init__(self, folder: Path, most_bytes: int = MAX_BYTES) -> None:
+        """Create a cache in a folder, which is created with the first graph."""
         self._folder = folder
         self._most = most_bytes
 
     @classmethod
     def of_user(cls) -> "CompiledCache | None":
-        """Return the cache of this user; None: it is turned off, or there is no home."""
+        """Return the cache of this user; None: it is disabled, or the home folder is unknown."""
         given = os.environ.get(VARIABLE)
         if given == "":
             return None
@@ -61,11 +61,11 @@ class CompiledCache:
         if folder.is_absolute():
             return cls(folder / "openvino")
         if given:
-            logger.warning("%s=%s is no absolute path, so nothing is cached", VARIABLE, given)
+            logger.warning("%s=%s is not an absolute path, so nothing is cached", VARIABLE, given)
         return None
 
     def get(self, key: str) -> CompiledGraph | None:
-        """Return a graph; None: there is none that is whole."""
+        """Return a graph; None: it is missing or damaged."""
         path = self._folder / f"{key}{_SUFFIX}"
         try:
             if not self._is_private():
@@ -87,14 +87,14 @@ class CompiledCache:
         return CompiledGraph(frozenset(header["needed"]), bytes(body[4 + length :]))
 
     def takes(self, size: int) -> bool:
-        """Say whether a graph of so many bytes may be kept."""
+        """Return whether a graph of this size in bytes may be cached."""
         return size <= self._most
 
     @contextlib.contextmanager
     def loading(self, key: str) -> Iterator[None]:
-        """Note that graphs are loaded. KeyError: an earlier process ended while it did this.
+        """Record that graphs are being loaded. KeyError: an earlier process died while loading.
 
-        OpenVINO may end the process; without this, each start would end so.
+        OpenVINO may crash the process; without this record, each start would crash.
         """
         mark = self._folder / f"{key}{_LOADING}"
         with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ class CompiledCache:
                 mark.unlink()
 
     def put(self, key: str, graph: CompiledGraph) -> None:
-        """Keep a graph, whole or not at all; drop those unused for longest beyond the bound."""
+        """Store a graph atomically; remove the least recently used ones beyond the size limit."""
         header = json.dumps({"needed": sorted(graph.needed)}).encode()
         pieces = (len(header).to_bytes(4, "big"), header, graph.blob)
         if not self.takes(sum(map(len, pieces))):
@@ -128,17 +128,17 @@ class CompiledCache:
             os.replace(partial, self._folder / f"{key}{_SUFFIX}")
             self._shrink()
         except OSError as error:
-            logger.debug("%s: the compiled graph is not kept: %s", self._folder, error)
+            logger.debug("%s: the compiled graph is not cached: %s", self._folder, error)
             with contextlib.suppress(OSError):
                 os.unlink(partial)
 
     def _is_private(self) -> bool:
-        """Say whether nobody else can write there: OpenVINO trusts what it reads."""
+        """Return whether only this user can write there, as OpenVINO trusts its files."""
         result = self._folder.stat()
         return result.st_uid == os.geteuid() and not result.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
     def _shrink(self) -> None:
-        """Remove files of this cache alone: the folder may hold others."""
+        """Remove files of this cache only, as the folder may contain others."""
         files = []
         for entry in os.scandir(self._folder):
             with contextlib.suppress(OSError):  # another process removed it
@@ -155,13 +155,13 @@ class CompiledCache:
 
 
 def key_of(graph_def: bytes, facts: Mapping[str, object]) -> str:
-    """Return the key of a graph, with all else that decides how it is compiled."""
+    """Return the key of a graph, including all settings that affect its compilation."""
     text = json.dumps({**facts, "machine": _machine()}, sort_keys=True, default=str)
     return hashlib.sha256(hashlib.sha256(graph_def).digest() + text.encode()).hexdigest()
 
 
 def _machine() -> list[str]:
-    """Return what a compiled graph depends on of the machine."""
+    """Return the properties of the machine that a compiled graph depends on."""
     results = [platform.machine(), str(os.cpu_count()), str(len(os.sched_getaffinity(0)))]
     with contextlib.suppress(OSError):
         first = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0]

@@ -1,12 +1,12 @@
-"""What an engine computes of a version: its graph, how it is called, and what it has to answer.
+"""The engine folder of a model version: its graph, signatures and expected outputs.
 
-It is the folder `assets.extra/deploykit.engine` of a version, which TensorFlow Serving
-ignores: `manifest.json`, `graph.pb` (a frozen GraphDef, which the engine reads), and `answers.pb`
-(a GraphDef of constants: what was fed, and what TensorFlow gave for it). So a server can compare
-the engine on its own machine with TensorFlow's answers, and needs no TensorFlow for that.
+It is the folder `assets.extra/deploykit.engine` of a version, which TensorFlow Serving ignores:
+`manifest.json`, `graph.pb` (a frozen GraphDef for the engine), and `answers.pb` (a GraphDef of
+constants: inputs, and TensorFlow's outputs for them). A server thus compares the engine on its
+machine with TensorFlow's outputs, without TensorFlow.
 
-The manifest holds the SHA-256 of `saved_model.pb` and `variables/variables.index`. A folder that
-was written for other files is not used: the version was replaced, or the folder copied.
+The manifest contains the SHA-256 of `saved_model.pb` and `variables/variables.index`. A folder
+written for other files is not used: the version was replaced, or the folder copied.
 """
 
 import contextlib
@@ -38,18 +38,18 @@ from deploykit.transforms.untrusted.wire import check_growth, decoded
 FOLDER = "assets.extra/deploykit.engine"
 FORMAT = 1
 KIND = "engine"
-MOST_ANSWERS = 1 << 30
-"""Bytes of answers; a batch of the largest photos takes some ten megabytes."""
+MAX_ANSWERS = 1 << 30
+"""Maximum bytes of outputs; a batch of the largest images takes some ten megabytes."""
 SAVED_MODEL, _VARIABLES = "saved_model.pb", "variables/variables.index"
 _DESCRIPTION = "assets.extra/deploykit.json"
 MANIFEST, _GRAPH, _ANSWERS = "manifest.json", "graph.pb", "answers.pb"
-_MOST_TEXT = 16 << 20
+_MAX_TEXT = 16 << 20
 
 
 def files(
     content: EngineFolder, saved_model: str | None, variables: str | None = None
 ) -> dict[str, list[bytes]]:
-    """Return the pieces of each file by its path in a version's folder.
+    """Return the chunks of each file by its path in a version's folder.
 
     `saved_model` and `variables` are the SHA-256 of the version's `saved_model.pb` and
     `variables.index`; None: it has no such file.
@@ -66,9 +66,9 @@ def files(
 
 
 def write(version_folder: Path, content: EngineFolder) -> Path:
-    """Write what an engine computes of a version, whole or not at all, and return its folder.
+    """Write the engine folder of a version atomically, and return its path.
 
-    FileError: there is one already, or it cannot be written.
+    FileError: it exists already, or cannot be written.
     """
     folder = version_folder / FOLDER
     partial = folder.with_name(f".tmp-{uuid.uuid4().hex}")
@@ -91,18 +91,18 @@ def write(version_folder: Path, content: EngineFolder) -> Path:
 
 
 def read(version_folder: Path) -> EngineFolder | None:
-    """Return what an engine computes of a version; None: TensorFlow computes all of it.
+    """Return the engine folder of a version; None: TensorFlow runs all of the version.
 
     MismatchError: it was written for another version. GraphError: a file is missing or damaged, a
-    newer deploykit wrote it, graph.pb is not the one that it was written for, or the answers do not
-    fit the signatures.
+    newer deploykit wrote it, graph.pb is another file than at the export, or the stored outputs do
+    not fit the signatures.
     """
     folder = version_folder / FOLDER
     if not os.path.lexists(folder):
         return None
     manifest = folder / MANIFEST
     try:
-        document = read_json(manifest, "manifest of an engine", _MOST_TEXT)
+        document = read_json(manifest, "manifest of an engine", _MAX_TEXT)
         if not isinstance(document, dict) or document.get("kind") != KIND:
             raise GraphError("manifest-kind", source=manifest, kind=KIND)
         if document.get("format") != FORMAT:
@@ -118,7 +118,7 @@ def read(version_folder: Path) -> EngineFolder | None:
         else:
             _check_exported(manifest, version_folder)
         graph_def = _checked(folder / _GRAPH, document.get("graph"))
-        constants = _checked(folder / _ANSWERS, document.get("answers_file"), MOST_ANSWERS)
+        constants = _checked(folder / _ANSWERS, document.get("answers_file"), MAX_ANSWERS)
     except FileError as error:
         raise GraphError("engine-not-whole", reason=error) from None
     with _sound(manifest):
@@ -128,13 +128,13 @@ def read(version_folder: Path) -> EngineFolder | None:
 
 
 def _version_digests(version_folder: Path) -> tuple[str | None, ...]:
-    """Return the SHA-256 of the files that a manifest is bound to; None: there is no such file."""
+    """Return the SHA-256 of the files that a manifest is bound to; None: the file is missing."""
     paths = (version_folder / name for name in (SAVED_MODEL, _VARIABLES))
     return tuple(sha256_of(path) if os.path.lexists(path) else None for path in paths)
 
 
 def _check_bound(manifest: Path, bound: Any, version_folder: Path) -> None:
-    """Raise MismatchError where a manifest was written for other files of a version."""
+    """Raise MismatchError if a manifest was written for other files of a version."""
     for name, here in zip((SAVED_MODEL, _VARIABLES), _version_digests(version_folder), strict=True):
         if not isinstance(bound, Mapping) or name not in bound or bound[name] != here:
             raise MismatchError(
@@ -143,9 +143,9 @@ def _check_bound(manifest: Path, bound: Any, version_folder: Path) -> None:
 
 
 def _check_exported(manifest: Path, version_folder: Path) -> None:
-    """Raise MismatchError where the version was replaced after deploykit 0.1 exported it.
+    """Raise MismatchError if the version was replaced after deploykit 0.1 exported it.
 
-    Its manifests hold no SHA-256, but the description of the version does.
+    The manifests of 0.1 have no SHA-256, but the description of the version has.
     """
     path = version_folder / _DESCRIPTION
     document = read_json(path, "description of a version") if path.is_file() else None
@@ -156,7 +156,7 @@ def _check_exported(manifest: Path, version_folder: Path) -> None:
 
 @contextlib.contextmanager
 def _sound(manifest: Path) -> Iterator[None]:
-    """Make a GraphError that names the file of what goes wrong while it is understood."""
+    """Convert errors of parsing into a GraphError that names the file."""
     try:
         yield
     except GraphError as error:
@@ -178,14 +178,14 @@ def _checked(path: Path, said: Any, most: int | None = None) -> bytes:
 
 
 class _Values:
-    """Arrays as the constants of a graph, each once."""
+    """Arrays as the constants of a graph, each stored once."""
 
     def __init__(self) -> None:
         self.graph = GraphDef()
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def named(self, array: Array) -> str:
-        """Return the name of the constant that holds an array."""
+        """Return the name of the constant with the value of an array."""
         key = (type_of(array), array.shape, hashlib.sha256(_bytes(array)).digest())
         if key not in self._names:
             self._names[key] = f"value_{len(self._names)}"
@@ -198,16 +198,16 @@ def _bytes(array: Array) -> bytes:
 
 
 def _constants(content: bytes) -> dict[str, Array]:
-    """Return arrays by name. GraphError: one is damaged, or all take too much."""
+    """Return arrays by name. GraphError: one is damaged, or all take too much memory."""
     nodes = [Node.from_proto(node) for node in decoded(content, GraphDef).node]
     sizes = [math.prod(node.shape) for node in nodes]
-    if sum(sizes) > MOST_ANSWERS:  # one value may stand for many
+    if sum(sizes) > MAX_ANSWERS:  # a broadcast value may declare a huge size
         raise GraphError(
             "too-many",
             what="its file of answers",
             count=sum(sizes),
             unit="values",
-            most=MOST_ANSWERS,
+            most=MAX_ANSWERS,
         )
     return {node.name: node.value for node in nodes}
 

@@ -1,4 +1,4 @@
-"""What is written of a graph that an engine computes, as values and as plain data."""
+"""The manifest of a graph for an engine, as values and as plain data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ from deploykit.transforms.runtime.differences import QualityBar
 
 @dataclass(frozen=True)
 class EngineTensor:
-    """A tensor of graph.pb; a size of -1 is open, and so is a shape of None."""
+    """A tensor of graph.pb; a size of -1 or a shape of None is unknown."""
 
     name: str
     dtype: str
     shape: tuple[Annotated[int, Meta(ge=-1)], ...] | None
 
     def takes(self, array: Array) -> bool:
-        """Say whether an array has its type and shape."""
+        """Return whether an array has its type and shape."""
         sizes = self.shape
         return type_of(array) == self.dtype and (
             sizes is None
@@ -38,7 +38,7 @@ class EngineTensor:
 
 @dataclass(frozen=True)
 class EngineSignature:
-    """A signature that the engine computes: tensors by the names that callers know."""
+    """A signature that the engine runs: tensors by their aliases."""
 
     inputs: Mapping[str, EngineTensor]
     outputs: Mapping[str, EngineTensor]
@@ -46,7 +46,7 @@ class EngineSignature:
 
 @dataclass(frozen=True)
 class EngineAnswer:
-    """What TensorFlow gives for a batch, by the names that callers of a signature know."""
+    """TensorFlow's outputs for a batch, by the aliases of a signature."""
 
     signature: str
     batch: int
@@ -56,26 +56,26 @@ class EngineAnswer:
 
 @dataclass(frozen=True)
 class EngineFolder:
-    """All that the folder holds."""
+    """The contents of the engine folder."""
 
     use: EngineUse
     graph_def: bytes
     signatures: Mapping[str, EngineSignature]
     answers: Sequence[EngineAnswer]
-    """Of each signature some, of batches 0, 1 and 3 where the model takes them."""
+    """Some for each signature, at batches 0, 1 and 3 where the model takes them."""
     bars: Mapping[str, Bars]
-    """By signature, how near each output has to come to TensorFlow's answers."""
+    """For each signature, the tolerance of each output compared with TensorFlow's."""
     left: Mapping[str, str] = field(default_factory=dict)
-    """Why TensorFlow computes the other signatures of the version."""
+    """Why TensorFlow runs the other signatures of the version."""
     takes_empty: bool = True
-    """Whether the engine takes empty batches; else a row has to take the place of one."""
+    """Whether the engine takes empty batches; otherwise a row has to replace one."""
     is_bound: bool = True
-    """Whether the manifest holds the SHA-256 of the version's files; those of 0.1 do not."""
+    """Whether the manifest has the SHA-256 of the version's files; those of 0.1 do not."""
 
 
 @dataclass(frozen=True)
 class AnswerNames:
-    """An answer with the names of constants in the place of arrays."""
+    """An `EngineAnswer` with the names of constants in place of arrays."""
 
     signature: str
     batch: int
@@ -85,7 +85,7 @@ class AnswerNames:
 
 @dataclass(frozen=True)
 class EngineManifest:
-    """All of the folder but its graph and its arrays, as the manifest holds it."""
+    """The engine folder without its graph and arrays, as the manifest stores it."""
 
     use: EngineUse
     signatures: Mapping[str, EngineSignature]
@@ -96,7 +96,7 @@ class EngineManifest:
 
 
 def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[str, Any]:
-    """Return all but the graph as plain data, with names in the place of arrays."""
+    """Return the folder without its graph as plain data, with names in place of arrays."""
 
     def names(arrays: Mapping[str, Array]) -> dict[str, str]:
         return {alias: name_of(array) for alias, array in arrays.items()}
@@ -113,12 +113,12 @@ def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[
 
 
 def parsed(plain: Any, graph_def: bytes, constants: Mapping[str, Array]) -> EngineFolder:
-    """Return what a manifest says. GraphError, KeyError, ValueError: it lacks something.
+    """Return the contents of a manifest. GraphError, KeyError, ValueError: it lacks something.
 
     Args:
-        plain: what `document_of` returned.
+        plain: result of `document_of`.
         graph_def: the graph.
-        constants: the arrays by the names that it gives them.
+        constants: the arrays by their names in `plain`.
     """
     try:
         result = converted(plain, EngineManifest)
@@ -145,7 +145,7 @@ def parsed(plain: Any, graph_def: bytes, constants: Mapping[str, Array]) -> Engi
 
 
 def check_parts(engine_folder: EngineFolder, graph_def: GraphDef) -> None:
-    """Raise GraphError where the parts of a folder do not fit each other."""
+    """Raise GraphError if the parts of a folder do not fit each other."""
     nodes = {node.name for node in graph_def.node}
     if not engine_folder.signatures:
         raise GraphError("manifest-without-signature")

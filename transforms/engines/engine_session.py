@@ -1,4 +1,4 @@
-"""A graph in the engine that is asked for: with TensorFlow's `Session`, the one way to run one."""
+"""A graph in the requested engine: with TensorFlow's `Session`, the one way to run a graph."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,11 +14,11 @@ from deploykit.transforms.runtime.session import Session
 def session_in(
     engine: str, graph_def: bytes, compiling: Compiling = DEFAULT
 ) -> "Session | OpenVinoSession":
-    """Return what runs a graph. It is meant for a child process.
+    """Return a session that runs a graph. Call it in a child process.
 
-    `compiling` is for OpenVINO.
+    `compiling` applies to OpenVINO.
 
-    GraphError: the engine cannot be had here. LoadError: it refuses the graph.
+    GraphError: the engine is not available here. LoadError: it refuses the graph.
     """
     check_engine(engine)
     return OpenVinoSession(graph_def, compiling) if engine == OPENVINO else Session(graph_def)
@@ -27,18 +27,18 @@ def session_in(
 def run_once(
     engine: str, graph_def: bytes, fetches: Sequence[str], feeds: Mapping[str, Array]
 ) -> list[Array]:
-    """Return the values of tensors of a graph. It is meant for a child process.
+    """Return the values of tensors of a graph. Call it in a child process.
 
-    Errors are those of `session_in` and of its `run`.
+    It raises the errors of `session_in` and of the session's `run`.
     """
     return session_in(engine, graph_def).run(list(fetches), feeds)
 
 
 class OpenVinoSession:
-    """A graph that OpenVINO compiles once for each set of tensors that are fed and fetched."""
+    """A graph that OpenVINO compiles once for each set of fed and fetched tensors."""
 
     def __init__(self, graph_def: bytes, compiling: Compiling = DEFAULT) -> None:
-        """Keep the graph; `run` compiles it, and raises LoadError where OpenVINO refuses it."""
+        """Store the graph; `run` compiles it, and raises LoadError if OpenVINO refuses it."""
         self._graph_def = GraphDef.FromString(graph_def)
         self._compiling = compiling
         self._compiled: dict[tuple[object, ...], OpenVinoModel] = {}
@@ -59,10 +59,10 @@ def compiled_for(
     fetches: Sequence[str],
     compiling: Compiling = DEFAULT,
 ) -> OpenVinoModel:
-    """Return what the fetched tensors need of a graph, compiled for arrays like these.
+    """Return the part of a graph that the fetched tensors need, compiled for arrays like these.
 
-    `feeds` are named as in `normal`; their types and numbers of dimensions count. GraphError: there
-    is no such tensor. LoadError: OpenVINO refuses the graph.
+    `feeds` are named as in `normal`; their types and numbers of dimensions matter. GraphError: a
+    tensor does not exist. LoadError: OpenVINO refuses the graph.
     """
     kinds = {name: (array.dtype.name, array.ndim) for name, array in feeds.items()}
     return OpenVinoModel(*cut(graph_def, kinds, fetches), fetches, compiling)
@@ -71,14 +71,14 @@ def compiled_for(
 def cut(
     graph_def: GraphDef, fed: Mapping[str, tuple[str, int]], fetches: Sequence[str]
 ) -> tuple[bytes, dict[str, str]]:
-    """Return what the fetched tensors need of a graph, and the Placeholder of each fed tensor.
+    """Return the part of a graph that fetched tensors need, and the Placeholder of each fed tensor.
 
     Args:
         graph_def: the graph.
-        fed: the type and the number of dimensions of each fed tensor.
+        fed: type and number of dimensions of each fed tensor.
         fetches: the fetched tensors.
 
-    GraphError: there is no such tensor.
+    GraphError: a tensor does not exist.
     """
     graph = Graph.from_graph_def(graph_def, fed, fetches)
     names, moves = dict[str, str](), dict[str, str]()

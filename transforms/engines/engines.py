@@ -1,4 +1,4 @@
-"""The engines by name, and which of them this machine has."""
+"""The engines by name, and their availability on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,33 +21,31 @@ TENSORFLOW, OPENVINO = "tensorflow", "openvino"
 ENGINES = (TENSORFLOW, OPENVINO)
 AUTO = "auto"
 CHOICES = (AUTO, *ENGINES)
-"""What to ask a server for; AUTO is the engine that a model was exported for, where it is right."""
+"""The engines of a server; AUTO is the engine that a model was exported for, if it is correct."""
 TITLES = {TENSORFLOW: "TensorFlow", OPENVINO: "OpenVINO"}
-"""What engines are called for people."""
+"""Display names of the engines."""
 PRECISIONS = ("f32", "bf16")
-"""In which floats an engine computes what is not in 8 bits."""
-MOST_THREADS, MOST_REQUESTS, MOST_BATCH = 4096, 1024, 1 << 20
-"""What an option or a file may request at most: threads of each kind, requests at the same time,
-and samples in a batch. Beyond the first two, processes die while they start threads."""
+"""Types in which an engine runs layers that are not int8."""
+MAX_THREADS, MAX_REQUESTS, MAX_BATCH = 4096, 1024, 1 << 20
+"""Maximum values of options and files: threads of each kind, concurrent requests, and samples in a
+batch. Beyond the first two, processes die while they start threads."""
 
 
 @dataclass(frozen=True)
 class EngineUse:
-    """The engine in which a graph was found right, and how it ran there."""
+    """The engine for which a graph was verified, and its settings there."""
 
     engine: Annotated[str, Meta(pattern=rf"\A({'|'.join(ENGINES)})\Z")]
     version: str
-    """That of the engine."""
+    """Version of the engine."""
     precision: Annotated[str, Meta(pattern=rf"\A({'|'.join(PRECISIONS)})\Z")] = "f32"
-    """In which floats it computed what is not in 8 bits."""
-    settings: Mapping[str, Annotated[int, Meta(ge=1, le=MOST_THREADS)]] = field(
-        default_factory=dict
-    )
-    """`threads` and `streams`, where they are known to be good."""
+    """Type in which it ran layers that are not int8."""
+    settings: Mapping[str, Annotated[int, Meta(ge=1, le=MAX_THREADS)]] = field(default_factory=dict)
+    """`threads` and `streams`, if good values are known."""
 
     @classmethod
     def of(cls, plain: Any) -> "EngineUse":
-        """Read what was written. GraphError: it is no such document, or of no engine here."""
+        """Parse the plain data. GraphError: it is invalid, or its engine is unknown."""
         try:
             return converted(plain, cls)
         except GraphError:
@@ -55,16 +53,16 @@ class EngineUse:
 
 
 def lacking(engine: str) -> str:
-    """Say why an engine cannot be had on this machine; nothing: it is there. It is not imported."""
+    """Return why an engine is not available on this machine, or ''. The engine is not imported."""
     if engine == OPENVINO and not is_installed("openvino"):
         return how_to_install("openvino")
     if engine == OPENVINO and _has_tcmalloc():
-        return "OpenVINO ends or stops a process where tcmalloc gives the memory; do without it"
+        return "OpenVINO crashes or hangs with tcmalloc; run without it"
     return ""
 
 
 def _has_tcmalloc(maps: Path = Path("/proc/self/maps")) -> bool:
-    """Say whether this process was started with tcmalloc in front of the C library."""
+    """Return whether this process was started with tcmalloc preloaded."""
     try:
         return "libtcmalloc" in maps.read_text(errors="replace")
     except OSError:
@@ -72,7 +70,7 @@ def _has_tcmalloc(maps: Path = Path("/proc/self/maps")) -> bool:
 
 
 def version_of(engine: str) -> str:
-    """Return the version of an engine that is installed."""
+    """Return the version of an installed engine."""
     if engine != TENSORFLOW:
         return metadata.version(engine)
     wheel = tensorflow_wheel()
@@ -82,7 +80,7 @@ def version_of(engine: str) -> str:
 
 
 def check_engine(engine: str) -> None:
-    """Raise GraphError for an engine that does not exist, or that this machine lacks."""
+    """Raise GraphError for an engine that is unknown or not available on this machine."""
     if engine not in ENGINES:
         raise GraphError("not-one-of", what="the engine", known=ENGINES, got=engine)
     if why := lacking(engine):

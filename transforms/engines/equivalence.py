@@ -1,4 +1,4 @@
-"""Whether an engine gives the same outputs as TensorFlow, as a pure function of both."""
+"""Comparison of an engine's outputs with TensorFlow's, without running either."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from deploykit.transforms.runtime.differences import QualityBar, Sums
 
 FLOAT_BAR = QualityBar(tolerance=5e-4)
 CODES_BAR = QualityBar(min_sqnr=20.0)
-MOST_LOST_DB = 1.0
-_LEAST = 1e-30  # of what a Softmax gives; smaller ones are rounded to nothing
+MAX_LOST_DB = 1.0
+_LEAST = 1e-30  # of a Softmax output; smaller ones are rounded to zero
 
 Bars = Mapping[str, QualityBar | None]
-"""How near each output has to come; None: its numbers are not compared."""
+"""Tolerance of each output; None: its numbers are not compared."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What TensorFlow and an engine gave for a batch, by the names of the outputs."""
+    """The outputs of TensorFlow and an engine for a batch, by name."""
 
     batch: int
-    """How many samples it held."""
+    """Number of samples."""
     expected: Mapping[str, Array]
-    found: Mapping[str, Array]
+    result: Mapping[str, Array]
 
 
 def departure(answered: Sequence[Answered], bars: Bars) -> str:
-    """Return where an engine departs from TensorFlow, in one sentence, or an empty string.
+    """Return how an engine differs from TensorFlow, in one sentence, or an empty string.
 
     Args:
-        answered: what both gave, for several batches.
-        bars: by output; each that TensorFlow gives has one, or None.
+        answered: the outputs of both, for several batches.
+        bars: tolerance of each output of TensorFlow, or None.
     """
     names = dict.fromkeys(name for item in answered for name in item.expected)
     for name in names:
@@ -44,7 +44,7 @@ def departure(answered: Sequence[Answered], bars: Bars) -> str:
 
 
 def nothing_compared(answered: Sequence[Answered], bars: Bars) -> str:
-    """Return why answers that are the same say nothing of an engine, or an empty string."""
+    """Return why equal outputs prove nothing about an engine, or an empty string."""
     finite, distinct = 0, set[object]()
     for item in answered:
         for name, expected in item.expected.items():
@@ -56,12 +56,12 @@ def nothing_compared(answered: Sequence[Answered], bars: Bars) -> str:
     if not finite:
         return "TensorFlow gives no finite value, so nothing was compared"
     if len(distinct) < 2:
-        return "TensorFlow gives one value everywhere, so a wrong answer would look the same"
+        return "TensorFlow gives one value everywhere, so a wrong output would look the same"
     return ""
 
 
 def signal_to_noise(answered: Sequence[Answered], bars: Bars) -> dict[str, float]:
-    """Return the signal to noise ratio in dB of each output of floats that has a bar."""
+    """Return the SQNR in dB of each float output that has a tolerance."""
     names = dict.fromkeys(name for item in answered for name in item.expected)
     results = {}
     for name in names:
@@ -72,10 +72,10 @@ def signal_to_noise(answered: Sequence[Answered], bars: Bars) -> dict[str, float
 
 
 def _fault(name: str, answered: Answered, bar: QualityBar | None) -> str:
-    """Return what no bar excuses, or an empty string."""
-    if name not in answered.found:
+    """Return a difference that no tolerance allows, or an empty string."""
+    if name not in answered.result:
         return "it is missing"
-    expected, result = np.asarray(answered.expected[name]), np.asarray(answered.found[name])
+    expected, result = np.asarray(answered.expected[name]), np.asarray(answered.result[name])
     if _type(expected) != _type(result):
         return f"expected {_type(expected)}, got {_type(result)}"
     if bar is None:
@@ -95,7 +95,7 @@ def _fault(name: str, answered: Answered, bar: QualityBar | None) -> str:
 
 
 def _too_far(name: str, answered: Sequence[Answered], bar: QualityBar) -> str:
-    """Return by how much an output of floats misses its bar, or an empty string."""
+    """Return by how much a float output exceeds its tolerance, or an empty string."""
     groups = [[item] for item in answered] if bar.tolerance is not None else [list(answered)]
     for group in groups:
         floats = [item for item in group if _are_floats(np.asarray(item.expected[name]))]
@@ -107,29 +107,29 @@ def _too_far(name: str, answered: Sequence[Answered], bar: QualityBar) -> str:
 def _sums(name: str, answered: Sequence[Answered], bar: QualityBar) -> Sums:
     sums = Sums(name)
     for item in answered:
-        both = np.asarray(item.expected[name]), np.asarray(item.found[name])
+        both = np.asarray(item.expected[name]), np.asarray(item.result[name])
         sums.add(*map(_logarithm, both) if bar.of_logarithm else both)
     return sums
 
 
 def _logarithm(array: Array) -> Array:
-    """Return what a Softmax read, but for its mean: the mean does not change what it gives."""
+    """Return the input of a Softmax without its mean, which does not change the output."""
     result = np.log(np.maximum(array.astype(np.float64), _LEAST))
     centred: Array = result - result.mean(axis=-1, keepdims=True) if result.ndim else result
     return centred
 
 
 def _worst(name: str, answered: Sequence[Answered]) -> str:
-    """Return the batch and the values that lie farthest apart."""
-    apart = [_apart(np.asarray(e.expected[name]), np.asarray(e.found[name])) for e in answered]
+    """Return the batch and the values with the largest difference."""
+    apart = [_apart(np.asarray(e.expected[name]), np.asarray(e.result[name])) for e in answered]
     place = max(range(len(apart)), key=lambda entry: float(apart[entry].max(initial=-1.0)))
     item, far = answered[place], apart[place]
-    pair = _pair(np.asarray(item.expected[name]), np.asarray(item.found[name]), far == far.max())
+    pair = _pair(np.asarray(item.expected[name]), np.asarray(item.result[name]), far == far.max())
     return f"at batch {item.batch}, {pair}"
 
 
 def _pair(expected: Array, judged: Array, chosen: Array) -> str:
-    """Return the first of the chosen values, in words."""
+    """Return the first of the chosen values as text."""
     place = tuple(int(item) for item in np.argwhere(chosen)[0])
     where = f" at {list(place)}" if place else ""
     return f"expected {_said(expected[place])}{where}, got {_said(judged[place])}"
@@ -143,7 +143,7 @@ def _apart(expected: Array, judged: Array) -> Array:
 
 
 def _same_specials(expected: Array, array: Array) -> Array:
-    """Say of each value whether both are finite, or the same NaN, Inf or -Inf."""
+    """Return for each value whether both are finite, or the same NaN, Inf or -Inf."""
     expected, array = _wide(expected), _wide(array)
     finite = np.isfinite(expected) & np.isfinite(array)
     same: Array = finite | (expected == array) | (np.isnan(expected) & np.isnan(array))

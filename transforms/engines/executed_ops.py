@@ -1,8 +1,8 @@
-"""What OpenVINO executes of a graph: each op with its precision, its time, and the nodes it is of.
+"""The ops that OpenVINO executes for a graph, with their precision, time and graph nodes.
 
-Its reader puts Transposes around convolutions and moves them about, by which ops lose the names of
-their nodes. So convolutions are named again before a model is compiled, in the order in which the
-reader made them, which is that of the nodes.
+OpenVINO's frontend adds Transposes around convolutions and moves them, so ops lose their node
+names. So convolutions are named again before a model is compiled, in the order of the frontend,
+which is that of the nodes.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,49 +20,48 @@ _KINDS = {
 }
 _CONVOLUTIONS = frozenset(kind for kinds in _KINDS.values() for kind in kinds)
 _ENDINGS = ("/DequantizationMultiply", "/DequantizationSubtract", "_original")
-"""What its 8-bit passes write behind the name of an op that they write anew."""
+"""Suffixes that OpenVINO's int8 passes add to the name of a rewritten op."""
 _COMPUTING = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul", "Subgraph"})
-"""Its words for ops that compute a layer; what moves the numbers of one may bear its name too."""
+"""Types of ops that run a layer; ops that move its values may have its name too."""
 _ON_THE_WAY = frozenset({"Reshape", "Transpose"})
-"""What may lie between a layer and the bias that is computed with it, and after which it is named.
-"""
+"""Ops that may be between a layer and its fused bias, and that name the fused op."""
 _IDLE = frozenset({"Const", "Constant", "Input", "Output", "Parameter", "Result"})
 
 
 @dataclass(frozen=True)
 class Executed:
-    """An op that OpenVINO executes, which may compute several nodes."""
+    """An op that OpenVINO executes, which may replace several nodes."""
 
     kind: str
-    """OpenVINO's word for it, such as Convolution, FullyConnected or Reorder."""
+    """OpenVINO's type of the op, such as Convolution, FullyConnected or Reorder."""
     precision: str
-    """In what it computes: f32, bf16, or u8 and i8, which are 8 bits."""
+    """Type in which it computes: f32, bf16, or u8 and i8 for int8."""
     layer: str = ""
-    """The layer of the graph that it computes; empty: none."""
+    """The layer of the graph that it runs; empty: none."""
     nodes: tuple[str, ...] = ()
-    """The nodes of the graph that are known to be computed by it, the layer first."""
+    """The graph nodes that it is known to replace, the layer first."""
     nanoseconds: int | None = None
-    """Its time, the mean of all calls so far; None where calls are not profiled or it never ran."""
+    """Its mean time over all calls; None: calls are not profiled, or it never ran."""
 
 
 class NodeNames:
-    """The nodes of a graph, and which op of OpenVINO's model is which of them."""
+    """The nodes of a graph, and the ops of OpenVINO's model that represent them."""
 
     def __init__(self, nodes: Sequence[Any]) -> None:
-        """Take note of the nodes of a GraphDef."""
+        """Index the nodes of a GraphDef."""
         self._ops = {node.name: node.op for node in nodes}
         self._first = {node.name: producer_name(node.input[0]) for node in nodes if node.input}
         self._biased: dict[str, str] = {}
-        """By OpenVINO's name of what adds a bias: the layer before it."""
+        """The layer before each op that adds a bias, by OpenVINO's name of the op."""
 
     def give(self, nodes: Iterable[Any], model: Any) -> None:
-        """Name the convolutions of a model by the nodes that it was made of, where that is sure."""
+        """Name the convolutions of a model after their nodes, if the match is unique."""
         order = [node.friendly_name for node in sorted(nodes, key=_number)]
         layers = [name for name in order if self._ops.get(name) in _KINDS]
         ops = [op for op in model.get_ops() if op.get_type_name() in _CONVOLUTIONS]
         ops.sort(key=_number)
         kinds = [op.get_type_name() for op in ops]
-        if len(kinds) == len(layers) and all(  # loops and functions have more of them inside
+        if len(kinds) == len(layers) and all(  # loops and functions contain more of them
             kind in _KINDS[self._ops[name]] for kind, name in zip(kinds, layers, strict=True)
         ):
             for op, name in zip(ops, layers, strict=True):
@@ -81,7 +80,7 @@ class NodeNames:
                 return
 
     def executed(self, compiled: Any) -> tuple[Executed, ...]:
-        """Return what a compiled model executes, in order."""
+        """Return the ops that a compiled model executes, in order."""
         facts = [
             {key: value.astype(str) for key, value in op.get_rt_info().items()}
             for op in compiled.get_runtime_model().get_ops()
@@ -92,7 +91,7 @@ class NodeNames:
         return tuple(self._with_layer(result, reported) for result in results)
 
     def _with_layer(self, executed: Executed, reported: Collection[str]) -> Executed:
-        """Find the layer before what an op is named after, as where a Neg became part of it."""
+        """Find the layer of an op that is named after a later node, such as a fused Neg."""
         if executed.layer or executed.kind not in _COMPUTING - {"Subgraph"}:
             return executed
         for name in executed.nodes:
@@ -120,7 +119,7 @@ class NodeNames:
         )
 
     def _node(self, name: str) -> str:
-        """Return the node that OpenVINO's name of an op begins with."""
+        """Return the node name at the start of OpenVINO's name of an op."""
         name = name.removesuffix(":0")
         for ending in _ENDINGS:
             if name not in self._ops:
@@ -129,7 +128,7 @@ class NodeNames:
 
 
 def _number(op: Any) -> int:
-    """Return the number of an op, which grows from each that is made to the next."""
+    """Return the number of an op, which increases in the order of creation."""
     return int(op.get_name().rpartition("_")[2])
 
 

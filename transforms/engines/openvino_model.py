@@ -1,6 +1,4 @@
-"""A frozen graph compiled by OpenVINO, and the types that its CPU plugin would compute
-differently.
-"""
+"""A frozen graph compiled by OpenVINO, and the types that its CPU plugin runs differently."""
 
 import contextlib
 import queue
@@ -36,7 +34,7 @@ _MOST = (1 << 31) - 1
 
 
 def check_types(graph_def: Any) -> None:
-    """Raise LoadError for a node that OpenVINO would compute in another type."""
+    """Raise LoadError for a node that OpenVINO would run in another type."""
     functions = (function.node_def for function in graph_def.library.function)
     for node in (item for nodes in (graph_def.node, *functions) for item in nodes):
         for name in _TYPES:
@@ -50,11 +48,11 @@ def check_types(graph_def: Any) -> None:
 
 
 def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
-    """Raise GraphError where arrays are not those that a graph takes.
+    """Raise GraphError if arrays do not fit the inputs of a graph.
 
     Args:
         feeds: the arrays by input.
-        types: the type of each input of the graph; empty where nothing depends on it.
+        types: type of each input of the graph; empty if no output depends on it.
     """
     for tensor, type_ in types.items():
         if type_ and tensor not in feeds:
@@ -72,7 +70,7 @@ def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
 
 
 def _check_range(tensor: str, array: Array) -> None:
-    """Raise GraphError for whole numbers beyond 32 bits, which OpenVINO's CPU would change."""
+    """Raise GraphError for integers beyond 32 bits, which OpenVINO's CPU plugin would change."""
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
     if low < -_MOST - 1 or high > _MOST:
         beyond = high if high > _MOST else low
@@ -85,28 +83,28 @@ _UNKNOWN_OPS = re.compile(r"No conversion rule found for operations: ([^\n]+)")
 
 @dataclass(frozen=True)
 class Compiling:
-    """For what a graph is compiled."""
+    """Settings for compiling a graph."""
 
     threads: int = 0
-    """Threads of all calls together; 0: as many as there are cores."""
+    """Threads of all calls together; 0: the number of cores."""
     streams: int = 1
-    """Calls that compute at once; the threads are divided among them."""
+    """Number of calls that run concurrently; the threads are divided among them."""
     precision: str = "f32"
-    """In which floats it computes what is not in 8 bits: f32, or bf16."""
+    """Type of layers that are not int8: f32, or bf16."""
     profiles: bool = False
-    """Whether each call notes what each op took."""
+    """Whether each call measures the time of each op."""
 
 
 DEFAULT = Compiling()
 
 Watch = Callable[[Callable[[], object]], contextlib.AbstractContextManager[object]]
-"""Is given what ends a call between two of its ops, and lasts as long as the call."""
+"""Takes a function that cancels a call between two ops; the context lasts for the call."""
 
 
 class OpenVinoModel:
-    """A compiled graph; `run` may be called from many threads at once, `streams` of them compute.
+    """A compiled graph; many threads may call `run` concurrently, `streams` of them run.
 
-    Inputs and outputs are named as in the graph.
+    Inputs and outputs have their names in the graph.
     """
 
     def __init__(
@@ -117,17 +115,17 @@ class OpenVinoModel:
         compiling: Compiling = DEFAULT,
         retained: CompiledGraph | None = None,
     ) -> None:
-        """Read and compile it, for batches of any size.
+        """Read and compile a graph, for batches of any size.
 
         Args:
-            graph_def: a graph that holds what the outputs need and nothing else.
-            inputs: the Placeholder that each input is fed to.
-            outputs: the tensors to be returned.
-            compiling: for what it is compiled.
-            kept: what `compiled` returned of the same graph, outputs and settings, which is loaded
-                instead; then `executed` knows no names.
+            graph_def: a graph with only the nodes that the outputs need.
+            inputs: Placeholder of each input.
+            outputs: the tensors to return.
+            compiling: settings for compiling.
+            retained: result of `compiled` for the same graph, outputs and settings, to load
+                instead; `executed` then has no node names.
 
-        LoadError: OpenVINO does not know an op, or refuses the graph.
+        LoadError: OpenVINO does not support an op, or refuses the graph.
         """
         openvino = imported()
         self._openvino = openvino
@@ -137,7 +135,7 @@ class OpenVinoModel:
         with _refused("load the graph"):
             config = {
                 "PERF_COUNT": compiling.profiles,
-                "INFERENCE_PRECISION_HINT": compiling.precision,  # its own choice may be bf16
+                "INFERENCE_PRECISION_HINT": compiling.precision,  # the default may be bf16
                 "NUM_STREAMS": compiling.streams,
                 "INFERENCE_NUM_THREADS": compiling.threads,
                 "ENABLE_CPU_PINNING": False,
@@ -161,11 +159,12 @@ class OpenVinoModel:
             self._idle.put(self._compiled.create_infer_request())
 
     def run(self, feeds: Mapping[str, Array], watch: Watch | None = None) -> list[Array]:
-        """Return the outputs. GraphError: OpenVINO cannot compute it for these arrays, or is ended.
+        """Return the outputs. GraphError: OpenVINO refuses the arrays, or the call is cancelled.
 
-        With one thread and one stream it is not ended: it computes to its end.
+        With one thread and one stream it cannot be cancelled, but runs to its end.
 
-        As well: an input is not fed, or an array is of another type or shape than its input.
+        GraphError as well: an input is missing, or an array has another type or shape than its
+        input.
         """
         check_fed(feeds, self._types)
         request = self._idle.get()
@@ -176,29 +175,29 @@ class OpenVinoModel:
             with _refused("run the graph", GraphError), watched:
                 result = request.infer(given, share_inputs=True, share_outputs=False)
                 values = [result[place] for place in range(len(self._compiled.outputs))]
-            for place in self._bfloats:  # it gives their bits in another type of 16
+            for place in self._bfloats:  # OpenVINO returns their bits in another 16-bit type
                 values[place] = values[place].view(numpy_type("bfloat16"))
             return values
-        except GraphError:  # maybe ended: nothing that it may still write is for another call
+        except GraphError:  # a cancelled request may still write, so no other call may use it
             request = self._compiled.create_infer_request()
             raise
         finally:
             self._idle.put(request)
 
     def compiled(self) -> CompiledGraph:
-        """Return what loads faster than the graph, on this machine and with this OpenVINO."""
+        """Return a form that loads faster, for this machine and this version of OpenVINO."""
         return CompiledGraph(self._needed, self._compiled.export_model().getbuffer())
 
     def executed(self) -> tuple[Executed, ...]:
-        """Return the ops that OpenVINO made of the graph, in the order in which they run.
+        """Return the ops that OpenVINO runs for the graph, in execution order.
 
-        They have times where it was compiled with `profiles`, after a call.
+        They have times after a call, if the graph was compiled with `profiles`.
         """
         return self._names.executed(self._compiled)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is in force: threads and streams."""
+        """The settings in effect: threads and streams."""
         return {
             "threads": int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
             "streams": int(self._compiled.get_property("NUM_STREAMS")),
@@ -206,27 +205,27 @@ class OpenVinoModel:
 
 
 def imported() -> Any:
-    """Return the package, which tells its makers nothing: what would send is never imported.
+    """Return the package `openvino`, imported without its telemetry.
 
-    Its converter reports each import over the network by `openvino_telemetry`. The converter is
-    left out of this process where nobody imported it before, and with it all that sends.
+    Its converter reports each import over the network by `openvino_telemetry`. Both are hidden
+    during the import, unless this process has imported them before.
     """
     if "openvino" not in sys.modules:
         hidden = [name for name in _SENDING if name not in sys.modules]
-        sys.modules.update(dict.fromkeys(hidden, cast(Any, None)))  # an import of it fails
+        sys.modules.update(dict.fromkeys(hidden, cast(Any, None)))  # importing them now fails
         try:
             import openvino
         finally:
             for name in hidden:
                 del sys.modules[name]
     openvino = sys.modules["openvino"]
-    # What it asks NumPy for at its first array hangs where two threads have their first at once.
+    # The NumPy access of its first array hangs if two threads do it at the same time.
     openvino.Tensor(np.zeros(1, np.float32)).data.copy()
     return openvino
 
 
 def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
-    """Return OpenVINO's model of a graph, which gives these tensors in this order."""
+    """Return OpenVINO's model of a graph, with these tensors as outputs in this order."""
     from openvino.frontend import FrontEndManager
 
     reader = FrontEndManager().load_by_framework("tf")
@@ -238,7 +237,7 @@ def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
         nodes = reader.decode(model).get_ops()
         converted = reader.convert(model)
     retained = {name for output in converted.outputs for name in output.get_names()}
-    if len(converted.outputs) < len(outputs):  # all behind it would be taken for others
+    if len(converted.outputs) < len(outputs):  # later outputs would be mistaken for others
         lost = ", ".join(o for o in outputs if full_name(o) not in retained) or ", ".join(outputs)
         raise LoadError("openvino-output-lost", names=lost)
     names.give(nodes, converted)
@@ -247,7 +246,7 @@ def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
 
 @contextlib.contextmanager
 def _refused(action: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
-    """Make one sentence of what OpenVINO says where it raises; it raises its own and others."""
+    """Convert OpenVINO's exceptions of several types to one sentence."""
     try:
         yield
     except GraphError:
@@ -261,7 +260,7 @@ def _refused(action: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the last line of OpenVINO's message, which says what is wrong after where it is."""
+    """Return the last line of OpenVINO's message: the problem, after its location."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300] if lines else type(error).__name__
 

@@ -22,7 +22,7 @@ class Wheel:
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """The first two numbers of the version, by which TensorFlow's releases are compared."""
+        """Major and minor version, by which TensorFlow's releases are compared."""
         major, minor = re.findall(r"\d+", self.version)[:2]
         return int(major), int(minor)
 
@@ -43,7 +43,7 @@ def package_folder() -> Path | None:
 
 @functools.cache
 def _wheel_in(folder: Path) -> Wheel:
-    """Return the distribution that lists the package; of several over one folder, the newest."""
+    """Return the distribution of the package; of several in one folder, the newest."""
     parents = sorted(
         (
             listing.parent
@@ -52,11 +52,11 @@ def _wheel_in(folder: Path) -> Wheel:
         ),
         key=lambda item: item.stat().st_mtime,
     )
-    if not parents:  # built from source into this folder: the headers name the version
+    if not parents:  # built from source in this folder: the headers contain the version
         header = folder / "include/tensorflow/core/public/version.h"
         numbers = _NUMBER.findall(header.read_text()) if header.exists() else ()
         return Wheel(PACKAGE, ".".join(numbers) or "0.0")
-    from importlib import metadata  # takes long, and only this needs it
+    from importlib import metadata  # slow to import, and only needed here
 
     wheel = metadata.Distribution.at(parents[-1])
     return Wheel(wheel.metadata["Name"], wheel.version)
@@ -72,16 +72,16 @@ _EXTRAS = {
     "tensorflow": ("TensorFlow", "tf"),
     "tf_keras": ("Keras 2 (tf_keras)", "keras2"),
 }
-"""By module: what it is called, and the extra."""
+"""By module: its display name, and the extra."""
 
 
 def is_installed(module: str) -> bool:
-    """Say whether a package can be imported; it is not."""
+    """Return whether a package can be imported, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def installed_extras() -> dict[str, bool]:
-    """Say of each extra whether all that it brings can be imported."""
+    """Return for each extra whether all its packages can be imported."""
     results: dict[str, bool] = {}
     for module, (_, extra) in _EXTRAS.items():
         results[extra] = results.get(extra, True) and is_installed(module)
@@ -89,13 +89,13 @@ def installed_extras() -> dict[str, bool]:
 
 
 def missing(module: str) -> MissingPackageError:
-    """Return the error about a package that is missing, which says how to install it."""
+    """Return the error about a missing package, which states how to install it."""
     title, extra = _EXTRAS[module]
     return MissingPackageError("package-missing", title=title, extra=extra)
 
 
 def how_to_install(module: str) -> str:
-    """Return a sentence about a package that is missing."""
+    """Return a sentence about a missing package."""
     return str(missing(module))
 
 
@@ -107,7 +107,7 @@ def require(*modules: str) -> None:
 
 
 def missing_package(error: ImportError) -> MissingPackageError | None:
-    """Return the error for an import that failed as an optional package is missing, or None."""
+    """Return the error for a failed import of an optional package, or None for another import."""
     module = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or module not in _EXTRAS:
         return None

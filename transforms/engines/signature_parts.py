@@ -1,4 +1,4 @@
-"""A signature cut around its model: the graph before it, the model, and the graph after it."""
+"""A signature split into the graph before its model, the model, and the graph after it."""
 
 from collections.abc import Collection, Iterable
 
@@ -7,7 +7,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import normal, producer_name
 
 MODEL = "deploykit.model"
-"""Names the model of a version in an engine's manifest where no signature has its outputs alone."""
+"""Name of the model in an engine's manifest if no signature has exactly its outputs."""
 
 
 def is_cut(
@@ -17,14 +17,14 @@ def is_cut(
     inputs: Iterable[str],
     outputs: Iterable[str],
 ) -> bool:
-    """Return whether a signature is its preprocessing, a model, and its postprocessing.
+    """Return whether a signature consists of preprocessing, a model, and postprocessing.
 
     Args:
-        graph: that of the version.
-        fed: the tensors that the signature takes.
-        fetched: the tensors that it gives.
-        inputs: those that the model takes.
-        outputs: those that the model gives.
+        graph: graph of the version.
+        fed: input tensors of the signature.
+        fetched: output tensors of the signature.
+        inputs: input tensors of the model.
+        outputs: output tensors of the model.
     """
     inputs, outputs, fed = ([normal(item) for item in side] for side in (inputs, outputs, fed))
     try:
@@ -44,9 +44,9 @@ def is_cut(
 def _above(
     graph: Graph, tensors: Iterable[str], ends: Collection[str]
 ) -> tuple[set[str], set[str]]:
-    """Return the nodes that tensors depend on up to some ends, and the ends that were met.
+    """Return the nodes that tensors depend on up to some ends, and the ends that were reached.
 
-    GraphError: there is no such tensor.
+    GraphError: a tensor does not exist.
     """
     nodes, met, waiting = set[str](), set[str](), [normal(tensor) for tensor in tensors]
     while waiting:

@@ -1,4 +1,4 @@
-"""int8 codes of a tensor's values, and float inputs that are bytes on another scale."""
+"""int8 codes of a tensor's values, and float inputs computed from uint8 values."""
 
 from dataclasses import dataclass
 
@@ -7,55 +7,55 @@ from deploykit.transforms.int8.weights import LARGEST
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, split
 
-CODES = 255  # above zero; 127 with a sign
-_NOTHING = 1e-3  # of a step: what is left of it where numbers are stored as float32
+CODES = 255  # largest unsigned code; 127 with a sign
+_NOTHING = 1e-3  # of a step: rounding error of numbers that are stored as float32
 
 
 @dataclass(frozen=True)
 class Form:
-    """How codes stand for a tensor: value = code * step + offset."""
+    """Affine codes of a tensor: value = code * step + offset."""
 
     signed: bool
     peak: float
-    """What the largest code stands for, without the offset."""
+    """Value of the largest code, without the offset."""
     offset: float = 0.0
     top: int = CODES
-    """The largest code in use, of codes without a sign: fewer where fake-quants state so."""
+    """The largest unsigned code in use: smaller than 255 if fake-quants require it."""
 
     @property
     def type(self) -> str:
-        """TensorFlow's type of the codes."""
+        """TensorFlow type of the codes."""
         return "qint8" if self.signed else "quint8"
 
     @property
     def step(self) -> float:
-        """How far two codes without a sign are apart."""
+        """Difference between the values of two adjacent unsigned codes."""
         return self.peak / CODES
 
     @property
     def zero(self) -> int:
-        """The code that is nearest to zero, which may lie outside of what 8 bits hold."""
+        """The code nearest to zero, which may be outside of the 8-bit codes."""
         return round(-self.offset / self.step)
 
     @property
     def of_zero(self) -> float:
-        """What the code that is nearest to zero stands for; nothing where zero has its own code."""
+        """Value of the code nearest to zero; 0.0 if zero has an exact code."""
         stands_for = self.zero * self.step + self.offset
         return 0.0 if abs(stands_for) < _NOTHING * self.step else stands_for
 
     @property
     def low(self) -> float:
-        """The lower end of the range, without the offset; one of a sign is symmetric."""
+        """The lower end of the range, without the offset; signed ranges are symmetric."""
         return -self.peak if self.signed else 0.0
 
     @property
     def lowest(self) -> float:
-        """What the lowest code stands for: with a sign it is -128, and the largest is 127."""
+        """Value of the lowest code; with a sign that code is -128, and the largest is 127."""
         return -self.peak * (LARGEST + 1) / LARGEST if self.signed else self.offset
 
 
 def form_of(tensor_range: TensorRange) -> Form:
-    """Return the form of a range; what is below zero by less than half a code is rounding."""
+    """Return the form of a range; values below zero by less than half a code count as rounding."""
     signed = tensor_range.min < -tensor_range.max / CODES / 2
     return Form(signed, max(-tensor_range.min, tensor_range.max) if signed else tensor_range.max)
 
@@ -63,8 +63,8 @@ def form_of(tensor_range: TensorRange) -> Form:
 def with_offset(tensor_range: TensorRange, zero_is_exact: bool) -> Form:
     """Return the unsigned form of a range below zero.
 
-    With `zero_is_exact`, zero has a code of its own. Else the lowest value has, as the pixels of a
-    photo that were scaled to -1..1 are then codes but for rounding.
+    With `zero_is_exact`, zero has an exact code. Otherwise the lowest value has one: the pixels of
+    an image scaled to -1..1 are then codes, except for rounding.
     """
     high, low = max(tensor_range.max, 0.0), min(tensor_range.min, 0.0)
     step = (high - low) / CODES
@@ -76,7 +76,7 @@ _LINEAR = frozenset({"Add", "AddV2", "BiasAdd", "Mul", "RealDiv", "Sub"})
 
 @dataclass(frozen=True)
 class Bytes:
-    """A tensor of uint8, of which another is `scale * byte + offset`."""
+    """A uint8 tensor from which another one is computed as `scale * byte + offset`."""
 
     tensor: str
     scale: float
@@ -84,11 +84,11 @@ class Bytes:
 
 
 def bytes_of(graph: Graph, tensor: str) -> Bytes | None:
-    """Return the bytes that a float tensor is made of, one number for all; None if it is not.
+    """Return the uint8 tensor that a float tensor is computed from; None: there is none.
 
-    Followed are Cast, Identity, and sums and products with a constant that is a single number.
+    It follows Cast, Identity, and sums and products with a constant that is a single number.
     """
-    scale, offset = 1.0, 0.0  # of the tensor reached so far
+    scale, offset = 1.0, 0.0  # of the current tensor
     while not graph.is_input(tensor):
         name, port = split(tensor)
         node = graph[name]
@@ -109,7 +109,7 @@ def bytes_of(graph: Graph, tensor: str) -> Bytes | None:
 
 
 def _step(graph: Graph, node: Node) -> tuple[str, float, float] | None:
-    """Return what a node reads, and the factor and the term that it applies to it."""
+    """Return the input of a node, and the factor and the term that the node applies to it."""
     if node.op not in _LINEAR:
         return None
     left, right = node.data_inputs
@@ -130,7 +130,7 @@ def _step(graph: Graph, node: Node) -> tuple[str, float, float] | None:
 
 
 def _number(graph: Graph, tensor: str) -> float | None:
-    """Return the one number of a constant that changes no shape, or None."""
+    """Return the single number of a constant that changes no shape, or None."""
     const = graph.constant(tensor)
     if const is None or len(const.shape) > 1 or const.value.size != 1:
         return None

@@ -1,6 +1,4 @@
-"""GPTQ: weights rounded for the least error of a layer's outputs, from second moments of its
-inputs.
-"""
+"""GPTQ: round weights for the least error of a layer's outputs, given moments of its inputs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,15 +13,15 @@ from deploykit.transforms.layers.padding import per_axis, zeros_around
 from deploykit.transforms.shapes.sizes import Shape
 
 Pair = tuple[int, int]
-"""Of the height and the width."""
+"""Height and width."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a batch, which overlap."""
+    """The overlapping windows of a convolution over a batch."""
 
     padded: Array
-    """float32 [n, h, w, channels], with what the convolution puts around it."""
+    """float32 [n, h, w, channels], including the padding of the convolution."""
     kernel: Pair
     strides: Pair
     dilations: Pair
@@ -32,7 +30,7 @@ class Windows:
     def of(
         cls, layer: Node, kernel: Shape, values: Array, around: Array | None = None
     ) -> "Windows":
-        """Return those of a layer's input, NHWC; `around` is what its padding is, by channel.
+        """Return the windows of a layer's input, NHWC; `around` is the padding value by channel.
 
         Default: zeros.
         """
@@ -51,7 +49,7 @@ class Windows:
 
     @property
     def positions(self) -> Pair:
-        """How many windows an image has."""
+        """Number of windows per image, vertically and horizontally."""
         high, wide = (
             (size - (kernel - 1) * apart - 1) // stride + 1
             for size, kernel, apart, stride in zip(
@@ -62,7 +60,7 @@ class Windows:
 
     @property
     def count(self) -> int:
-        """How many windows there are."""
+        """Number of windows in the batch."""
         high, wide = self.positions
         return len(self.padded) * high * wide
 
@@ -75,13 +73,13 @@ class Windows:
         return view
 
     def sums(self) -> Array:
-        """Return the sum over windows at each place of the kernel: float64 [channels, places]."""
+        """Return the sum over windows at each kernel position: float64 [channels, positions]."""
         images = self.padded.sum(0, dtype=np.float64)
         places = np.ndindex(self.kernel)
         return np.stack([self._over_windows(images, place) for place in places], axis=-1)
 
     def squares(self) -> Array:
-        """Return the sums of products at two places: float64 [channels, places, places]."""
+        """Return the sums of products per pair: float64 [channels, positions, positions]."""
         high, wide = self.kernel
         result = np.empty((high * wide, high * wide, self.padded.shape[-1]))
         for down, right in self._displacements():
@@ -94,15 +92,15 @@ class Windows:
         return result.transpose(2, 0, 1)
 
     def _displacements(self) -> Iterator[Pair]:
-        """Yield how far two places can be apart, downwards and to the right, each pair once."""
+        """Yield the displacements of two kernel positions, down and right, each pair once."""
         high, wide = self.kernel
         for down in range(high):
             yield from ((down, right) for right in range(1 - wide if down else 0, wide))
 
     def _products(self, down: int, right: int) -> tuple[Array, int]:
-        """Return the sums over images of products of pixels so far apart: [h, w, channels].
+        """Return the sums over images of products of pixels at this displacement: [h, w, channels].
 
-        Return how many places of the kernel lie to the left of the first one, too.
+        The second result is the number of kernel columns to the left of the first pixel.
         """
         below, beside = down * self.dilations[0], abs(right) * self.dilations[1]
         high, wide = self.padded.shape[1:3]
@@ -114,7 +112,7 @@ class Windows:
         return products, max(0, -right)
 
     def _over_windows(self, image: Array, place: Pair) -> Array:
-        """Return the sum over all windows of what an image has at a place of the kernel."""
+        """Return the sum of an image over all windows at one kernel position."""
         used = []
         for at, apart, stride, count in zip(
             place, self.dilations, self.strides, self.positions, strict=True
@@ -124,25 +122,25 @@ class Windows:
         return total
 
 
-ROWS_AN_INPUT = 4  # that are looked at, for each weight of an output channel
+ROWS_AN_INPUT = 4  # rows to sample for each weight of an output channel
 FEWEST_ROWS = 32768
-LARGEST = 4608  # inputs at once: [3, 3, 512]; of a larger product, parts are rounded apart
+LARGEST = 4608  # inputs at once: [3, 3, 512]; larger products are rounded in parts
 
 
 @dataclass
 class InputMoments:
     """Sums over rows of inputs: one row for each position at which the weights are applied.
 
-    Of a DepthwiseConv2dNative each channel has rows of its own, of which none is left out.
+    For a DepthwiseConv2dNative each channel has separate rows, and all rows are used.
     """
 
     layer: Node
     kernel: Shape
     """The shape of the weights, [h, w, in, out], or of a MatMul [in, out]."""
     rows: int
-    """How many rows to take from each batch, at most."""
+    """Maximum number of rows to use from each batch."""
     center: Array | None = None
-    """What is taken off each row, so that squares of small differences keep their digits."""
+    """Value subtracted from each row, so that squares of small differences keep their precision."""
     count: int = 0
     total: Array | float = 0.0
     squares: list[Array] = field(default_factory=list)
@@ -150,26 +148,26 @@ class InputMoments:
 
     @classmethod
     def of(cls, layer: Node, kernel: Shape, batches: int) -> "InputMoments":
-        """Return empty sums, for a layer whose input comes in so many batches."""
+        """Return empty sums, for a layer whose input has the given number of batches."""
         result = cls(layer, kernel, 0)
         result.rows = max(ROWS_AN_INPUT * result.inputs, FEWEST_ROWS) // batches + 1
         return result
 
     @property
     def inputs(self) -> int:
-        """How many inputs an output is a sum over, of a Conv2D or MatMul."""
+        """Number of inputs that an output of a Conv2D or MatMul sums over."""
         if self.layer.op == "MatMul":
             return self.channels
         return int(np.prod(self.kernel[:-1]))
 
     @property
     def channels(self) -> int:
-        """How many channels of the input they come from."""
+        """Number of input channels."""
         return self.kernel[-1 if channel_axes(self.layer) == (0,) else -2]
 
     @property
     def parts(self) -> list[slice]:
-        """Which inputs are rounded apart; each part has whole pairs of channels."""
+        """Inputs that are rounded together; each part has whole pairs of channels."""
         size = max(LARGEST // self.channels, 1) * self.channels
         if self.channels <= LARGEST:
             return [slice(at, min(at + size, self.inputs)) for at in range(0, self.inputs, size)]
@@ -181,11 +179,11 @@ class InputMoments:
 
     @property
     def are_finite(self) -> bool:
-        """Whether there were rows, and their squares are no larger than float32 holds."""
+        """Whether there were rows, and their squares do not overflow float32."""
         return bool(self.squares) and all(np.isfinite(square).all() for square in self.squares)
 
     def add(self, values: Array) -> None:
-        """Take a batch of the layer's input, as the op reads it: float32, NHWC or [rows, in]."""
+        """Add a batch of the layer's input in the layout of the op: float32, NHWC or [rows, in]."""
         if self.layer.op == "DepthwiseConv2dNative":
             self._add_windows(values)
             return
@@ -198,20 +196,20 @@ class InputMoments:
         self.count += rows.shape[-2]
         self.total = self.total + rows.sum(-2, dtype=np.float64)
         parts = [rows[:, part] for part in self.parts]
-        with np.errstate(over="ignore"):  # `are_finite` says so
+        with np.errstate(over="ignore"):  # `are_finite` reports it
             self._add_squares([np.matmul(part.T, part).astype(np.float64) for part in parts])
 
     def _add_windows(self, values: Array) -> None:
-        """Take all windows of a batch, from sums of products of pixels that are so far apart.
+        """Add all windows of a batch, from sums of products of pixels at each displacement.
 
-        The products at two places of the kernel are those of two pixels as far apart, whichever
-        window they are in: each product is computed once for all windows.
+        The products of two kernel positions depend only on their displacement, not on the window,
+        so each product is computed once for all windows.
         """
         if not values.size:
             return
         if self.center is None:
             self.center = values.mean((0, 1, 2), dtype=np.float64).astype(np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # `are_finite` says so
+        with np.errstate(over="ignore", invalid="ignore"):  # `are_finite` reports it
             windows = Windows.of(self.layer, self.kernel, values - self.center, -self.center)
             if min(windows.positions) < 1:  # the kernel is larger than the image
                 return
@@ -233,7 +231,7 @@ class InputMoments:
         ]
 
     def _rows(self, values: Array) -> Array:
-        """Return a copy, [rows, inputs], of positions evenly spread."""
+        """Return a copy, [rows, inputs], of randomly sampled positions."""
         if self.layer.op == "MatMul":
             if self.layer.attr("transpose_a", False):
                 values = values.T
@@ -245,30 +243,30 @@ class InputMoments:
         return used.transpose(0, 2, 3, 1).reshape(len(used), -1)
 
     def _chosen(self, count: int) -> Array:
-        """Return which of so many rows are taken."""
+        """Return the indices of the rows to use, out of `count` rows."""
         if count <= self.rows:
             return np.arange(count)
         return np.sort(np.random.default_rng(0).choice(count, self.rows, replace=False))
 
 
 DAMPING = 0.1  # of the mean diagonal of H
-_BLOCK = 64  # rows whose errors are spread at once
-_DESCENTS = 3  # passes of coordinate descent where it is all that is done
+_BLOCK = 64  # rows whose errors are propagated at once
+_DESCENTS = 3  # passes of coordinate descent if it is the only method
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Which multiples of the steps the weights [inputs, outputs] of a product may become."""
+    """The multiples of the steps that the weights [inputs, outputs] of a product may have."""
 
     levels: Array
-    """float64 [outputs]: the largest one, in either direction."""
+    """float64 [outputs]: the largest multiple, in either direction."""
     partners: Array | None = None
-    """int [inputs]: the input whose multiple is summed with this one's; -1: none has this."""
+    """int [inputs]: the input whose multiple is added to this one's; -1: none."""
     pair: int = 0
-    """What two partners of one sign may sum to."""
+    """Maximum sum of two partners of the same sign."""
 
     def nearest(self, row: int, values: Array, multiples: Array) -> Array:
-        """Return the allowed multiples [outputs] of an input that are nearest to some values."""
+        """Return the allowed multiples [outputs] of an input that are nearest to the values."""
         low, high = -self.levels, self.levels
         if self.partners is not None and self.partners[row] >= 0:
             other = multiples[self.partners[row]]
@@ -278,13 +276,13 @@ class Lattice:
 
 
 def round_product(weights: Array, moments: Array, lattice: Lattice) -> Array:
-    """Return the multiples [inputs, outputs] of least output error that two passes find.
+    """Return the multiples [inputs, outputs] with the least output error that two passes find.
 
     Args:
         weights: float64 [inputs, outputs], in units of each output's step.
-        moments: float64 [inputs, inputs], of the inputs about their mean where the bias of the
-            layer takes back the mean error.
-        lattice: the multiples that are allowed.
+        moments: float64 [inputs, inputs], about the mean if the layer's bias compensates the mean
+            error.
+        lattice: the allowed multiples.
     """
     damped = _damped(moments)
     order = np.argsort(-np.diag(damped), kind="stable")
@@ -327,7 +325,7 @@ def round_channels(weights: Array, moments: Array, levels: Array) -> Array:
 
 
 def _descended(weights: Array, damped: Array, multiples: Array, lattice: Lattice) -> Array:
-    """Return multiples after each input was given its best one while the others stay."""
+    """Return the multiples after coordinate descent over the inputs, one at a time."""
     gradient = damped @ (multiples - weights)
     for start in range(0, len(multiples), _BLOCK):
         end = min(start + _BLOCK, len(multiples))
@@ -342,7 +340,7 @@ def _descended(weights: Array, damped: Array, multiples: Array, lattice: Lattice
 
 
 def _damped(moments: Array) -> Array:
-    """Return moments that can be inverted; those of inputs that are always equal become even."""
+    """Return invertible moments; those of constant inputs become uniform."""
     size = moments.shape[-1]
     mean = np.trace(moments, axis1=-2, axis2=-1)[..., np.newaxis, np.newaxis] / size
     small = np.finfo(np.float32).tiny

@@ -1,4 +1,4 @@
-"""The int8 instructions of this CPU, and TensorFlow's private int8 ops that run here."""
+"""The int8 instructions of this CPU, and TensorFlow's private int8 ops that run on it."""
 
 import functools
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from deploykit.transforms.runtime.child_process import call
 
 Isa = Literal["auto", "avx2", "vnni"]
 ISAS: tuple[Isa, ...] = get_args(Isa)
-# Those of Arm are called asimddp and i8mm.
+# On Arm they are called asimddp and i8mm.
 _EXACT = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"})
 
 
 def flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Return the instruction sets of the first processor; none where the system does not tell."""
+    """Return the instruction sets of the first CPU; empty if the system does not report them."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -31,10 +31,10 @@ def flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def sums_exactly(isa: str) -> bool:
-    """Say whether 8-bit products are summed in 32 bits, as VNNI, AMX and Arm's dot products do.
+    """Return whether int8 products are summed in 32 bits, as VNNI, AMX and Arm's dot products do.
 
-    AVX2 adds the products of two neighbours in 16 bits first, where they may saturate. GraphError:
-    there is no such instruction set.
+    AVX2 first adds the products of two adjacent inputs in 16 bits, where they may saturate.
+    GraphError: the instruction set is unknown.
     """
     if isa not in ISAS:
         raise GraphError("not-one-of", what="isa", known=["auto", "avx2", "vnni"], got=isa)
@@ -73,19 +73,18 @@ def _ones(*shapes: tuple[int, ...], types: tuple[str, ...] = ()) -> list[tuple[A
 
 
 def _codes(*shapes: tuple[int, ...]) -> list[tuple[Array, str]]:
-    """Return codes, weights and a bias of ones, and the ranges where a code stands for itself."""
+    """Return codes, weights and a bias of ones, and ranges in which a code is its value."""
     return _ones(*shapes, types=("quint8", "qint8", "float32")) + _ends(0, 255, [-127], [127])
 
 
 def _ends(*values: int | list[int]) -> list[tuple[Array, str]]:
-    """Return what lowest and highest codes stand for."""
+    """Return the values of lowest and highest codes."""
     return [(np.array(value, np.float32), "float32") for value in values]
 
 
 _EIGHT_BIT_PRODUCT: dict[str, Any] = {**_EIGHT_BIT, "T1": _CODES, "T2": _WEIGHTS, "U": _FLOAT}
 
-# Op, and what it is asked for where it is tried twice: what it reads, its attributes, and the
-# numbers that it then gives.
+# Op, and a variant if it is tried twice: its inputs, its attributes, and the expected result.
 _TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float | tuple[float, ...]]] = {
     "_MklNativeFusedConv2D": (
         _ones((1, 2, 2, 3), (2, 2, 3, 1), (1,)),
@@ -142,9 +141,9 @@ _TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float | tup
 
 
 def probe(ops: Iterable[str]) -> frozenset[str]:
-    """Return those of these private ops that run here and give what they must.
+    """Return those of these private ops that run here and return the expected result.
 
-    The first call starts TensorFlow in a child process; later ones answer from what it found.
+    The first call runs TensorFlow in a child process; later calls use the cached result.
     """
     failed = {_op(trial) for trial in _TRIALS.keys() - _running()}
     return (frozenset(map(_op, _TRIALS)) - failed) & frozenset(ops)
@@ -154,7 +153,7 @@ def probe(ops: Iterable[str]) -> frozenset[str]:
 def _running() -> frozenset[str]:
     try:
         return _right(tuple(_TRIALS))
-    except (CrashError, GraphError):  # one of them, or its import: which one?
+    except (CrashError, GraphError):  # one op or its import failed: try each op separately
         return frozenset().union(*map(_right_alone, _TRIALS))
 
 
@@ -170,7 +169,7 @@ def _right_alone(trial: str) -> frozenset[str]:
 
 
 def _right(trials: tuple[str, ...]) -> frozenset[str]:
-    """Return the trials that give the right number, and of no rows nothing, made in one child."""
+    """Return the trials, run in one child, with the expected result and none for an empty batch."""
     graph = Graph()
     for trial in trials:
         values, attrs, _ = _TRIALS[trial]
@@ -192,18 +191,18 @@ def _name(trial: str) -> str:
 
 
 def _without_rows(trial: str) -> str:
-    """Return the name of the node that tries an op on an empty batch, which may be deadly."""
+    """Return the name of the node that tries an op on an empty batch, which may crash."""
     return f"{_name(trial)}_without_rows"
 
 
 def _gives(arrays: Mapping[str, Array], trial: str) -> bool:
-    """Say whether an op gave what it must."""
+    """Return whether an op returned the expected result."""
     value, empty = arrays.get(_name(trial)), arrays.get(_without_rows(trial))
     number = _TRIALS[trial][2]
     return value is not None and _is(value, number) and empty is not None and not empty.size
 
 
 def _is(value: Array, expected: float | tuple[float, ...]) -> bool:
-    """Say whether an array holds these numbers alone; codes come as records of one field."""
+    """Return whether an array has exactly these values; codes are records of one field."""
     fields, numbers = value.dtype.names, expected if isinstance(expected, tuple) else (expected,)
     return bool((value[fields[0]] if fields else value).ravel().tolist() == [*numbers])

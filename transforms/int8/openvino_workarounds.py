@@ -1,6 +1,4 @@
-"""Workarounds for OpenVINO 2026.4: a fusion bug around rounding, and rounding that differs from
-TensorFlow.
-"""
+"""Workarounds for OpenVINO 2026.4: a fusion bug, and rounding that differs from TensorFlow."""
 
 from dataclasses import replace
 
@@ -25,9 +23,9 @@ _BETWEEN = _CUTTING | _SCALING | {*_ELEMENTWISE.split(), *_MOVING.split()}
 
 
 def is_misfused(graph: Graph, tensor: str) -> bool:
-    """Say whether OpenVINO may compute a tensor wrongly that is rounded."""
+    """Return whether OpenVINO may compute a wrong value for a tensor that is rounded."""
     waiting, is_cut = [tensor], False
-    for item in waiting:  # it grows
+    for item in waiting:  # the list grows in the loop
         if graph.is_input(item):
             if is_cut:
                 return True
@@ -46,7 +44,7 @@ def is_misfused(graph: Graph, tensor: str) -> bool:
 
 
 def _has_signs(graph: Graph, node: Node) -> bool:
-    """Say whether a node multiplies with several numbers, some of them below zero."""
+    """Return whether a node multiplies by several numbers, some of them negative."""
     constants = [graph.constant(tensor) for tensor in node.data_inputs]
     return any(
         const is not None and const.value.size > 1 and bool((np.asarray(const.value) < 0).any())
@@ -56,14 +54,14 @@ def _has_signs(graph: Graph, node: Node) -> bool:
 
 FLOAT = DType("float32")
 APART = "_apart"
-"""The attribute of a Minimum that is there for OpenVINO alone."""
+"""The attribute of a Minimum that only OpenVINO needs."""
 
 
 def keep_apart(graph: Graph, made: str) -> None:
-    """Keep OpenVINO from adding what a layer makes before its fake-quant rounds it.
+    """Prevent OpenVINO from fusing a layer with a sum before the layer's fake-quant.
 
-    It lets the kernel of the layer add, and forgets the fake-quant in between: 32 dB are left of a
-    net with one such sum. A Minimum at the end of the range changes nothing.
+    OpenVINO's fused kernel omits the fake-quant in between, which leaves 32 dB SQNR in a network
+    with one such sum. A Minimum at the end of the range prevents it without an effect on values.
     """
     for add in graph.readers(made):
         if add.op not in ADD_OPS:
@@ -79,11 +77,11 @@ def keep_apart(graph: Graph, made: str) -> None:
 
 
 def widen(graph: Graph) -> None:
-    """Write the ranges of fake-quants as OpenVINO rounds them like TensorFlow.
+    """Write the ranges of fake-quants so that OpenVINO rounds like TensorFlow.
 
-    It rounds a zero point between two codes differently: ranges start and end at a code. It also
-    moves the values of 255 levels by half a step where a layer reads them: these fake-quants get
-    one more level, which no value reaches.
+    OpenVINO rounds a zero point between two codes differently, so ranges start and end at a code.
+    It also shifts the values of 255 levels by half a step if a layer reads them. These fake-quants
+    get one more level, which no value reaches.
     """
     for node in tuple(graph):
         form = form_of_tensor(graph, node) if node.op == VARS else ""
@@ -99,7 +97,7 @@ def widen(graph: Graph) -> None:
 
 
 def taken_back(graph: Graph) -> None:
-    """Remove what `keep_apart` and `widen` added."""
+    """Remove the changes of `keep_apart` and `widen`."""
     for node in tuple(graph):
         if node.attr(APART):
             graph.redirect({node.name: node.data_inputs[0]})
@@ -114,7 +112,7 @@ def taken_back(graph: Graph) -> None:
 
 
 def _minimum(graph: Graph, node: Node, tensor: str, high: float) -> str:
-    """Add a Minimum of a tensor and a number, beside a fake-quant; return its name."""
+    """Add a Minimum of a tensor and a number next to a fake-quant; return its name."""
     name, free = graph.unique_name(f"{node.name}/apart"), replace(node, device="")
     end = graph.constant_beside(free, np.array(high, np.float32), f"{name}/max").name
     new = Node(name, "Minimum", (tensor, end), {}, node.device)
@@ -122,7 +120,7 @@ def _minimum(graph: Graph, node: Node, tensor: str, high: float) -> str:
 
 
 def _with_range(graph: Graph, node: Node, low: float, high: float, tensor: str) -> Node:
-    """Return a fake-quant with another range, of a tensor."""
+    """Return a fake-quant with another range and another input tensor."""
     free = replace(node, device="")
     ends = [
         graph.constant_beside(free, np.array(value, np.float32), f"{node.name}/{end}").name

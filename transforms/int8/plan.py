@@ -1,4 +1,4 @@
-"""Which layers compute in 8 bits, and the range of each 8-bit tensor: decided before any edit."""
+"""The int8 plan of a graph: which layers are int8, and the range of each int8 tensor."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -24,7 +24,7 @@ OPS = {
     "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D",
     "MatMul": "_QuantizedMatMul",
 }
-# What the kernel of a layer computes behind it.
+# Activations that the kernel of each layer can include.
 ACTIVATIONS = {
     "Conv2D": frozenset({"Relu", "Relu6"}),
     "DepthwiseConv2dNative": frozenset({"Relu", "Relu6"}),
@@ -33,46 +33,47 @@ ACTIVATIONS = {
 PASSING_OPS = frozenset(
     {"ConcatV2", "ExpandDims", "Identity", "MaxPool", "Pad", "Reshape", "Squeeze"}
 )
-"""Ops whose result has the codes of what they read.
+"""Ops whose result has the codes of their input.
 
-QuantizedAvgPool is none: without oneDNN it cuts fractions off, 0.43 of a code on average, and takes
-longer than a float pool between conversions.
+QuantizedAvgPool is not included: without oneDNN it truncates, by 0.43 of a code on average, and
+takes longer than a float pool between conversions.
 """
 _RENAMING = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
-"""Ops whose codes are those that they read, whatever these stand for."""
+"""Ops that pass any codes on unchanged."""
 _SAME_MEMORY = _RENAMING | {"Pad"}
-"""Ops that may give on the memory that they read; Pad does where it adds nothing."""
+"""Ops that may return the memory of their input; Pad does if it adds nothing."""
 
-_NEAR = 1e-2  # of a limit: one code of rounding where ranges have an offset
+_NEAR = 1e-2  # of a limit: one code of rounding in ranges with an offset
 
 
 @dataclass
 class Plan:
-    """What becomes 8 bits."""
+    """The int8 layers and tensors of a graph."""
 
     chains: dict[str, Chain] = field(default_factory=dict)
-    """By layer: the nodes that its kernel computes."""
+    """For each layer: the nodes that its kernel replaces."""
     reads: dict[str, Form] = field(default_factory=dict)
-    """By layer: how it takes its input."""
+    """For each layer: the form of its input."""
     zeros: dict[str, ZerosByAxis] = field(default_factory=dict)
-    """By layer: the zeros around its input, where code 0 does not stand for them."""
+    """For each layer: the zero padding of its input, if code 0 does not represent it."""
     bytes: dict[tuple[str, Form], str] = field(default_factory=dict)
-    """By float tensor that is made of bytes, and the form of which they are codes: the bytes."""
+    """The uint8 tensor for each float tensor computed from one, and the form of its codes."""
     sums: dict[str, Form] = field(default_factory=dict)
-    """By layer with a sum: how it takes the summand."""
+    """For each layer with a sum: the form of the summand."""
     forms: dict[str, Form] = field(default_factory=dict)
-    """Tensors that chains and passing ops make in 8 bits."""
+    """Forms of tensors that chains and passing ops return in int8."""
     passing: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
-    """By layer that stays float: why."""
+    """For each layer that is kept in float32: the reason."""
     has_fake_quants: bool = False
-    """Whether fake-quants of the graph itself round what layers read and give."""
+    """Whether fake-quants of the graph itself round the inputs and outputs of layers."""
 
 
 def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
-    """Return what can become 8 bits. GraphError: the ranges are those of another graph.
+    """Return the int8 plan of a graph.
 
-    GraphError as well: a layer's weights hold NaN or Inf, or `keep_float` names no node.
+    GraphError: the ranges belong to another graph, a layer's weights contain NaN or Inf, or
+    `keep_float` names an unknown node.
     """
     listed = {graph[name].name for name in keep_float}
     known = set(map(producer_name, ranges.tensors))
@@ -83,10 +84,10 @@ def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
 
 
 class Planner:
-    """One pass in execution order; what was decided for a node's inputs is known by then."""
+    """One pass in execution order; the decisions for a node's inputs are known by then."""
 
     keeps_offset = _RENAMING
-    """Passing ops that hand on codes with an offset."""
+    """Passing ops that support codes with an offset."""
 
     def __init__(self, graph: Graph, ranges: Ranges, listed: Collection[str]) -> None:
         self.plan = Plan()
@@ -98,11 +99,11 @@ class Planner:
         self._place = {name: place for place, name in enumerate(graph.order())}
         self._behind_layers = graph.descendants(n.name for n in graph if n.op in LAYER_OPS)
         self._behind: defaultdict[str, list[Node]] = defaultdict(list)
-        """By sum: layers that it might become part of."""
+        """For each sum: the layers that may include it."""
         self._quantized: dict[str, Form] = {}
-        """By float tensor that a layer reads in 8 bits: how."""
+        """For each float tensor that an int8 layer reads: its form."""
         self._peaks = TensorGroups()
-        """Tensors that have one peak."""
+        """Tensors that share a peak."""
 
     def run(self) -> Plan:
         """Return the plan of the whole graph."""
@@ -114,7 +115,7 @@ class Planner:
     def _take(self, node: Node) -> None:
         """Plan a node. A layer whose result is added to another tensor is planned at the sum.
 
-        By then that tensor is planned, whichever of the two runs first.
+        The other tensor is planned by then, whichever of the two runs first.
         """
         if node.op in LAYER_OPS:
             if reason := self._unfit(node):
@@ -125,19 +126,19 @@ class Planner:
                 self._take_layer(node)
         elif node.op in PASSING_OPS:
             self._take_passing(node)
-        elif node.name in self._behind:  # of two layers, the first one gives the summand
+        elif node.name in self._behind:  # of two layers, the first one provides the summand
             for layer in sorted(self._behind[node.name], key=self._has_sign):
                 self._take_layer(layer)
 
     def _sum_behind(self, layer: Node) -> str:
-        """Return the sum that a layer's kernel might compute with it, or an empty string."""
+        """Return the sum that a layer's kernel may include, or an empty string."""
         result = self._chain(layer, lambda _, __: True)
         return _sum_of(result).name if result.summand else ""
 
     def _has_sign(self, layer: Node) -> bool:
-        """Say whether a layer, without the sum behind it, gives what would need codes with a sign.
+        """Return whether a layer, without the sum after it, would need signed codes.
 
-        A summand must not.
+        A summand must be unsigned.
         """
         form = self.form_made(self._chain(layer).nodes[-1].name)
         return isinstance(form, str) or form.signed
@@ -147,7 +148,7 @@ class Planner:
             self.plan.reasons[layer.name] = reason
 
     def _planned(self, layer: Node) -> str:
-        """Plan a layer in 8 bits, or return why it stays float."""
+        """Plan an int8 layer, or return the reason why it is kept in float32."""
         source = layer.data_inputs[0]
         reads = self._form_of_codes(layer, source) or self.form_of_float(layer, source)
         if isinstance(reads, str):
@@ -174,13 +175,13 @@ class Planner:
             self._peaks.add(result)
         self.plan.chains[layer.name], self.plan.reads[layer.name] = value, reads
         if source not in self.plan.forms and (source, reads) not in self.plan.bytes:
-            self._quantized[source] = reads  # a sum must not be written over the caller's bytes
+            self._quantized[source] = reads  # a sum must not overwrite the caller's bytes
         if summand := self._summand(value.summand):
             self.plan.sums[layer.name] = summand
         return ""
 
     def _take_passing(self, node: Node) -> None:
-        """Plan an op that hands codes on, where all it reads is in 8 bits."""
+        """Plan an op that passes codes on, if all its inputs are int8."""
         tensors = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
         forms = [self.plan.forms.get(tensor) for tensor in tensors]
         if None in forms or self.graph.is_input(node.name) or not _passes(self.graph, node):
@@ -199,7 +200,7 @@ class Planner:
             self._peaks.join(tensor, node.name)
 
     def _share_peaks(self) -> None:
-        """Give tensors whose codes are handed on one peak: the largest of them."""
+        """Give tensors that share codes a common peak: the largest of them."""
         plan, peaks = self.plan, dict[str, float]()
         for tensor, form in plan.forms.items():
             leader = self._peaks.leader(tensor)
@@ -214,9 +215,9 @@ class Planner:
             plan.sums[layer] = plan.forms.get(plan.chains[layer].summand, form)
 
     def _unfit(self, layer: Node) -> str:
-        """Return what the kernels cannot do of a layer, or an empty string."""
+        """Return why the kernels do not support a layer, or an empty string."""
         if layer.name in self._listed:
-            return "it is to stay float"
+            return "it is listed in keep_float"
         if layer.op not in ACTIVATIONS:
             return f"there is no 8-bit kernel for {layer.op}"
         op = OPS[layer.op]
@@ -228,7 +229,7 @@ class Planner:
         return ""
 
     def shapes(self, layer: Node) -> list[Shape | None]:
-        """Return the shapes of what a layer reads; the channels may be known from the ranges."""
+        """Return the shapes of a layer's inputs; the ranges may supply the number of channels."""
         source, weights = layer.data_inputs[0], weights_of(self.graph, layer)
         tensor = self._ranges.tensors.get(normal(source))
         if tensor is not None and tensor.channel_mean:
@@ -254,12 +255,12 @@ class Planner:
         return form
 
     def put_around(self, layer: Node, zeros: ZerosByAxis) -> None:
-        """Note the zeros around what a layer reads, if there are any."""
+        """Record the zero padding of a layer's input, if there is any."""
         if any(map(any, zeros.values())):
             self.plan.zeros[layer.name] = zeros
 
     def form_of_product(self, value: Chain) -> Form | None:
-        """Return the form in which a MatMul gives an activation to others, or None for floats."""
+        """Return the form of a MatMul's activation for its readers, or None for floats."""
         result = value.nodes[-1].name
         if value.activation is None or not self._is_multiplied(result):
             return None
@@ -267,7 +268,7 @@ class Planner:
         return None if isinstance(seen, str) else with_offset(seen, zero_is_exact=True)
 
     def _with_end(self, result: Chain) -> Chain:
-        """Return a product with the Minimum behind its GELU where the int8 range ends there too."""
+        """Return a product with the Minimum after its GELU, if the int8 range ends there too."""
         readers = self.graph.readers(result.nodes[-1].name) if result.gelu else []
         if len(readers) != 1 or not self.graph.feeds_only(result.nodes[-1], readers[0]):
             return result
@@ -282,9 +283,9 @@ class Planner:
         return longer if is_same else result
 
     def _is_multiplied(self, name: str) -> bool:
-        """Say whether a MatMul with constant weights reads a tensor."""
+        """Return whether a MatMul with constant weights reads a tensor."""
         waiting = [name]
-        for item in waiting:  # it grows
+        for item in waiting:  # the list grows in the loop
             for reader in self.graph.readers(item):
                 if reader.op == "MatMul" and not self._unfit(reader):
                     return True
@@ -293,7 +294,7 @@ class Planner:
         return False
 
     def form_of_float(self, layer: Node, source: str) -> Form | str:
-        """Return how a float tensor is to be quantized for a layer, or why it is not."""
+        """Return the form in which a layer reads a float tensor, or why there is none."""
         result = self._range(source)
         if isinstance(result, str):
             return result
@@ -304,19 +305,19 @@ class Planner:
             form = Form(False, CODES * pixels.scale, pixels.offset)
             if 0 <= form.zero <= CODES:
                 self.plan.bytes[source, form] = pixels.tensor
-            else:  # there is no code for the zeros around it
+            else:  # the zero padding has no code
                 form = with_offset(result, is_made)
         elif form.signed and zeros is not None:
             form = with_offset(result, is_made)
         elif form.signed and not is_made:
-            return ("the input has a sign, which would cost one of the 8 bits, and its size is not "
-                    "known")  # fmt: skip
+            return ("the input is signed, which would cost one bit of its codes, and its size is "
+                    "unknown")  # fmt: skip
         if form.offset and zeros is not None:
             self.put_around(layer, zeros)
         return form
 
     def zeros_of(self, layer: Node, source: str) -> ZerosByAxis | None:
-        """Return the zeros that a layer sees around its input, or None where they are not known."""
+        """Return the zero padding of a layer's input, or None if it is unknown."""
         if layer.op == "MatMul":
             return {}
         weights = weights_of(self.graph, layer)
@@ -324,20 +325,20 @@ class Planner:
         return zeros_around(layer, weights.shape, self._shape(source))
 
     def form_made(self, tensor: str) -> Form | str:
-        """Return how a chain is to make a tensor, or why it cannot."""
+        """Return the form of a chain's result, or the reason why it has none."""
         result = self._range(tensor)
         return result if isinstance(result, str) else form_of(result)
 
     def _range(self, tensor: str) -> TensorRange | str:
         result = self._ranges.tensors.get(normal(tensor))
         if result is None:
-            return f"the ranges do not hold '{tensor}'"
+            return f"the ranges do not contain '{tensor}'"
         if max(-result.min, result.max) <= 0:
             return f"'{tensor}' was never active when it was calibrated"
         return result
 
     def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
-        """Return what the kernel of a layer computes: a sum only where `can_add` says so of it."""
+        """Return the nodes that a layer's kernel replaces: a sum only if `can_add` allows it."""
         activations = ACTIVATIONS.get(layer.op, ())
         return chain(self.graph, layer, activations, can_add or (lambda _, __: False))
 
@@ -350,15 +351,15 @@ class Planner:
         return self._same_shape(own, other)
 
     def _summand(self, tensor: str) -> Form | None:
-        """Return how a tensor can be had in 8 bits without a conversion for a sum alone."""
+        """Return the form of a tensor that is int8 without an additional conversion, or None."""
         form = self.plan.forms.get(tensor) or self._quantized.get(tensor)
         return None if form is None or form.offset else form
 
     def _can_be_overwritten(self, result: Chain) -> bool:
-        """Say whether nobody needs the summand any more when its sum is written to its memory.
+        """Return whether the summand is not needed after the sum has overwritten its memory.
 
-        Who else reads it has to be done by then, so must be something that the layer waits for; the
-        layer itself is not. Nor may another tensor lie in its memory.
+        Its other readers must run before, so the layer must wait for them. No other tensor may
+        share its memory.
         """
         graph, (name, _) = self.graph, split(result.summand)
         others = {reader.name for reader in graph.readers(name)} - {_sum_of(result).name}
@@ -380,7 +381,7 @@ def _sum_of(result: Chain) -> Node:
 
 
 def _passes(graph: Graph, node: Node) -> bool:
-    """Say whether the 8-bit form of an op does what the op does."""
+    """Return whether the int8 form of an op has the same effect as the op."""
     if node.op == "MaxPool":
         return not limit("QuantizedMaxPool", node)
     if node.op == "Pad":

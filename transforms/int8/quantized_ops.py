@@ -15,8 +15,8 @@ from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 QUINT8, QINT32 = DType("quint8"), DType("qint32")
-SMALLEST_RANGE = np.float32(1e-6)  # of a constant: one that is all zero has none by itself
-TINY = np.finfo(np.float32).tiny  # TensorFlow's kernels take a smaller step for zero
+SMALLEST_RANGE = np.float32(1e-6)  # of a constant: all zeros would have an empty range
+TINY = np.finfo(np.float32).tiny  # TensorFlow's kernels treat smaller steps as zero
 
 
 class EightBit(NamedTuple):
@@ -33,7 +33,7 @@ class EightBit(NamedTuple):
 
 
 def source(graph: Graph, tensor: str) -> EightBit | None:
-    """Return what a float tensor was dequantized from, if that is quint8 in mode MIN_FIRST."""
+    """Return the quint8 tensor in mode MIN_FIRST that a float tensor was dequantized from."""
     node = graph.producer(tensor)
     if node.op != "Dequantize" or graph.is_input(node.name) or node.attr("axis", -1) != -1:
         return None
@@ -46,10 +46,10 @@ def source(graph: Graph, tensor: str) -> EightBit | None:
 
 
 def float_constant(graph: Graph, tensor: str) -> tuple[Node, Array] | None:
-    """Return a constant's value and the Const that holds it: as floats, or as qint8 codes.
+    """Return the value of a constant as floats, and its Const, which may contain qint8 codes.
 
-    The codes are those that `quantize_weights` writes: symmetric, with a range for each index of an
-    axis, and a Reshape behind where the channels span two axes.
+    The codes are those of `quantize_weights`: symmetric, with a range for each index of an axis,
+    and a Reshape if the channels span two axes.
     """
     const = graph.constant(tensor)
     if const is not None:
@@ -86,7 +86,7 @@ def _shape_of(reshape: Node | None) -> tuple[str, ...]:
 
 
 def quantize(graph: Graph, name: str, tensor: str) -> EightBit:
-    """Add nodes that find a tensor's range and quantize it; their names start with `name`."""
+    """Add nodes that measure a tensor's range and quantize it; their names start with `name`."""
 
     def add(part: str, op: str, inputs: tuple[str, ...], **attrs: object) -> Node:
         new = Node(graph.unique_name(f"{name}/{part}"), op, inputs)
@@ -109,11 +109,11 @@ def quantize(graph: Graph, name: str, tensor: str) -> EightBit:
 
 
 def quantize_constant(graph: Graph, name: str, const: Node, value: Array) -> EightBit:
-    """Add the 8-bit form of a constant; the names are those of the nodes that would compute it."""
+    """Add the 8-bit form of a constant; its names are those of the nodes of `quantize`."""
     low, high = (np.asarray(end) for end in (value.min(initial=0), value.max(initial=0)))
     if high - low < SMALLEST_RANGE:
         high = np.asarray(low + SMALLEST_RANGE)
-    if value.size and value.min() == value.max():  # one value may stand for gigabytes
+    if value.size and value.min() == value.max():  # a broadcast value may declare gigabytes
         codes = np.broadcast_to(min_first(np.asarray(value.flat[0]), low, high)[0], value.shape)
     else:
         codes = min_first(value, low, high)[0]
@@ -127,7 +127,7 @@ def quantize_constant(graph: Graph, name: str, const: Node, value: Array) -> Eig
 def constant_range(
     graph: Graph, name: str, low: float, high: float, reader: Node
 ) -> tuple[str, str]:
-    """Add a range that is known, for a node to read: `name` is followed by min and max."""
+    """Add a known range for a node to read: `name` is followed by min and max."""
     reader = replace(reader, device="")
     return (
         graph.constant_beside(reader, np.array(low, np.float32), f"{name}min").name,
@@ -136,10 +136,10 @@ def constant_range(
 
 
 def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
-    """Add nodes that find the range of a 32-bit result.
+    """Add nodes that measure the range of a 32-bit result.
 
-    RequantizationRange finds one without width where all values are equal and below zero, as in a
-    batch of one: the next 8-bit op would refuse it, or give the values another sign.
+    RequantizationRange returns an empty range if all values are equal and negative, as in a batch
+    of one: the next 8-bit op would refuse it, or change the sign of the values.
     """
     node = Node(graph.unique_name(name), "RequantizationRange", wide).with_attrs(Tinput=QINT32)
     graph.add(node)
@@ -152,7 +152,7 @@ def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
 def cut_range(
     graph: Graph, reader: Node, measured: tuple[str, str], low: float, high: float
 ) -> tuple[str, str]:
-    """Add nodes that cut a measured range off at two ends for a node; zero stays in it."""
+    """Add nodes that limit a measured range for a node; the range always includes zero."""
     name, ends = reader.name, []
     limited = (low, 0), (0, min(high, float(np.finfo(np.float32).max)))
     for part, end, limits in zip(("min", "max"), measured, limited, strict=True):
@@ -163,13 +163,13 @@ def cut_range(
 
 
 def requantize(graph: Graph, name: str, wide: EightBit, low: str, high: str) -> EightBit:
-    """Add a node that rounds a 32-bit result to 8 bits of a range."""
+    """Add a node that rounds a 32-bit result to the 8-bit codes of a range."""
     node = Node(graph.unique_name(name), "Requantize", (*wide, low, high))
     return EightBit.made_by(graph.add(node.with_attrs(Tinput=QINT32, out_type=QUINT8)))
 
 
 def dequantize(name: str, codes: EightBit, *control_inputs: str) -> Node:
-    """Return a node that turns codes into floats."""
+    """Return a node that converts codes to floats."""
     node = Node(name, "Dequantize", codes).with_control_inputs(*control_inputs)
     return node.with_attrs(T=QUINT8, mode="MIN_FIRST")
 
@@ -179,13 +179,13 @@ def min_first(
 ) -> tuple[Array, Array, Array, Array]:
     """Return codes 0...255, their range and the restored values, as TensorFlow's kernels do.
 
-    The range holds all weights and zero, or is the one given (then the codes are cut off at it).
+    The range includes all weights and zero, or is the given one (then it clips the codes).
     """
     if low is None or high is None:
         low, high = (np.asarray(end) for end in (weights.min(initial=0), weights.max(initial=0)))
     scale = 256 / (np.float64(high - low) * (256 / 255))
-    steps = np.asarray(np.multiply(weights, scale, dtype=np.float64))  # a scalar is no array
-    steps += np.copysign(0.5, weights)  # halves go away from zero, as in C
+    steps = np.asarray(np.multiply(weights, scale, dtype=np.float64))  # a scalar is not an array
+    steps += np.copysign(0.5, weights)  # halves round away from zero, as in C
     np.trunc(steps, out=steps)
     steps -= np.trunc(low * scale - 0.5)
     codes = np.clip(steps, 0, 255, out=steps).astype(np.uint8)
@@ -199,14 +199,14 @@ def min_first(
 
 @dataclass(frozen=True)
 class Kernel:
-    """The 8-bit op of a float op: the types of its inputs, of a wide result, and what it keeps."""
+    """The 8-bit op of a float op: the types of its inputs and wide result, and its attributes."""
 
     op: str
     types: tuple[str, ...]
-    wide: str = ""  # the attribute with the type of a result of 32 bits; 8 bits without one
+    wide: str = ""  # the attribute with the type of an int32 result; '': the result is quint8
     keeps: tuple[str, ...] = ()
-    as_it_is: tuple[int, ...] = ()  # places of inputs that are no floats
-    interleaved: bool = True  # the ranges of each input stand together, not all low ends first
+    as_it_is: tuple[int, ...] = ()  # indices of inputs that are not floats
+    interleaved: bool = True  # min and max of each input are adjacent, not all minima first
 
 
 KERNELS = {
@@ -235,16 +235,16 @@ KERNELS = {
     ),
 }
 
-# There are 8-bit ops for these that do not serve. Behind its conversions, the private
-# _FusedQuantizedDepthwiseConv2D made MobileNetV2 15 % slower and 1 to 5 dB less exact.
+# The 8-bit ops of these ops are not useful. With its conversions, the private
+# _FusedQuantizedDepthwiseConv2D made MobileNetV2 15 % slower and 1 to 5 dB less accurate.
 UNFIT = {
-    "DepthwiseConv2dNative": "QuantizedDepthwiseConv2D runs under oneDNN alone, and reads code 0 "
+    "DepthwiseConv2dNative": "QuantizedDepthwiseConv2D runs only under oneDNN, and reads code 0 "
     "as zero",
 }
 
 
 def reason(graph: Graph, node: Node, shapes: Shapes) -> str | None:
-    """Return why an op stays float, or None."""
+    """Return the reason why an op is kept in float32, or None."""
     if graph.is_input(node.name):
         return "it is an input of the graph"
     known = [shapes.shape(tensor) for tensor in node.data_inputs]
@@ -254,12 +254,12 @@ def reason(graph: Graph, node: Node, shapes: Shapes) -> str | None:
         return "its axis is not known"
     layer = graph.producer(node.data_inputs[0])
     if node.op == "BiasAdd" and layer.op in UNFIT:  # rounding twice costs 5 dB on Lite0
-        return f"it follows a {layer.op}, which stays float"
+        return f"it follows a {layer.op}, which is kept in float32"
     return None
 
 
 def operands(node: Node) -> tuple[str, ...]:
-    """Return what an op reads, in the order of its 8-bit op: a concatenation's axis comes first."""
+    """Return the inputs of an op in the order of its 8-bit op: a concatenation's axis is first."""
     tensors = node.data_inputs
     return (tensors[-1], *tensors[:-1]) if node.op == "ConcatV2" else tensors
 
@@ -271,7 +271,7 @@ def float_operands(node: Node) -> list[str]:
 
 
 def eight_bit_op(graph: Graph, node: Node, forms: Mapping[str, EightBit], shapes: Shapes) -> Node:
-    """Return the 8-bit op of a float op, named after it; `forms` are what it reads, in 8 bits."""
+    """Return the 8-bit op of a float op, with the same name; `forms` are its 8-bit inputs."""
     kernel = KERNELS[node.op]
     read = [forms[tensor] for tensor in float_operands(node)]
     tensors = [item.codes for item in read]
@@ -290,7 +290,7 @@ def eight_bit_op(graph: Graph, node: Node, forms: Mapping[str, EightBit], shapes
 
 
 def _axis_from_the_front(graph: Graph, node: Node, shapes: Shapes) -> str:
-    """Return the axis of a concatenation as its 8-bit op takes it: int32, and not below zero."""
+    """Return the axis of a concatenation for its 8-bit op: int32, not negative."""
     tensor = operands(node)[0]
     const = graph.constant(tensor)
     place = axis(graph, node, shapes)
@@ -301,7 +301,7 @@ def _axis_from_the_front(graph: Graph, node: Node, shapes: Shapes) -> str:
 
 
 def axis(graph: Graph, node: Node, shapes: Shapes) -> int | None:
-    """Return the axis of a concatenation, counted from the front, or None if it is not known."""
+    """Return the axis of a concatenation, counted from the front, or None if it is unknown."""
     first, *tensors = operands(node)
     const = graph.constant(first)
     if const is None or const.shape:

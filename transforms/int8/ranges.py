@@ -1,5 +1,5 @@
-"""Ranges of a model's tensors, the part of a range that its readers retain, and groups of
-tensors that share a scale.
+"""Ranges of a model's tensors, the part of a range that its readers use, and groups of tensors
+that share a scale.
 """
 
 import functools
@@ -23,12 +23,12 @@ from deploykit.transforms.untrusted.files import check_regular, read_json
 
 
 class TensorGroups:
-    """Groups of tensors, each known by one of its members: the leader."""
+    """Groups of tensors, each represented by one of its members: the leader."""
 
     def __init__(self) -> None:
-        """Start without tensors."""
+        """Create an empty collection."""
         self._next: dict[str, str] = {}
-        """Each tensor names another one of its group, the leader itself."""
+        """Maps each tensor to another one of its group, the leader to itself."""
 
     def __contains__(self, tensor: str) -> bool:
         return tensor in self._next
@@ -37,22 +37,22 @@ class TensorGroups:
         return iter(self._next)
 
     def add(self, tensor: str) -> None:
-        """Make a tensor a group of its own, unless it is in one."""
+        """Add a tensor as a new group, unless it is in one."""
         self._next.setdefault(tensor, tensor)
 
     def join(self, tensor: str, other: str) -> None:
-        """Make one group of those of two tensors."""
+        """Merge the groups of two tensors."""
         self._next[self.leader(tensor)] = self.leader(other)
 
     def leader(self, tensor: str) -> str:
-        """Return the one that stands for a tensor's group."""
+        """Return the tensor that represents a tensor's group."""
         while (after := self._next[tensor]) != tensor:
             self._next[tensor] = self._next[after]
             tensor = self._next[tensor]
         return tensor
 
 
-Range = tuple[float, float]  # it holds zero
+Range = tuple[float, float]  # includes zero
 
 EVERYTHING = (-math.inf, math.inf)
 
@@ -61,14 +61,15 @@ _PASS_ON = frozenset({"Dequantize", "Identity", "MaxPool", "Requantize", "Reshap
 
 
 def surviving_ranges(graph: Graph) -> dict[str, Range]:
-    """Return for each tensor a range: values beyond an end have the effect of that end.
+    """Return a range for each tensor: values outside have the same effect as the nearest end.
 
-    One pass from the outputs up; an 8-bit op cuts off and passes on what its float op does.
+    One pass from the outputs to the inputs; an 8-bit op clips and passes values on like its float
+    op.
     """
     result = dict.fromkeys(graph.outputs, EVERYTHING)
     for name in reversed(graph.order()):
         node = graph[name]
-        if node.op == "RequantizationRange":  # what it finds is no value that others compute with
+        if node.op == "RequantizationRange":  # no node computes with the range that it returns
             continue
         for place, tensor in enumerate(node.data_inputs):
             own = result.get(name, EVERYTHING)
@@ -80,13 +81,13 @@ def surviving_ranges(graph: Graph) -> dict[str, Range]:
 
 
 def _before(graph: Graph, node: Node, own: Range) -> Range:
-    """Return what survives of the first input of a node, of whose result `own` survives."""
+    """Return the surviving range of a node's first input, given that of its result."""
     op = node.op.removeprefix("Quantized")
     if op in _CUT_AT:
         return 0.0, min(own[1], _CUT_AT[op])
     if op in _PASS_ON:
         return own
-    # Through a bias, a cut of one end does harm: InceptionV3 ends at 25 dB, not 32.
+    # Clipping one end before a bias loses accuracy: InceptionV3 ends at 25 dB, not 32.
     bias = _bias(graph, node) if op == "BiasAdd" and math.isfinite(own[1]) else None
     return EVERYTHING if bias is None else (own[0] - bias[1], own[1] - bias[0])
 
@@ -108,33 +109,33 @@ FORMAT = 1
 _LARGEST = float(np.finfo(np.float32).max)
 Float32 = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
 """A finite number of type float32."""
-MOST_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
+MAX_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
 _KEYS = ("format", "model_sha256", "samples", "tensors")
 _TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min", "channel_max")
 
 
 @dataclass(frozen=True)
 class TensorRange:
-    """The smallest and the largest value of a tensor, and of each channel; each channel's mean."""
+    """The minimum and maximum of a tensor, and the minimum, maximum and mean of each channel."""
 
     min: Float32
     max: Float32
     channel_mean: tuple[Float32, ...] = ()
     channel_min: tuple[Float32, ...] = ()
     channel_max: tuple[Float32, ...] = ()
-    """Empty where the file does not contain it."""
+    """Empty if the file does not contain it."""
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """What a calibration found, by tensor."""
+    """The result of a calibration, by tensor."""
 
     model_sha256: str
     samples: Annotated[int, Meta(ge=1)]
     tensors: Mapping[str, TensorRange]
 
     def of(self, tensor: str, channels: int | None = None) -> TensorRange:
-        """Return the range of a tensor. GraphError: it has none, or not so many channels."""
+        """Return the range of a tensor. GraphError: it has none, or another number of channels."""
         result = self.tensors.get(normal(tensor))
         if result is None:
             hint = nearest(normal(tensor), list(self.tensors))
@@ -150,7 +151,7 @@ class Ranges:
         return result
 
     def text(self) -> str:
-        """Return the file's text: the same for the same ranges, one line a key."""
+        """Return the file's text: deterministic, one line per key."""
         tensors = ",\n".join(
             f"    {json.dumps(name)}: {{\n{_lines(result)}\n    }}"
             for name, result in self.tensors.items()
@@ -171,34 +172,34 @@ def _lines(tensor_range: TensorRange) -> str:
 def load_ranges(path: str | os.PathLike[str]) -> Ranges:
     """Read ranges from their file.
 
-    FileError: it cannot be read. GraphError: it is no such file, or what it says cannot be.
+    FileError: it cannot be read. GraphError: it is not such a file, or its values are invalid.
     """
     status = check_regular(path)
     return _loaded(os.fspath(path), (status.st_mtime_ns, status.st_size, status.st_ino))
 
 
 def check_ranges(path: str | os.PathLike[str], model: str, sha256: str) -> None:
-    """Raise MismatchError where ranges were calibrated on another model than this one.
+    """Raise MismatchError if ranges were calibrated on another model than this one.
 
     Args:
         path: the file of ranges.
-        model: what the model is called.
-        sha256: of its files.
+        model: name of the model.
+        sha256: SHA-256 of the model's files.
 
     FileError, GraphError: as `load_ranges`.
     """
     result = load_ranges(path).model_sha256
     if not result:
-        logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
-                       "deploykit calibrate again", path, model)  # fmt: skip
+        logger.warning("%s contains no SHA-256 of a model, so it may belong to another model "
+                       "than %s; run deploykit calibrate again", path, model)  # fmt: skip
     elif result != sha256:
         raise MismatchError("calibrated-on-other-model", file=path, model=model)
 
 
-@functools.lru_cache(maxsize=1)  # graphs are built from one file by the dozen
+@functools.lru_cache(maxsize=1)  # dozens of graphs are built from one file
 def _loaded(path: str, status: tuple[int, ...]) -> Ranges:
     try:
-        return _ranges(read_json(path, "file of ranges", MOST_BYTES, _once))
+        return _ranges(read_json(path, "file of ranges", MAX_BYTES, _once))
     except GraphError as error:
         raise error if path in str(error) else error.within(path) from None
 
@@ -239,7 +240,7 @@ def _tensor_range(name: str, plain: Any) -> TensorRange:
 
 
 def _check_keys(plain: Any, keys: tuple[str, ...], where: str) -> None:
-    """Raise GraphError for a key that nothing reads."""
+    """Raise GraphError for an unknown key."""
     for key in plain if isinstance(plain, dict) else ():
         if key not in keys:
             raise GraphError("ranges-unknown-key", what=where, key=key, hint=nearest(key, keys))

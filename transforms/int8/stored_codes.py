@@ -1,4 +1,4 @@
-"""How a graph that `quantize_codes` wrote says what is in 8 bits, and the way back to floats."""
+"""The attributes with which `quantize_codes` marks int8 layers, and the conversion to floats."""
 
 from dataclasses import dataclass, field
 
@@ -19,41 +19,41 @@ from deploykit.transforms.shapes.sizes import Shape
 
 ROUNDING = "FakeQuantWithMinMaxVars"
 ROUNDS = "_rounds"
-"""The attribute of nodes that came with 8-bit layers: models have roundings of their own."""
+"""Attribute of nodes that `quantize_codes` added, as models may contain other roundings."""
 OF_A_LAYER, FROM_FLOATS, SHIFTED, WEIGHTS = "made", "read", "shifted", "weights"
-"""Its values: what an 8-bit layer makes, what is made in float and read by one, the same where zero
-has no code, and the weights that codes stand for."""
+"""Its values: the result of an int8 layer; a float tensor that one reads; the same if zero has no
+code; and the weights that codes represent."""
 APART = "apart"
-"""As well: what stands before and behind a rounding, so that it is not fused."""
+"""A further value: the nodes around a rounding that prevent fusing it."""
 SIGNED = "_signed"
-"""The attribute of a rounding whose codes are -128 to 127, without an offset."""
+"""Attribute of a rounding whose codes are -128 to 127, without an offset."""
 _CLOSE = 1e-3  # of a step: numbers are stored as float32
 
 
 def holds_codes(graph: Graph) -> bool:
-    """Say whether layers of a graph compute in 8 bits by codes, as `quantize_codes` writes them."""
+    """Return whether a graph has int8 layers with codes as `quantize_codes` writes them."""
     return any(node.attr(ROUNDS) for node in graph if node.op in (ROUNDING, "Mul"))
 
 
 @dataclass
 class StoredCodes:
-    """What the codes of a graph say. Tensors are named as in the float graph."""
+    """The codes of a graph. Tensors have their names in the float graph."""
 
     weights: dict[str, tuple[Array, Array]] = field(default_factory=dict)
-    """By layer: codes and steps."""
+    """For each layer: codes and steps."""
     reads: dict[tuple[str, str], Form] = field(default_factory=dict)
-    """By node and what it reads: in which form it does, where that is made in float."""
+    """For each node and float input of it: the form in which it reads the input."""
     made: dict[str, Form] = field(default_factory=dict)
-    """By tensor that an 8-bit layer makes: in which form."""
+    """For each result of an int8 layer: its form."""
     in_bias: dict[str, float] = field(default_factory=dict)
-    """By layer: what of the form's offset its bias has already."""
+    """For each layer: the part of the form's offset that its bias contains already."""
 
 
 def taken_out(graph: Graph) -> tuple[Plan, StoredCodes]:
-    """Make a graph in codes a float graph again; return what was in 8 bits, and its codes.
+    """Convert a graph of codes to a float graph; return the int8 plan, and the codes.
 
-    Its weights are what the codes stand for. GraphError: it is in no codes, or they say what
-    `quantize_codes` does not write.
+    The weights become the values of their codes. GraphError: the graph contains no codes, or codes
+    that `quantize_codes` does not write.
     """
     if not holds_codes(graph):
         raise GraphError("stored-codes-missing")
@@ -70,7 +70,7 @@ def taken_out(graph: Graph) -> tuple[Plan, StoredCodes]:
 
 
 class _Taking:
-    """Takes the codes out of a graph and notes what they say."""
+    """Removes the codes from a graph and records them."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -90,14 +90,14 @@ class _Taking:
         return self._found
 
     def _take_read(self, node: Node) -> None:
-        """Let those that read a rounded tensor read what is made in float."""
+        """Connect the readers of a rounded tensor to the float tensor."""
         graph, form, source, gone = self._graph, self._form(node), node.data_inputs[0], node
         in_bias = 0.0
         if node.attr(ROUNDS) == SHIFTED:
             above = graph[source]
             readers = graph.readers(node.name)
             if len(readers) != 1 or {above.op, readers[0].op} != {"Sub"}:
-                raise _unknown(node, "it stands between two differences")
+                raise _unknown(node, "it is between two Sub nodes")
             gone, source = readers[0], above.data_inputs[0]
             form = Form(False, form.peak, self._number(above))
             in_bias = form.offset + self._number(gone)
@@ -105,7 +105,7 @@ class _Taking:
         if (before := graph.producer(source)).attr(ROUNDS) == APART:
             (gone,) = readers = graph.readers(gone.name)
             if before.op != "ExpandDims" or gone.op != "Squeeze" or len(readers) != 1:
-                raise _unknown(node, "it stands between an ExpandDims and a Squeeze")
+                raise _unknown(node, "it is between an ExpandDims and a Squeeze")
             source = before.data_inputs[0]
             used = {gone.name: None, **used}
         for reader in graph.readers(gone.name):
@@ -117,18 +117,18 @@ class _Taking:
             graph.remove(graph[item])
 
     def _take_made(self, node: Node) -> None:
-        """Give a layer's result its own name again."""
+        """Give a layer's result its original name."""
         graph, form = self._graph, self._form(node)
         made = graph[node.data_inputs[0]]
         if not graph.feeds_only(made, node):
-            raise _unknown(node, f"nobody else reads '{made.name}'")
+            raise _unknown(node, f"'{made.name}' has no other reader")
         waits = (*made.control_inputs, *node.control_inputs)
         graph.replace(node, made.with_name(node.name).with_control_inputs(*waits))
         graph.remove(graph[made.name])
         self._found.made[node.name] = form
 
     def _take_weights(self, layer: Node) -> None:
-        """Give a layer the floats that its codes stand for."""
+        """Give a layer the floats that its codes represent."""
         graph = self._graph
         mul = graph.producer(layer.data_inputs[1])
         if mul.attr(ROUNDS) != WEIGHTS:
@@ -137,7 +137,7 @@ class _Taking:
         codes = graph.constant(cast.data_inputs[0]) if cast.op == "Cast" else None
         steps = graph.constant(mul.data_inputs[1])
         if codes is None or steps is None or codes.value.dtype != np.int8:
-            raise _unknown(mul, "int8 constants are made floats and multiplied with steps")
+            raise _unknown(mul, "int8 constants are cast to floats and multiplied by steps")
         floats: Array = codes.value * steps.value
         const = graph.constant_beside(codes, floats, f"{layer.name}/weights/restored")
         graph.replace(layer, layer.with_data_inputs(layer.data_inputs[0], const.name))
@@ -147,7 +147,7 @@ class _Taking:
         ends = [self._graph.constant(tensor) for tensor in node.data_inputs[1:]]
         values = [float(end.value) for end in ends if end is not None and not end.shape]
         if len(values) != 2 or not values[0] < values[1] or node.attr("num_bits", 8) != 8:
-            raise _unknown(node, "it rounds to 8 bits between two constants")
+            raise _unknown(node, "it rounds to int8 between two constants")
         low, high = values
         if node.attr(SIGNED, False) or node.attr("narrow_range", False):  # older files
             return Form(True, high)
@@ -156,12 +156,12 @@ class _Taking:
     def _number(self, node: Node) -> float:
         const = self._graph.constant(node.data_inputs[1])
         if const is None or const.shape:
-            raise _unknown(node, "it takes a constant number away")
+            raise _unknown(node, "it subtracts a constant number")
         return float(const.value)
 
 
 class _StoredPlanner(Planner):
-    """Plans what is in codes, in the forms that they have."""
+    """Plans layers with codes, in the forms of the codes."""
 
     def __init__(self, graph: Graph, stored_codes: StoredCodes) -> None:
         others = {node.name for node in graph if node.op in LAYER_OPS} - stored_codes.weights.keys()
@@ -169,14 +169,14 @@ class _StoredPlanner(Planner):
         self._found = stored_codes
 
     def shapes(self, layer: Node) -> list[Shape | None]:
-        """Return the shapes of what a layer reads: it has been there, so has no groups."""
+        """Return the shapes of a layer's inputs; it had codes before, so it has no groups."""
         weights = weights_of(self.graph, layer)
         assert weights is not None
         axis = 1 if channel_axes(layer) == (0,) else -2
         return [(weights.shape[axis],), weights.shape]
 
     def form_made(self, tensor: str) -> Form | str:
-        """Return the form that a layer's result has."""
+        """Return the form of a layer's result."""
         return self._found.made.get(tensor, f"'{tensor}' has no codes")
 
     def form_of_product(self, chain: Chain) -> Form | None:
@@ -184,7 +184,7 @@ class _StoredPlanner(Planner):
         return self._found.made.get(chain.nodes[-1].name)
 
     def form_of_float(self, layer: Node, source: str) -> Form | str:
-        """Return the form in which a layer reads what is made in float."""
+        """Return the form in which a layer reads a float tensor."""
         form = self._found.reads.get((layer.name, source))
         if form is None:
             return f"'{source}' has no codes"
@@ -201,28 +201,28 @@ class _StoredPlanner(Planner):
 
 
 def _check(graph: Graph, plan: Plan, stored_codes: StoredCodes) -> None:
-    """Raise GraphError where the plan is not what the codes said."""
+    """Raise GraphError if the plan differs from the codes."""
     _check_layers(graph, plan, stored_codes)
     for layer in stored_codes.weights:
         source = graph[layer].data_inputs[0]
         said = stored_codes.reads.get((layer, source))
         if said is not None and not _are_close(said, plan.reads[layer]):
-            raise _unknown(graph[layer], f"'{source}' has the same codes for all that read it")
+            raise _unknown(graph[layer], f"'{source}' has the same codes for all its readers")
     ends = {chain.nodes[-1].name for chain in plan.chains.values()}
     for tensor, form in plan.forms.items():
         said = stored_codes.made.get(tensor)
         if tensor in ends and (said is None or not _are_close(said, form)):
-            raise _unknown(graph[tensor], "what is handed on has the same codes as what it is from")
+            raise _unknown(graph[tensor], "a tensor that is passed on has the codes of its source")
     for tensor in stored_codes.made.keys() - (ends & plan.forms.keys()):
-        raise _unknown(graph[tensor], "a layer in 8 bits ends there")
+        raise _unknown(graph[tensor], "an int8 layer ends there")
     sums = {(node.name, chain.summand) for chain in plan.chains.values() for node in chain.nodes}
     for reader, source in stored_codes.reads:
         if reader not in plan.chains and (reader, source) not in sums:
-            raise _unknown(graph[reader], f"a layer in 8 bits reads the codes of '{source}'")
+            raise _unknown(graph[reader], f"an int8 layer reads the codes of '{source}'")
 
 
 def _check_layers(graph: Graph, plan: Plan, stored_codes: StoredCodes) -> None:
-    """Raise GraphError where a layer in codes has no kernel."""
+    """Raise GraphError if a layer with codes has no kernel."""
     for layer in stored_codes.weights:
         if layer not in plan.chains:
             why = plan.reasons.get(layer, "it is not reached")

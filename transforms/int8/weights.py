@@ -20,22 +20,22 @@ _PAIR = 128
 
 @dataclass(frozen=True)
 class WeightGrid:
-    """The values that int8 weights of a layer can take: multiples of a step for each channel."""
+    """The values that int8 weights of a layer can have: multiples of a step for each channel."""
 
     steps: Array
-    """float32 [output channels]: what code 1 stands for."""
+    """float32 [output channels]: value of code 1."""
     levels: Array
     """float64 [output channels]: the largest multiple, in either direction."""
     apart: int
-    """The difference of two neighbouring codes: 2 where only even ones are used."""
+    """Difference of two adjacent codes: 2 if only even ones are used."""
     pair: int | None
-    """What two neighbouring input channels of one sign may sum to, in multiples; None: anything."""
+    """Maximum sum of two adjacent input channels of one sign, in multiples; None: unlimited."""
 
 
 def weight_codes(
     layer: Node, weights: Array, exact_sums: bool, reads_sign: bool = False
 ) -> tuple[Array, Array]:
-    """Return int8 codes in the shape of the weights, and float32 steps, one a channel.
+    """Return int8 codes in the shape of the weights, and float32 steps, one per channel.
 
     Each weight is rounded to the nearest code.
     """
@@ -51,12 +51,12 @@ def weight_grid(
     """Return the grid of a layer's int8 weights.
 
     Without exact sums, each channel of a Conv2D or MatMul has as many levels as its pairs allow,
-    and convolutions that read codes with a sign have even codes.
+    and convolutions that read signed codes have even codes.
     """
     apart = 2 if reads_sign and not exact_sums and layer.op != "MatMul" else 1
     axes = tuple(axis for axis in range(weights.ndim) if axis not in channel_axes(layer))
     peaks = np.abs(weights).max(axes).astype(np.float64).reshape(-1)
-    peaks[peaks < np.finfo(np.float32).tiny * LARGEST] = 1  # all zero: any step serves
+    peaks[peaks < np.finfo(np.float32).tiny * LARGEST] = 1  # all zero: any step is valid
     levels = np.full(peaks.shape, float(LARGEST // apart))
     has_pairs = not exact_sums and layer.op != "DepthwiseConv2dNative"
     if has_pairs:
@@ -66,13 +66,13 @@ def weight_grid(
 
 
 def restored(layer: Node, codes: Array, steps: Array) -> Array:
-    """Return the weights that codes stand for, in float32."""
+    """Return the float32 weights that codes represent."""
     restored: Array = codes * steps.reshape(channel_shape(layer, codes.shape))
     return restored
 
 
 def saturates(layer: Node, codes: Array) -> bool:
-    """Say whether sums of pairs of these codes may be wrong where they are not exact."""
+    """Return whether sums of pairs of these codes may saturate without exact sums."""
     if layer.op == "DepthwiseConv2dNative":
         return False
     return bool((_worst_pairs(_by_channel(layer, codes.astype(np.int32))) > _PAIR).any())
@@ -88,7 +88,7 @@ def _by_channel(layer: Node, weights: Array) -> Array:
 def _levels(weights: Array, peaks: Array, apart: int) -> Array:
     """Return for each output channel the most levels at which no pair of inputs saturates.
 
-    They are as many codes apart.
+    Adjacent levels differ by `apart` codes.
     """
     levels, most = np.full(peaks.shape, float(LARGEST // apart)), _PAIR // apart
     open_ = np.arange(len(peaks))
@@ -112,29 +112,29 @@ def _worst_pairs(codes: Array) -> Array:
 
 @dataclass(frozen=True)
 class RoundedLayer:
-    """The int8 weights of a layer, and what its bias gains so that its mean output stays."""
+    """The int8 weights of a layer, and the bias correction that keeps its mean output."""
 
     codes: Array
     """int8, in the shape of the weights."""
     steps: Array
     """float32 [output channels]."""
     bias: Array
-    """float64 [output channels], to be added to the bias where the layers before are int8 too."""
+    """float64 [output channels], to add to the bias if the layers before are int8 too."""
     own_bias: Array
-    """The same where this layer alone is int8."""
+    """The same if only this layer is int8."""
     exact_sums: bool
     reads_sign: bool
-    """For which kernel the codes are, as in `weight_codes`."""
+    """The kernel of the codes, as in `weight_codes`."""
 
 
 Rounded = Mapping[str, RoundedLayer]
-"""By `biased` of the chain of a layer."""
+"""Rounded layers by `biased` of the layer's chain."""
 
 
 def rounded_in(
     rounded: Rounded, chain: Chain, exact_sums: bool, reads_sign: bool
 ) -> RoundedLayer | None:
-    """Return what was chosen for a layer, if that is for the kernel that it gets."""
+    """Return the chosen weights of a layer, if they fit the kernel that it gets."""
     value = rounded.get(chain.biased)
     if value is None or (value.exact_sums, value.reads_sign) != (exact_sums, reads_sign):
         return None
@@ -144,7 +144,7 @@ def rounded_in(
 def codes_of(
     rounded: Rounded, chain: Chain, weights: Array, exact_sums: bool, reads_sign: bool
 ) -> tuple[Array, Array]:
-    """Return codes and steps of a layer: those that were chosen, or else the nearest ones."""
+    """Return codes and steps of a layer: the chosen ones, or else the nearest ones."""
     result = rounded_in(rounded, chain, exact_sums, reads_sign)
     if result is not None:
         return result.codes, result.steps
@@ -154,12 +154,12 @@ def codes_of(
 def rounded_weights(
     layer: Node, weights: Array, moments: InputMoments, exact_sums: bool, reads_sign: bool
 ) -> tuple[Array, Array]:
-    """Return codes and steps with which the layer's outputs change least on samples.
+    """Return the codes and steps with the least change of the layer's outputs on samples.
 
     Args:
         layer: a Conv2D, DepthwiseConv2dNative or MatMul.
         weights: float32, in the shape of its weights.
-        moments: of its input.
+        moments: moments of its input.
         exact_sums: as in `weight_codes`.
         reads_sign: as in `weight_codes`.
     """
@@ -200,7 +200,7 @@ OPS = frozenset({"Conv2D", "DepthwiseConv2dNative", "MatMul"})
 
 
 def add_to_bias(graph: Graph, chain: Chain, values: Array) -> None:
-    """Add values to the bias of a layer, or a bias behind it."""
+    """Add values to the bias of a layer, or add a bias after it."""
     layer = chain.nodes[0]
     const = graph.constant(chain.bias) if chain.bias else None
     if const is None:

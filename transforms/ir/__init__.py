@@ -1,3 +1,1 @@
-"""Graphs in memory: nodes, edges, functions, patterns, and the pipeline that runs transforms on
-them.
-"""
+"""Graphs in memory: nodes, edges, functions, patterns, and the transform pipeline."""

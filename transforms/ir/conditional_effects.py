@@ -1,8 +1,8 @@
-"""Waiting for effects in TensorFlow 1's branches and loops from outside of them.
+"""Control edges from effects in TensorFlow 1 branches and loops to nodes outside of them.
 
-What waits for a dead node is dead too, and no node outside of a loop can wait for one in it. A
-ControlTrigger runs whether or not what it waits for is dead, and a loop's Exit comes after all that
-its iterations wait for.
+A node that waits for a dead node is dead too, and no node outside of a loop can wait for one in
+it. A ControlTrigger runs even if its inputs are dead, and a loop's Exit runs after all nodes that
+the iterations wait for.
 """
 
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ Loops = tuple[str, ...]  # the frames of the loops around a node, outermost firs
 
 
 def wait_outside(graph: Graph, effects: Iterable[str], name: str) -> str | None:
-    """Add nodes that let a NoOp wait for these conditional nodes, whether or not they run.
+    """Add a NoOp that waits for these conditional nodes, whether or not they run.
 
     Returns the name of the NoOp, `name` or the next free one, which is outside of all branches and
-    loops. Returns None and leaves the graph alone where a loop has no condition or no edge back.
+    loops. Returns None without a change to the graph if a loop has no condition or no back edge.
     """
     when = when_nodes_run(graph)
     waiting: dict[Loops, list[str]] = {(): []}
@@ -43,7 +43,7 @@ def wait_outside(graph: Graph, effects: Iterable[str], name: str) -> str | None:
 
 
 class _Loop:
-    """The nodes of a loop that tell whether it repeats, and that end it."""
+    """The nodes that decide whether a loop repeats, and that end it."""
 
     def __init__(self, loops: Loops) -> None:
         self._depth = len(loops)
@@ -54,7 +54,7 @@ class _Loop:
         return bool(self._condition and self._back and (self._exit or self._switch))
 
     def note(self, graph: Graph, node: Node) -> None:
-        """Keep a node of the loop that effects can be tied to."""
+        """Store a node of the loop that effects can be connected to."""
         if node.op == "LoopCond":
             self._condition = node.name
         elif node.op in LOOP_EDGE_OPS:
@@ -65,10 +65,10 @@ class _Loop:
             self._switch = node.name
 
     def wait(self, graph: Graph, effects: list[str], when: dict[str, When], name: str) -> str:
-        """Let the loop wait for effects in it; return its Exit.
+        """Make the loop wait for effects in it; return its Exit.
 
-        What runs only where the loop goes on comes before the next iteration, all else before the
-        condition is known.
+        Effects that run only if the loop repeats precede the next iteration, all others precede the
+        condition.
         """
         inside: list[str] = []
         always: list[str] = []

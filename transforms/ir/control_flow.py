@@ -1,8 +1,8 @@
-"""A branch that is never taken computes nothing: Switch and Merge, If and Case fold away.
+"""Folding of conditionals with a constant condition: Switch and Merge, If and Case.
 
-In TensorFlow 1's control flow a Switch passes its input on to one of its outputs, and what reads or
-waits for another output is dead; a Merge ends that, as it passes on whichever input is not. The
-newer If and Case name one function for each branch.
+In TensorFlow 1 control flow a Switch passes its input on to one of its outputs; all nodes that
+depend on another output are dead. A Merge passes on the input that is alive. The newer If and Case
+name one function for each branch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,20 +37,20 @@ CONTROL_FLOW_OPS = (SWITCH_OPS | MERGE_OPS | ENTER_OPS | EXIT_OPS | LOOP_EDGE_OP
     "ControlTrigger",
 }
 
-# What these pass on is their first input (of IdentityN: that of the same port), if they are alive.
+# These pass their first input on (IdentityN: the input of the same port), if they are alive.
 _PASSING_OPS = SWITCH_OPS | ENTER_OPS | {"Identity", "RefIdentity", "IdentityN"}
 
 
 def conditional_depths(graph: Graph) -> dict[str, int]:
-    """Return how deep each node lies in TensorFlow 1's conditionals and loops.
+    """Return the depth of each node in TensorFlow 1 conditionals and loops.
 
-    Below a Switch a tensor may be dead and below an Enter it has many values, so neither can be
+    After a Switch a tensor may be dead, and after an Enter it has many values, so neither can be
     fetched. A Merge ends a conditional, and an Exit both the loop and the Switch that it reads.
     """
     depths: dict[str, int] = {}
     for name in graph.order():
         node = graph[name]
-        # What a loop hands back is not known yet; it is as deep as what enters the loop.
+        # The depth of a back edge is not known yet; it is that of the loop's other inputs.
         depth = max((depths.get(producer_name(tensor), 0) for tensor in node.inputs), default=0)
         if node.op in SWITCH_OPS | ENTER_OPS:
             depth += 1
@@ -83,10 +83,11 @@ def pass_on(
 def fold_dead_branches(graph: Graph) -> bool:
     """Fold the conditionals whose condition is constant, and drop the branches not taken.
 
-    A Switch and a Merge vanish; an If or a Case becomes a call of the branch that is taken. Loops
-    stay. Return whether there are such calls: once they are inlined, more may be constant.
+    A Switch and a Merge are removed; an If or a Case becomes a call of the branch that is taken.
+    Loops are kept. Returns whether there are such calls: inlining them may make more conditions
+    constant.
 
-    GraphError: an input or output of the graph lies in a branch that is never taken.
+    GraphError: an input or output of the graph is in a branch that is never taken.
     """
     decided = _Decisions(graph)
     if not (decided.live_ports or decided.branches):
@@ -102,7 +103,7 @@ def fold_dead_branches(graph: Graph) -> bool:
 
 
 class _Decisions:
-    """Which way constant conditions go, and what is dead by them; found in one pass."""
+    """The results of constant conditions and the nodes that become dead, found in one pass."""
 
     def __init__(self, graph: Graph) -> None:
         """Decide in execution order, so that a condition may depend on an earlier decision."""
@@ -111,7 +112,7 @@ class _Decisions:
         self.branches: dict[str, int] = {}
         self.dead: set[str] = set()
         self.loops: set[str] = set()
-        """The Merges that a loop goes back to; they stay Merges."""
+        """Merges with a back edge of a loop; they are not folded."""
         self._graph = graph
         self._values: dict[str, Array | None] = {}
         for name in graph.order():
@@ -130,12 +131,12 @@ class _Decisions:
             self._decide_merge(graph[name])
 
     def is_dead(self, tensor: str) -> bool:
-        """Say whether a tensor is never computed."""
+        """Return whether a tensor is never computed."""
         name, port = split(tensor)
         return name in self.dead or (port >= 0 and self.live_ports.get(name, port) != port)
 
     def check(self) -> None:
-        """Raise GraphError where an output is dead, or an input only feeds on dead tensors."""
+        """Raise GraphError if an output is dead, or an input feeds only dead tensors."""
         for tensor in self._graph.outputs:
             if self.is_dead(tensor):
                 raise GraphError("output-in-dead-branch", tensor=tensor)
@@ -149,7 +150,7 @@ class _Decisions:
                 raise GraphError("merge-index-needed", name=name)
 
     def _decide_merge(self, node: Node) -> None:
-        """Note the inputs that are alive; a loop's edge back is as alive as the loop is.
+        """Record the inputs that are alive; a loop's back edge is alive if the loop is.
 
         Control inputs do not count: a Merge waits for them, dead or alive.
         """
@@ -183,7 +184,7 @@ class _Decisions:
             self.branches[node.name] = index if 0 <= index < count else count - 1
 
     def _value(self, tensor: str) -> Array | None:
-        """Return the value that a tensor has wherever it is alive, or None where it varies."""
+        """Return the value that a tensor has if it is alive, or None if it varies."""
         waiting = [tensor]
         while waiting:
             current = waiting[-1]
@@ -198,7 +199,7 @@ class _Decisions:
         return self._values[tensor]
 
     def _operands(self, tensor: str) -> list[str] | None:
-        """Return what a tensor's value follows from, or None where it cannot be known."""
+        """Return the tensors that determine a tensor's value, or None if it cannot be known."""
         node, port = self._graph.producer(tensor), split(tensor)[1]
         if self._graph.is_input(node.name) or not all(map(self._is_pivot, node.control_inputs)):
             return None
@@ -212,7 +213,7 @@ class _Decisions:
         return list(node.data_inputs) if node.op in KERNELS or node.op == "Const" else None
 
     def _is_pivot(self, control_input: str) -> bool:
-        """Say whether waiting for a node only means to be as alive as it is."""
+        """Return whether a control input from a node only copies whether that node is alive."""
         node = self._graph.producer(control_input)
         if node.op == "Identity" and len(node.inputs) == 1:
             node = self._graph.producer(node.inputs[0])
@@ -231,14 +232,14 @@ class _Decisions:
 
 
 def _holds(condition: Array) -> bool:
-    """Return what a condition means to an If: not zero, or not empty for a string or an array."""
+    """Return the meaning of a condition for an If: not zero, or not empty for a string or array."""
     return bool(condition.item()) if condition.ndim == 0 else condition.size > 0
 
 
 def _call(node: Node, index: int) -> Node:
     """Return the call of one branch of an If (0 is its else branch) or a Case.
 
-    TensorFlow runs all stateful nodes of a branch, as a direct call does, unless it lowers the If.
+    TensorFlow runs all stateful nodes of a branch, as in a direct call, unless it lowers the If.
     """
     if node.op in IF_OPS:
         function = node.attrs["then_branch" if index else "else_branch"].func
@@ -253,10 +254,10 @@ def _call(node: Node, index: int) -> Node:
 
 
 def _splice(graph: Graph, decided: _Decisions) -> None:
-    """Let the readers of decided Switches and Merges read what those pass on.
+    """Connect the readers of decided Switches and Merges to the tensors that these pass on.
 
-    What waits for one of them, or fetches it, finds an Identity under its name. A Switch's data and
-    condition stand below the same outer conditions, so that the data is as dead as the Switch is.
+    An Identity replaces a Switch or Merge that nodes wait for or that is fetched. A Switch's data
+    and condition are in the same outer conditionals, so the data is dead if the Switch is.
     """
     fetched: dict[str, int] = {}
     for name, port in map(split, graph.outputs):
@@ -308,7 +309,7 @@ def _splice(graph: Graph, decided: _Decisions) -> None:
 
 
 class _LostWaits:
-    """What only dead nodes wait for, or what they read: it ran before, and must run on."""
+    """Live effects that only dead nodes wait for or read: they ran before, and must still run."""
 
     def __init__(self, graph: Graph, decided: _Decisions) -> None:
         self._graph, self._decided = graph, decided
@@ -316,9 +317,9 @@ class _LostWaits:
         self._acting = Library(graph).acting(graph)
 
     def behind(self, node: Node) -> list[str]:
-        """Return the control inputs of dead nodes behind a Merge that act, each but once in all.
+        """Return the live effects that dead nodes before a Merge wait for, each only once overall.
 
-        What acts and is only read by what is dead, such as a queue of training data, goes with it.
+        An effect that only dead nodes read, such as a queue of training data, is removed with them.
         """
         results: dict[str, None] = {}
         waiting = [tensor for tensor in node.inputs if self._decided.is_dead(tensor)]
@@ -351,9 +352,9 @@ def _stand_in(node: Node, tensors: list[str], types: list[DType]) -> Node:
 
 
 def _drop_idle_waits(graph: Graph) -> None:
-    """Drop the control edges from nodes that are never dead and wait for nothing themselves.
+    """Drop control edges from nodes that are never dead and wait for nothing themselves.
 
-    Those are constants and what follows from them, such as the pivot of a branch that is taken.
+    Those are constants and nodes that depend only on them, such as the pivot of a taken branch.
     """
     idle: set[str] = set()
     for name in graph.order():

@@ -14,47 +14,47 @@ from deploykit.transforms.ir.protos import AttrValue, FunctionDef, NameAttrList,
 
 CALL_OPS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
-_MAX_ATTR_BYTES = 1 << 20  # attributes can double from call to call; no honest one comes near this
+_MAX_ATTR_BYTES = 1 << 20  # attributes can double from call to call; real models stay far below
 
 
 @dataclass(frozen=True)
 class Callee:
-    """A function with the attributes it is called with, in bytes, so that callees compare."""
+    """A function and the attributes of its call, in bytes, so that callees can be compared."""
 
     name: str
     attrs: tuple[tuple[str, bytes], ...] = ()
     is_direct: bool = False
-    """The function's name is the op of the call: TensorFlow then runs all stateful nodes, too.
+    """Whether the function's name is the op of the call: TensorFlow then runs all stateful nodes.
 
-    By other calls it runs what the results and the control results need.
+    In other calls it runs only the nodes that results and control results need.
     """
 
 
 @dataclass(frozen=True)
 class Body:
-    """A function as nodes of a graph; `@0`, `@1`, ... are the tensors that it is called with."""
+    """A function as nodes of a graph; `@0`, `@1`, ... are its argument tensors."""
 
     nodes: tuple[Node, ...]
     arguments: int
     results: tuple[str, ...]
     control_results: tuple[str, ...]
     effects: tuple[str, ...]
-    """The nodes that run even where no result needs them, none below a Switch or in a loop."""
+    """The nodes that run even if no result needs them, none after a Switch or in a loop."""
     effects_beside: tuple[tuple[str, ...], ...]
     """For each result, the effects that it does not need."""
     joint: str | None
     """The effect that waits for those in branches and loops, and that runs even if they do not."""
     hidden_effects: tuple[str, ...]
-    """The nodes that run in a loop that cannot be waited for, as it has no end."""
+    """The nodes that run in a loop that has no end, so no node can wait for it."""
     acting: frozenset[str]
-    """The nodes that act upon the outside, and what reads or waits for one."""
+    """The nodes with side effects, and the nodes that read or wait for one."""
     conditional: frozenset[str]
-    """The nodes that lie below a Switch or in a loop."""
+    """The nodes after a Switch or in a loop."""
     calls: Mapping[str, Callee]
 
 
 class Library:
-    """The functions of a graph by name, as they are now."""
+    """The current functions of a graph by name."""
 
     def __init__(self, graph: Graph, call_ops: frozenset[str] | None = None) -> None:
         """Index the graph's library; with `call_ops`, nodes of other ops do not count as calls."""
@@ -64,7 +64,7 @@ class Library:
         self._unknown_ops: dict[str, str | None] = {}
 
     def __getitem__(self, name: str) -> FunctionDef:
-        """Return a function by name. GraphError: there is none; the nearest names are given."""
+        """Return a function by name. GraphError: it does not exist; the message suggests names."""
         try:
             return self.functions[name]
         except KeyError:
@@ -72,7 +72,7 @@ class Library:
             raise GraphError("missing", kind="function", name=name, hint=hint) from None
 
     def callee(self, node: Node) -> Callee | None:
-        """Return what a node calls, or None where it is no call."""
+        """Return the callee of a node, or None if it is not a call."""
         if self._call_ops is not None and node.op not in self._call_ops:
             return None
         if node.op in CALL_OPS:
@@ -83,33 +83,33 @@ class Library:
         return None
 
     def op_def(self, op: str) -> OpDef | None:
-        """Return the definition of an op, which may be a function; None where nobody knows it."""
+        """Return the definition of an op, which may be a function; None: the op is unknown."""
         if op in op_defs():
             return op_defs()[op]
         return self.functions[op].signature if op in self.functions else None
 
     def unknown_op(self, name: str) -> str | None:
-        """Return an op in a function that neither TensorFlow nor the library knows."""
+        """Return an op in a function that neither TensorFlow nor the library has."""
         if name not in self._unknown_ops:
             ops = dict.fromkeys(node.op for node in self[name].node_def)
             self._unknown_ops[name] = next((op for op in ops if self.op_def(op) is None), None)
         return self._unknown_ops[name]
 
     def body(self, callee: Callee) -> Body:
-        """Return the body of a function. GraphError: it is not well formed."""
+        """Return the body of a function. GraphError: it is invalid."""
         if callee not in self._bodies:
             self._bodies[callee] = _BodyReader(self, callee).body()
         return self._bodies[callee]
 
     def has_effect(self, node: Node | NodeDef, attrs: Mapping[str, AttrValue]) -> bool:
-        """Say whether something outside of the graph learns that a node has run."""
+        """Return whether a node has an effect outside of the graph when it runs."""
         used = list(names_in(attrs.values()))
         if used or node.op in self.functions:
             return any(name in self._with_effects for name in (*used, node.op))
         return acts(node.op)
 
     def acting(self, graph: Graph) -> set[str]:
-        """Return the nodes that act upon the outside, and those that read or wait for one."""
+        """Return the nodes with side effects, and those that read or wait for one."""
         if not self.functions and not any(map(acts, graph.ops)):
             return set()
         return graph.descendants(n.name for n in graph if self.has_effect(n, n.attrs))
@@ -123,9 +123,9 @@ class Library:
         return self.reaching(has_effect)
 
     def reaching(self, holds: Callable[[NodeDef], bool]) -> frozenset[str]:
-        """Return the functions with a node for which `holds` is true, and those that refer to one.
+        """Return the functions with a node for which `holds` is true, and those that reference one.
 
-        A reference counts at any depth, by a node's attributes or its op.
+        References count at any depth, by a node's attributes or its op.
         """
         users: dict[str, list[str]] = {}
         for name in self.functions:
@@ -135,9 +135,9 @@ class Library:
         return frozenset(reached(holding, lambda name: users.get(name, ())))
 
     def below(self, names: Iterable[str]) -> KeysView[str]:
-        """Return those of the names that are functions, and the functions that these refer to.
+        """Return those of the names that are functions, and the functions that these reference.
 
-        A reference counts at any depth, by a node's attributes or its op.
+        References count at any depth, by a node's attributes or its op.
         """
 
         def functions(names: Iterable[str]) -> Iterator[str]:
@@ -146,7 +146,7 @@ class Library:
         return reached(functions(names), lambda name: functions(self.named(name)))
 
     def named(self, name: str) -> Iterator[str]:
-        """Yield what the nodes of a function refer to, also ops that are no functions."""
+        """Yield the names that the nodes of a function reference, including other ops."""
         for node in self.functions[name].node_def:
             yield from (*names_in(node.attr.values()), node.op)
 
@@ -168,12 +168,12 @@ def _beside(
 
 
 def functions_in(value: AttrValue) -> Sequence[NameAttrList]:
-    """Return the functions that an attribute names, each with attributes of its own."""
+    """Return the functions that an attribute names, each with its attributes."""
     return [value.func] if value.HasField("func") else value.list.func
 
 
 def callees(node: Node, attr: str) -> list[Callee]:
-    """Return what a node may call by one attribute, such as the body of a While."""
+    """Return the functions that a node may call by one attribute, such as the body of a While."""
     value = node.attrs.get(attr, AttrValue())
     return [_callee(function.name, function.attr) for function in functions_in(value)]
 
@@ -188,9 +188,9 @@ def names_in(values: Iterable[AttrValue]) -> Iterator[str]:
 
 
 def reachable(graph: Graph) -> set[str]:
-    """Return the functions of the library that the graph's nodes refer to, directly or not.
+    """Return the functions of the library that the graph's nodes reference, directly or not.
 
-    The gradient of a function that is referred to counts, as it does for TensorFlow.
+    The gradient of a referenced function counts as well, as in TensorFlow.
     """
     library = Library(graph)
     functions = library.functions
@@ -209,7 +209,7 @@ def reachable(graph: Graph) -> set[str]:
 
 
 class _BodyReader:
-    """Reads one function with the attributes it is called with."""
+    """Reads one function with the attributes of its call."""
 
     def __init__(self, library: Library, callee: Callee) -> None:
         self._library = library
@@ -293,7 +293,7 @@ class _BodyReader:
         return op_def is None or op_def.is_stateful
 
     def _joint(self, graph: Graph, inside: tuple[str, ...]) -> str | None:
-        """Add a node that waits for effects in branches and loops; None: there are none to add."""
+        """Add a node that waits for effects in branches and loops; None: there are none."""
         if not inside:
             return None
         for port in range(sum(map(len, self._arguments.values()))):
@@ -301,7 +301,7 @@ class _BodyReader:
         return wait_outside(graph, inside, "effects")
 
     def _tensors(self, reference: str, reader: str) -> list[str]:
-        """Return what `x`, `x:1`, `node:output:1`, the list `node:output` or `^node` stands for."""
+        """Return the tensors of `x`, `x:1`, `node:output:1`, the list `node:output` or `^node`."""
         try:
             if reference[:1] == "^":
                 name = reference[1:]
@@ -321,7 +321,7 @@ class _BodyReader:
             ) from None
 
     def _filled(self, node: Node) -> Mapping[str, AttrValue]:
-        """Return a node's attributes with those in place that the caller gives."""
+        """Return a node's attributes with the values that the caller gives."""
         filled = dict(node.attrs)
         for name, value in node.attrs.items():
             if value.WhichOneof("value") in ("placeholder", "func", "list"):
@@ -359,10 +359,10 @@ _COLOCATED = "loc:@"
 
 
 def rename(graph: Graph, names: Mapping[str, str]) -> None:
-    """Give nodes other names, and tell inputs, colocations and the graph's inputs and outputs.
+    """Rename nodes, and update inputs, colocations and the graph's inputs and outputs.
 
-    Names may be swapped, as all nodes change at once; they keep their order.
-    GraphError: two nodes would bear one name.
+    Names may be swapped, as all nodes change at once; the node order does not change.
+    GraphError: two nodes would have the same name.
     """
 
     def moved(tensor: str) -> str:
@@ -381,7 +381,7 @@ def rename(graph: Graph, names: Mapping[str, str]) -> None:
         return node
 
     nodes = list(graph)
-    for node in nodes:  # without readers, each may go whatever the order
+    for node in nodes:  # without readers, they can be removed in any order
         graph.replace(node, replace(node, inputs=()))
     for node in nodes:
         graph.remove(node)

@@ -1,14 +1,14 @@
-"""The transform string `name(parameter=value, ...) name ...`, as the Graph Transform Tool has it.
+"""The transform string `name(parameter=value, ...) name ...` of the Graph Transform Tool.
 
     string    := (transform [ "(" [parameter ([","] parameter)*] ")" ])*
     transform := name | name ("." name)* ":" name
     parameter := name "=" value
     value     := "..." | '...' | characters out of A-Z a-z 0-9 . _ / : * ? ^ + -
 
-Beyond the original: `package.module:function` is a transform from outside, blanks, newlines, a
-backslash at the end of a line and `# comments` may stand between any two parts, values may bear a
-colon, and an unclosed parenthesis is an error. As in the original, a backslash inside quotes keeps
-the next character from ending them and stays as it is.
+Extensions of the original: `package.module:function` is a custom transform. Blanks, newlines, a
+backslash at the end of a line and `# comments` may be between any two parts. Values may contain a
+colon, and an unclosed parenthesis is an error. As in the original, a backslash inside quotes
+keeps the next character from ending them and is not removed.
 """
 
 import re
@@ -25,7 +25,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
 
 @dataclass(frozen=True)
 class Parameter:
-    """One `name=value` and where it stands in the string."""
+    """One `name=value` and its position in the string."""
 
     name: str
     value: str
@@ -34,7 +34,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Call:
-    """One transform with its parameters and where it stands in the string."""
+    """One transform with its parameters and its position in the string."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -42,7 +42,7 @@ class Call:
 
 
 class _Scanner:
-    """The string and how far it has been read."""
+    """The string and the current position."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -74,7 +74,7 @@ class _Scanner:
 
 
 def parse(text: str) -> list[Call]:
-    """Return the calls that a transform string makes. PipelineError: with a caret at the place."""
+    """Return the calls of a transform string. PipelineError: a caret marks the position."""
     reader = _Scanner(text)
     reader.skip_blanks()
     calls = []

@@ -1,8 +1,8 @@
-"""A graph: nodes that never change, an index that cannot go stale, and eight methods that edit.
+"""A graph of immutable nodes, with an index that every edit keeps up to date.
 
 The edits are `add`, `remove` and `replace` of the index, `redirect`, `prune` and `sort`, and two
-that transforms build on: `absorb` puts one node in the place of several and loses nothing that was
-waited for, `constant_beside` adds a constant where another node can read it, also in a loop.
+for transforms. `absorb` replaces several nodes by one and keeps all control dependencies;
+`constant_beside` adds a constant that another node can read, also in a loop.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Found = TypeVar("Found", covariant=True)
 
 
 class Pattern(Protocol[Found]):
-    """What may be looked for in a graph, such as an `Op` of `pattern`."""
+    """A pattern to find in a graph, such as an `Op` of `pattern`."""
 
     @property
     def ops(self) -> Collection[str]:
@@ -39,10 +39,11 @@ class Pattern(Protocol[Found]):
 class Graph(NodeIndex, AsHtml):
     """Nodes by name, the graph's inputs and outputs (tensor names), versions and function library.
 
-    `inputs` are fed when the graph runs, so nothing above them counts and none of them is constant;
-    `outputs` are fetched, so they keep their names and values. `skipped` collects the reasons why
-    transforms left matches alone. `about` is what users of the model know besides its nodes; a copy
-    has it too. `report` is what the function that returned the graph found; a copy has none.
+    `inputs` are fed when the graph runs, so nodes before them do not count and none of them is
+    constant; `outputs` are fetched, so they keep their names and values. `skipped` collects the
+    reasons why transforms skipped matches. `about` contains metadata of the model besides its
+    nodes, also in a copy. `report` is the report of the function that returned the graph; a copy
+    has none.
     """
 
     def __init__(
@@ -91,25 +92,25 @@ class Graph(NodeIndex, AsHtml):
     # ------------------------------------------------------------------ reading
 
     def feeds_only(self, node: Node, consumer: Node) -> bool:
-        """Say whether nobody else reads the node, and it is neither fed nor fetched."""
+        """Return whether `consumer` is a node's only reader, and it is neither fed nor fetched."""
         if self._is_end(node.name):
             return False
         reads = self._consumers.get(node.name, {}).get(consumer.name, False)
         return self._reader_counts.get(node.name, 0) == reads
 
     def is_input(self, name: str) -> bool:
-        """Say whether a node is fed when the graph runs."""
+        """Return whether a node is fed when the graph runs."""
         return name in self._input_names
 
     def is_output(self, name: str) -> bool:
-        """Say whether a node is fetched when the graph runs."""
+        """Return whether a node is fetched when the graph runs."""
         return name in self._output_names
 
     def constant(self, tensor: str) -> Node | None:
         """Return the Const that a tensor's value comes from, directly or through Identity nodes.
 
-        It is shown with all that is waited for on the way to it as its control inputs: whoever puts
-        another constant in its place hands these on.
+        Its control inputs include all those on the path to it; a constant that replaces it must
+        have them too.
         """
         waits: list[str] = []
         node = self.producer(tensor)
@@ -130,7 +131,7 @@ class Graph(NodeIndex, AsHtml):
         return tensor
 
     def match(self, pattern: Pattern[Found]) -> Iterator[Found]:
-        """Yield the matches of a pattern, each in the graph as it is when it is asked for."""
+        """Yield the matches of a pattern, each in the graph at the time of its iteration."""
         ops = pattern.ops
         if self.ops.isdisjoint(ops):
             return
@@ -142,14 +143,14 @@ class Graph(NodeIndex, AsHtml):
                 yield match
 
     def skip(self, node: Node, reason: str) -> None:
-        """Note that a match was left alone, and why."""
-        logger.debug("node '%s' left alone: %s", node.name, reason)
+        """Record that a match was skipped, and why."""
+        logger.debug("node '%s' skipped: %s", node.name, reason)
         self.skipped.append(f"node '{node.name}': {reason}")
 
     # ------------------------------------------------------------------ editing
 
     def redirect(self, moves: Mapping[str, str | Iterable[str]]) -> None:
-        """Let every consumer of a tensor (`a`, `a:1`, `^a`) read another, for each pair in `moves`.
+        """Make all consumers of a tensor (`a`, `a:1`, `^a`) read another, for each pair in `moves`.
 
         Chains are followed: with {b: a, c: b}, readers of c read a. A control input may become
         several or none. Each consumer is rewritten once. Outputs of the graph are not renamed.
@@ -167,12 +168,12 @@ class Graph(NodeIndex, AsHtml):
                 self.replace(node, node.rewired(lambda tensor: follow(tensor, moved)))
 
     def absorb(self, nodes: Sequence[Node], into: Node) -> Node:
-        """Let one node do what several did, and lose nothing that was waited for; return it.
+        """Replace several nodes by one, keep all control dependencies, and return the new node.
 
-        `into` takes the place of the node whose name it bears, or is added. It waits for all that
-        `nodes` waited for, and all that goes with them as nobody else needs it, such as constants
-        that are folded; what acts upon the outside does not go. Who waited for one of `nodes` that
-        goes waits for what that one needed.
+        `into` replaces the node of its name, or is added. It gets the control inputs of `nodes` and
+        of all nodes that are removed with them because no other node needs them, such as folded
+        constants; nodes with side effects are kept. Nodes that waited for a removed one of `nodes`
+        wait for its inputs instead.
         """
         waits = [wait for node in nodes for wait in node.control_inputs]
         dropped = [producer_name(tensor) for node in nodes for tensor in node.data_inputs]
@@ -205,39 +206,39 @@ class Graph(NodeIndex, AsHtml):
         return self.is_input(name) or self.is_output(name)
 
     def _is_read(self, name: str) -> bool:
-        """Say whether somebody needs the value of a node."""
+        """Return whether the value of a node is needed."""
         return self._is_end(name) or self._reader_counts.get(name, 0) > 0
 
     def _is_needed(self, name: str) -> bool:
-        """Say whether somebody needs the value of a node, or waits for it."""
+        """Return whether the value of a node is needed, or a node waits for it."""
         return self._is_end(name) or self.has_consumers(name)
 
     def constant_beside(
         self, node: Node, array: Array, name: str = "", dtype: str | None = None
     ) -> Node:
-        """Add a constant that can be read where a node is, in its loop or branch; return it.
+        """Add a constant that a node can read, in the same loop or branch; return the constant.
 
-        It is placed on the node's device and bears `name` or the first of `name_1`, ... that is
-        free. Beside another Const it waits for what that one waits for, in a loop of TensorFlow 1
-        for what the node reads; what a branch reads need not lie in it.
+        It has the node's device, and `name` or the first free one of `name_1`, ... as its name.
+        Next to another Const it waits for the same nodes, and in a loop of TensorFlow 1 for an
+        input of the node; in a branch it does not need to wait.
         """
         const = Node.constant(self.unique_name(name or f"{node.name}/const"), array, dtype)
         return self.add(replace(const, device=node.device, inputs=self.waits_beside(node)))
 
     def waits_beside(self, node: Node) -> tuple[str, ...]:
-        """Return what a constant waits for that is to be read where a node is."""
+        """Return the control inputs of a constant that a node reads."""
         if not node.data_inputs:
             return node.control_inputs
         first = producer_name(node.data_inputs[0])
         return (f"^{first}",) if self._gives_into_a_loop(first) else ()
 
     def prune(self) -> int:
-        """Drop what no output needs; return how many nodes went. Inputs stay.
+        """Remove nodes that no output needs; return their number. Inputs are kept.
 
-        A control edge from a constant orders nothing, so it goes first: TensorFlow 2 leaves
-        hundreds of them behind when it freezes, and each would keep dead weights alive. So does an
-        edge that a node has that this one reads; a Conv2D and a BiasAdd that wait for the same
-        nodes end the process under oneDNN, which fuses them and does not reckon with the edges.
+        Control edges from constants order nothing, so they are removed first: TensorFlow 2 leaves
+        hundreds of them when it freezes, and each would keep dead weights. The same holds for a
+        control input that an input of the node has too: oneDNN fuses a Conv2D and a BiasAdd without
+        regard to such edges, and the process crashes.
         """
         if self._pruned_at == self._edits:
             return 0
@@ -270,7 +271,7 @@ class Graph(NodeIndex, AsHtml):
     # ------------------------------------------------------------------ the whole graph
 
     def check(self) -> None:
-        """Raise GraphError for an input that dangles, a missing output or input, or a cycle."""
+        """Raise GraphError for a dangling edge, a missing output or input, or a cycle."""
         if self._checked_at == self._edits:
             return
         for name, node in self._nodes.items():
@@ -288,7 +289,7 @@ class Graph(NodeIndex, AsHtml):
         self._checked_at = self._edits
 
     def copy(self) -> "Graph":
-        """Return a graph that shares the nodes, which never change, and what `about` says."""
+        """Return a graph that shares the immutable nodes and the metadata in `about`."""
         result = Graph((), self.inputs, self.outputs)
         result.versions.CopyFrom(self.versions)
         result.library.CopyFrom(self.library)
@@ -323,8 +324,8 @@ class Graph(NodeIndex, AsHtml):
     def serialized(self) -> Iterator[bytes]:
         """Yield the GraphDef's bytes in pieces, the same for the same graph.
 
-        A node is the GraphDef's field 1, and what follows the nodes is one more piece of the same
-        message, so no second copy of the graph is ever held.
+        A node is field 1 of the GraphDef. The remaining fields are one more piece of the same
+        message, so memory never contains a second copy of the graph.
         """
         for node in self._nodes.values():
             yield from delimited(1, node.serialized())
@@ -332,7 +333,7 @@ class Graph(NodeIndex, AsHtml):
         yield rest.SerializeToString(deterministic=True)
 
     def _forget_lost_colocations(self) -> None:
-        """Drop `loc:@a` from `_class` where node a is gone; TensorFlow would not load the graph."""
+        """Drop `loc:@a` from `_class` if node a was removed; TensorFlow would refuse the graph."""
         for node in tuple(self._nodes.values()):
             classes = node.attr("_class") if "_class" in node.attrs else None
             if isinstance(classes, list):
@@ -342,7 +343,7 @@ class Graph(NodeIndex, AsHtml):
                     self.replace(node, node.with_attrs(_class=retained or None))
 
     def _waits_of_read(self, node: Node) -> set[str]:
-        """Return what those nodes wait for that a node reads; a Merge does not read all."""
+        """Return the control inputs of the nodes that a node reads; a Merge does not read all."""
         if node.op in MERGE_OPS:
             return set()
         names = {producer_name(t) for t in node.data_inputs} - self._input_names
@@ -356,7 +357,7 @@ class Graph(NodeIndex, AsHtml):
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Let Python not look for circles: among millions of new nodes it takes twice the time."""
+    """Disable Python's garbage collector: millions of new nodes would take twice the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -367,12 +368,12 @@ def no_collection() -> Iterator[None]:
 
 
 def _names_again(node: Node, tensor: str) -> bool:
-    """Say whether a tensor is what an Identity reads."""
+    """Return whether a tensor is the output of an Identity."""
     return node.op == "Identity" and split(tensor)[1] == 0
 
 
 def follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:
-    """Return where a tensor's readers end up, and shorten the way there for those that follow."""
+    """Return the final replacement of a tensor, and shorten the chain for later calls."""
     path = []
     while tensor in moved and len(moved[tensor]) == 1:
         path.append(tensor)

@@ -7,26 +7,26 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.layers.layers import FLOATS, channels_first
 from deploykit.transforms.shapes.sizes import Shape
 
-InputShapes = Sequence[Shape | None]  # of what a node reads; -1: a size that is not known
+InputShapes = Sequence[Shape | None]  # of a node's inputs; -1: unknown size
 
 
 @dataclass(frozen=True)
 class KernelLimits:
-    """For each thing that a node may ask for: what the op does instead, or '' where it can."""
+    """For each property of a node: the reason why the op does not support it, or ''."""
 
     types: frozenset[str] = frozenset({"float32"})
     gpu: str = ""
-    channels_first: str = "takes NHWC alone"
+    channels_first: str = "takes only NHWC"
     dilations: str = "takes no dilations"
     explicit: str = "takes no explicit padding"
     strides: str = ""
-    """Other strides along the height than along the width."""
+    """Different strides for height and width."""
     windows: str = ""
     """Windows over the batch or the channels."""
     transposed: str = ""
-    """A first factor that is transposed."""
+    """A transposed first factor."""
     shapes: tuple[Callable[[str, Node, InputShapes], str], ...] = ()
-    """What else depends on the shapes of what the node reads."""
+    """Further checks that depend on the shapes of the inputs."""
 
 
 def _groups(op: str, node: Node, shapes: InputShapes) -> str:
@@ -34,14 +34,14 @@ def _groups(op: str, node: Node, shapes: InputShapes) -> str:
     channels = image[1 if channels_first(node) else -1] if image else -1
     read = weights[-2] if weights else -1
     if -1 in (channels, read):
-        return f"{op} takes no groups, and how many channels it reads is not known"
+        return f"{op} takes no groups, and the number of its input channels is unknown"
     return "" if channels == read else f"{op} takes no groups"
 
 
 def _one_image(_: str, __: Node, shapes: InputShapes) -> str:
     if (shapes[0] or (-1,))[0] == 1:
         return ""
-    reason = "TensorFlow computes the fused op right for a batch of 1 only, and the batch is"
+    reason = "TensorFlow runs the fused op correctly only for a batch of 1, and the batch is"
     return f"{reason} not known to be 1"
 
 
@@ -50,18 +50,18 @@ def _at_least_two(op: str, node: Node, _: InputShapes) -> str:
 
 
 def _one_vector(op: str, node: Node, shapes: InputShapes) -> str:
-    """Return why two shapes are too much for a kernel that repeats a vector and nothing else."""
+    """Return why a kernel that broadcasts only a vector cannot take two shapes, or ''."""
     if node.data_inputs[0] == node.data_inputs[1]:
         return ""
     parts = sorted((_without_leading_ones(s) for s in shapes if s is not None), key=len)
     if parts and not parts[0]:
         return ""
     if len(parts) < 2:
-        return f"the shapes of what it reads are not known, and {op} takes few"
+        return f"the shapes of its inputs are unknown, and {op} takes few"
     short, long = parts
     tail = long[len(long) - len(short) :]
     if -1 in (short[0], tail[0]) and (len(short) == len(long) or tail[0] > 1):
-        short, tail = short[1:], tail[1:]  # an open batch may be 1 or not: it is right either way
+        short, tail = short[1:], tail[1:]  # correct whether an unknown batch is 1 or not
     if short != tail or -1 in tail:
         return f"{op} cannot broadcast {shapes[0]} and {shapes[1]}"
     return ""
@@ -73,11 +73,11 @@ def _without_leading_ones(shape: Shape) -> Shape:
 
 
 _FLOAT = KernelLimits(FLOATS, channels_first="", explicit="", dilations="")
-_ALONE = "has dilations under oneDNN alone"
+_ALONE = "has dilations only under oneDNN"
 _FUSED = KernelLimits(FLOATS, gpu="runs on CPUs", shapes=(_groups, _one_image))
 _PRIVATE = KernelLimits(gpu="runs on CPUs", dilations="")
 _PRODUCT = replace(_PRIVATE, transposed="does not transpose its input")
-_POOL = KernelLimits(windows="pools over height and width alone")
+_POOL = KernelLimits(windows="pools only over height and width")
 _SUM = KernelLimits(shapes=(_one_vector,))
 
 LIMITS = {
@@ -86,7 +86,7 @@ LIMITS = {
     "DepthwiseConv2dNative": replace(
         _FLOAT,
         dilations=_ALONE,
-        explicit="with explicit padding and a bias can end TensorFlow under oneDNN",
+        explicit="with explicit padding and a bias can crash TensorFlow under oneDNN",
     ),
     "MatMul": _FLOAT,
     "FusedPadConv2D": _FUSED,
@@ -116,10 +116,10 @@ LIMITS = {
 
 
 def limit(op: str, node: Node, shapes: InputShapes | None = None) -> str:
-    """Return why an op cannot do what a float node asks for, or an empty string.
+    """Return why an op cannot replace a float node, or an empty string.
 
-    `shapes` are those of what the node reads; without them, only what its attributes ask for counts
-    (and the shapes are still to be judged before the op is written).
+    `shapes` are the shapes of the node's inputs; without them, only its attributes are checked (and
+    the shapes have to be checked before the op is written).
     """
     limits = LIMITS[op]
     if node.attr("T") not in limits.types:
@@ -142,10 +142,10 @@ def limit(op: str, node: Node, shapes: InputShapes | None = None) -> str:
 
 
 def takes_explicit_padding(op: str) -> bool:
-    """Say whether a convolution may have other zeros around it than SAME and VALID set."""
+    """Return whether a convolution supports other paddings than SAME and VALID."""
     return not LIMITS[op].explicit
 
 
 def _windows(node: Node) -> bool:
-    """Say whether a window covers or skips more than one image or channel."""
+    """Return whether a window covers or skips more than one image or channel."""
     return any(size != 1 for name in ("ksize", "strides") for size in (node.attr(name) or ())[::3])

@@ -1,7 +1,7 @@
-"""When a node runs: in which loop of TensorFlow 1, and on which way out of which Switches.
+"""When a node runs: in which TensorFlow 1 loop, and after which outputs of which Switches.
 
-What a node reads and waits for decides both. A constant has no data inputs, so TensorFlow 1 lets it
-wait for the pivot of its loop or branch.
+The inputs and control inputs of a node decide both. A constant has no data inputs, so in
+TensorFlow 1 it waits for the pivot of its loop or branch.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ from deploykit.transforms.ir.node import (
     split,
 )
 
-Way = tuple[str, int, int]  # what decides, the port of the Switch, and within how many loops
+Way = tuple[str, int, int]  # the condition, the port of the Switch, and the number of loops around
 
 
 @dataclass(frozen=True)
 class When:
-    """The loops around a node, outermost first, and the ways that all must be taken."""
+    """The loops around a node, outermost first, and the Switch outputs that must all be alive."""
 
     loops: tuple[str, ...] = ()
     ways: frozenset[Way] = frozenset()
@@ -52,7 +52,7 @@ def when_nodes_run(graph: Graph) -> dict[str, When]:
 
 
 def read(graph: Graph, results: dict[str, When], tensor: str) -> When:
-    """Return when a tensor is there, or when a node is that is waited for."""
+    """Return when a tensor is computed, or when the node of a control input runs."""
     node, port = graph.producer(tensor), split(tensor)[1]
     when = results[node.name]
     if node.op not in SWITCH_OPS or port < 0 or graph.is_input(node.name):
@@ -71,7 +71,7 @@ def _decider(graph: Graph, condition: str) -> str:
 
 
 def _all(inputs: Iterable[When]) -> When:
-    """Return when a node runs that needs all these."""
+    """Return when a node runs that needs all these inputs."""
     loops: tuple[str, ...] = ()
     ways: frozenset[Way] = frozenset()
     for input_ in inputs:
@@ -81,7 +81,7 @@ def _all(inputs: Iterable[When]) -> When:
 
 
 def _either(inputs: Iterable[When]) -> When:
-    """Return when a Merge runs that needs one of these: the ways that they have in common."""
+    """Return when a Merge runs that needs one of these inputs: under their common conditions."""
     known = list(inputs) or [When()]
     loops = max((item.loops for item in known), key=len)
     return When(loops, frozenset.intersection(*(item.ways for item in known)))

@@ -1,4 +1,4 @@
-"""A node of a graph. It never changes: an edit makes another one."""
+"""A node of a graph. It is immutable: an edit creates another node."""
 
 import functools
 import sys
@@ -15,15 +15,15 @@ from deploykit.transforms.ir.tensors import Array, DType
 
 T = TypeVar("T")
 
-# TensorFlow 1's control flow: a Switch passes on to one of its outputs, what is below it may be
-# dead, and a Merge passes on whichever input is not. What is between Enter and Exit runs in a loop,
-# whose edge back is a NextIteration.
+# TensorFlow 1 control flow: a Switch passes its input on to one of its outputs, nodes after it may
+# be dead, and a Merge passes on the input that is alive. Nodes between Enter and Exit run in a
+# loop, whose back edge is a NextIteration.
 SWITCH_OPS = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 MERGE_OPS = frozenset({"Merge", "RefMerge"})
 ENTER_OPS = frozenset({"Enter", "RefEnter"})
 EXIT_OPS = frozenset({"Exit", "RefExit"})
 _SHARED_AT_MOST, _SHARED_BYTES = 4, 64  # attributes of a node, and the bytes of their values
-_KINDS = 4096  # of attributes that are shared
+_KINDS = 4096  # maximum number of shared attribute sets
 _shared_attrs: dict[tuple[tuple[str, bytes], ...], dict[str, AttrValue]] = {}
 LOOP_EDGE_OPS = frozenset({"NextIteration", "RefNextIteration"})
 
@@ -38,7 +38,7 @@ def split(tensor: str) -> tuple[str, int]:
 
 
 def producer_name(tensor: str) -> str:
-    """Return the name of the node that a tensor or a control input comes from."""
+    """Return the name of the node of a tensor or a control input."""
     return split(tensor)[0] if ":" in tensor or tensor[:1] == "^" else tensor
 
 
@@ -48,7 +48,7 @@ def tensor_name(name: str, port: int) -> str:
 
 
 def normal(tensor: str) -> str:
-    """Return a tensor's name in the normal form, in which port 0 is not written."""
+    """Return a tensor's name in the normal form, which omits port 0."""
     return tensor_name(*split(tensor)) if ":" in tensor else tensor
 
 
@@ -69,7 +69,7 @@ class Node:
         return cls(proto.name, sys.intern(proto.op), inputs, _attrs(proto), proto.device)
 
     def to_proto(self, into: NodeDef | None = None) -> NodeDef:
-        """Write a NodeDef: a new one, or the empty one given, so that weights are copied once."""
+        """Write a new NodeDef, or fill the empty one `into`, so that weights are copied once."""
         proto = NodeDef() if into is None else into
         proto.name, proto.op, proto.device = self.name, self.op, self.device
         proto.input.extend(self.inputs)
@@ -80,8 +80,8 @@ class Node:
     def serialized(self) -> list[bytes]:
         """Return the NodeDef's bytes in pieces, always the same; a weight is copied once.
 
-        Attributes are the NodeDef's map, field 5, in the order of their names: what a deterministic
-        protobuf writer does (https://protobuf.dev/programming-guides/encoding/#maps).
+        Attributes are the NodeDef's map, field 5, sorted by name, as a deterministic protobuf
+        writer does (https://protobuf.dev/programming-guides/encoding/#maps).
         """
         if self.op != "Const":
             return [self.to_proto().SerializeToString(deterministic=True)]
@@ -96,7 +96,7 @@ class Node:
     def constant(
         cls, name: str, array: Array, dtype: str | None = None, device: str = ""
     ) -> "Node":
-        """Make a Const that holds `array`, as TensorFlow type `dtype` (default: its own)."""
+        """Create a Const with the value `array`, as TensorFlow type `dtype` (default: its own)."""
         array = np.asarray(array)
         if array.nbytes <= _SHARED_BYTES and array.dtype.kind not in "OSU":
             attrs = _small_constant(array.tobytes(), array.dtype, array.shape, dtype)
@@ -108,28 +108,28 @@ class Node:
     def data_inputs(self) -> tuple[str, ...]:
         """The tensors that the node reads, in order."""
         count = len(self.inputs)
-        while count and self.inputs[count - 1][:1] == "^":  # they stand last
+        while count and self.inputs[count - 1][:1] == "^":  # control inputs are last
             count -= 1
-        return self.inputs[:count]  # without a copy where there are no others
+        return self.inputs[:count]  # no copy if there are no control inputs
 
     @property
     def control_inputs(self) -> tuple[str, ...]:
         """The nodes that must run before this one, each with its `^`."""
-        if not self.inputs or self.inputs[-1][:1] != "^":  # they stand last
+        if not self.inputs or self.inputs[-1][:1] != "^":  # control inputs are last
             return ()
         return tuple([i for i in self.inputs if i[:1] == "^"])
 
     @property
     def value(self) -> Array:
-        """The value of a Const, read-only: a copy, so weights are not held a second time.
+        """The value of a Const as a read-only array, without a second copy of the weights.
 
-        GraphError: the content is not sound.
+        GraphError: the content is invalid.
         """
         return self._read(tensors.decode)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a Const's value, which is not read for it. GraphError: it has none."""
+        """The shape of a Const's value, without reading the value. GraphError: it has none."""
         return self._read(tensors.declared_shape)
 
     def _read(self, read: Callable[[TensorProto], T]) -> T:
@@ -141,16 +141,16 @@ class Node:
             raise error.within(f"node '{self.name}'") from None
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Return an attribute as a plain value, or `default` where the node does not have it.
+        """Return an attribute as a plain value, or `default` if the node does not have it.
 
-        int, float, bool, str (bytes where it is not text), DType, a shape as a tuple with -1 for an
+        int, float, bool, str (bytes if it is not text), DType, a shape as a tuple with -1 for an
         unknown size (None for an unknown rank), an array, a list of these, or a function's name.
         """
         value = self.attrs.get(name)
         return default if value is None else _plain(value)
 
     def attr_text(self, name: str) -> str:
-        """Return an attribute as people read it; of more than four values, type and shape."""
+        """Return an attribute as readable text; for more than four values, their type and shape."""
         value = self.attr(name)
         if isinstance(value, np.ndarray):
             kind = tensors.type_name(self.attrs[name].tensor.dtype)
@@ -162,11 +162,11 @@ class Node:
         return Node(name, self.op, self.inputs, self.attrs, self.device)
 
     def with_data_inputs(self, *tensors: str) -> "Node":
-        """Return the node with these data inputs; it waits for what it waited for."""
+        """Return the node with these data inputs; its control inputs are kept."""
         return Node(self.name, self.op, (*tensors, *self.control_inputs), self.attrs, self.device)
 
     def with_control_inputs(self, *control_inputs: str) -> "Node":
-        """Return the node with more control inputs (`^a`), each once; they stand last."""
+        """Return the node with more control inputs (`^a`), each once, after the data inputs."""
         if not control_inputs:
             return self
         waits = dict.fromkeys((*self.control_inputs, *control_inputs))
@@ -179,7 +179,7 @@ class Node:
         return Node(self.name, self.op, tuple(retained), self.attrs, self.device)
 
     def rewired(self, move: Callable[[str], Iterable[str]]) -> "Node":
-        """Return the node with each input, `^a` included, replaced by what `move` gives for it.
+        """Return the node with each input, `^a` included, replaced by the result of `move`.
 
         A control input may become several or none.
         """
@@ -196,7 +196,7 @@ class Node:
     def with_attrs(self, **values: Any) -> "Node":
         """Return the node with these attributes set; a value of None removes one.
 
-        A tuple is a shape, a DType a type, an array a tensor; an AttrValue is taken as it is.
+        A tuple is a shape, a DType a type, an array a tensor; an AttrValue is used unchanged.
         """
         attrs = dict(self.attrs)
         for name, value in values.items():
@@ -207,7 +207,7 @@ class Node:
         return Node(self.name, self.op, self.inputs, attrs, self.device)
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Node"], tuple[bytes]]:
-        """Be pickled as a NodeDef's bytes: a pickled message would import all of TensorFlow."""
+        """Pickle the NodeDef's bytes: a pickled message would import all of TensorFlow."""
         return _of_bytes, (b"".join(self.serialized()),)
 
     def __str__(self) -> str:
@@ -234,7 +234,7 @@ def delimited(field_number: int, pieces: Sequence[bytes]) -> list[bytes]:
 
 
 def _attrs(proto: NodeDef) -> Mapping[str, AttrValue]:
-    """Return the attributes of a node. Nodes with the same few ones share them: it saves memory."""
+    """Return the attributes of a node. Nodes with the same few ones share them to save memory."""
     attrs = dict(proto.attr)
     if len(attrs) > _SHARED_AT_MOST or proto.op == "Const":
         return attrs
@@ -257,7 +257,7 @@ def _constant_attrs(array: Array, dtype: str | None) -> Mapping[str, AttrValue]:
 def _small_constant(
     content: bytes, numpy_type: np.dtype[Any], shape: tuple[int, ...], dtype: str | None
 ) -> Mapping[str, AttrValue]:
-    """Return the attributes of a small Const, which all with this value share."""
+    """Return the attributes of a small Const, shared by all with this value."""
     return _constant_attrs(np.frombuffer(content, numpy_type).reshape(shape), dtype)
 
 

@@ -1,6 +1,4 @@
-"""Nodes by name, their readers, and the order in which they run: an index that each edit keeps
-up to date.
-"""
+"""Nodes by name, their readers and execution order, in an index that each edit updates."""
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
@@ -20,7 +18,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> KeysView[T]:
-    """Return the starts, what follows them, what follows that and so on; each is asked once."""
+    """Return the starts and all items that follow them; `following` is called once per item."""
     result = dict.fromkeys(starts)
     waiting = list(result)
     while waiting:
@@ -33,10 +31,10 @@ def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> KeysV
 def execution_order(
     nodes: Mapping[str, Node], consumers: Mapping[str, Iterable[str]]
 ) -> tuple[str, ...]:
-    """Return the names in execution order, ties as they stand. GraphError: a cycle.
+    """Return the names in execution order, ties in the current order. GraphError: a cycle.
 
-    Of the nodes that may come next it is the first that comes, so an order that is right stays.
-    A loop's edge back does not count.
+    The first of the possible next nodes comes next, so a valid order is not changed. A loop's back
+    edge does not count.
     """
     return tuple(nodes) if _is_ordered(nodes) else _sorted(nodes, consumers)
 
@@ -82,23 +80,23 @@ SHAPES = "_output_shapes"
 
 
 class NodeIndex:
-    """Nodes by name, in an order of their own, with their consumers."""
+    """Nodes by name, in their stored order, with their consumers."""
 
     def __init__(self) -> None:
-        """Start without nodes."""
-        self._edits = 0  # counts changes: what was found out at this number still holds
+        """Create an empty index."""
+        self._edits = 0  # number of changes: results cached at this number are valid
         self._nodes: dict[str, Node] = {}
         self._consumers: dict[str, dict[str, bool]] = {}  # True: reads data, False: only waits
         self._own_consumers: set[str] | None = None  # whose entries no copy shares; None: all
         self._reader_counts: dict[str, int] = {}
         self._numbers: dict[str, int] = {}  # of `name`: the last number that made a unique name
-        self._depths: dict[str, int] | None = None  # in how many loops, once somebody has asked
+        self._depths: dict[str, int] | None = None  # loops around each node, computed lazily
         self._order: tuple[str, ...] | None = None
-        self._ops: tuple[int, frozenset[str]] = 0, frozenset()  # of all nodes, after so many edits
-        self._shapes_hold = True  # `_output_shapes`, where nodes have them
+        self._ops: tuple[int, frozenset[str]] = 0, frozenset()  # of all nodes, at this edit count
+        self._shapes_hold = True  # whether the `_output_shapes` attributes are valid
 
     def __getitem__(self, name: str) -> Node:
-        """Return a node by name. GraphError: there is none; the nearest names are given."""
+        """Return a node by name. GraphError: it does not exist; the message suggests names."""
         try:
             return self._nodes[name]
         except KeyError:
@@ -112,22 +110,22 @@ class NodeIndex:
         return len(self._nodes)
 
     def __iter__(self) -> Iterator[Node]:
-        """Iterate over the nodes as they are now; edits meanwhile do not disturb it."""
+        """Iterate over the current nodes; edits during the iteration have no effect on it."""
         return iter(tuple(self._nodes.values()))
 
     def __str__(self) -> str:
-        """Return one line a node, in order."""
+        """Return one line per node, in order."""
         return "".join(f"{node}\n" for node in self._nodes.values())
 
     @property
     def ops(self) -> frozenset[str]:
-        """The ops of the nodes as they are now."""
+        """The ops of the current nodes."""
         if self._ops[0] != self._edits:
             self._ops = self._edits, frozenset([node.op for node in self._nodes.values()])
         return self._ops[1]
 
     def producer(self, tensor: str) -> Node:
-        """Return the node that makes a tensor (or that a control input names)."""
+        """Return the node of a tensor or a control input."""
         return self[producer_name(tensor)]
 
     def consumers(self, name: str) -> list[Node]:
@@ -135,7 +133,7 @@ class NodeIndex:
         return [self._nodes[consumer] for consumer in self._consumers.get(name, ())]
 
     def has_consumers(self, name: str) -> bool:
-        """Say whether a node reads any output of this one or waits for it."""
+        """Return whether a node reads any output of this one or waits for it."""
         return bool(self._consumers.get(name))
 
     def readers(self, name: str) -> list[Node]:
@@ -144,26 +142,26 @@ class NodeIndex:
         return [self._nodes[consumer] for consumer, reads in consumers.items() if reads]
 
     def unique_name(self, name: str) -> str:
-        """Return `name`, or the first of `name_1`, `name_2`, ... that no node bears."""
+        """Return `name`, or the first of `name_1`, `name_2`, ... that is not in use."""
         if name not in self._nodes:
             return name
         number = self._numbers.get(name, 0) + 1
         while f"{name}_{number}" in self._nodes:
             number += 1
-        self._numbers[name] = number - 1  # the name may stay free
+        self._numbers[name] = number - 1  # the caller may not use the name
         return f"{name}_{number}"
 
     def conditional_names(self) -> set[str]:
-        """Return the nodes below a Switch or an Enter: they may be dead, or run in a loop."""
+        """Return the nodes after a Switch or an Enter: they may be dead, or run in a loop."""
         return self.descendants(n.name for n in self if n.op in SWITCH_OPS | ENTER_OPS)
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
-        """Return the names of these nodes and of all that they need."""
+        """Return the names of these nodes and of all nodes that they need."""
         results = set(names)
         waiting = list(results)
         while waiting:
             for name in self._nodes[waiting.pop()].inputs:
-                if name not in self._nodes:  # it is not the name of a node as it stands
+                if name not in self._nodes:  # a tensor name or a control input
                     name = producer_name(name)
                 if name not in results and name in self._nodes:
                     results.add(name)
@@ -182,16 +180,16 @@ class NodeIndex:
         return results
 
     def order(self) -> tuple[str, ...]:
-        """Return the names in execution order, ties as they stand. GraphError: a cycle.
+        """Return the names in execution order, ties in the current order. GraphError: a cycle.
 
-        Of the nodes that may come next it is the first that comes, so an order that is right stays.
+        The first of the possible next nodes comes next, so a valid order is not changed.
         """
         if self._order is None:
             self._order = execution_order(self._nodes, self._consumers)
         return self._order
 
     def add(self, node: Node) -> Node:
-        """Add a node. GraphError: its name is taken."""
+        """Add a node. GraphError: its name is in use."""
         if node.name in self._nodes:
             raise GraphError("node-twice", node=node.name)
         if not self._shapes_hold and SHAPES in node.attrs and node.data_inputs:
@@ -201,7 +199,7 @@ class NodeIndex:
         return node
 
     def remove(self, node: Node) -> None:
-        """Remove a node that nobody reads or waits for. GraphError: somebody does."""
+        """Remove a node without consumers. GraphError: it has consumers."""
         if self._consumers.get(node.name):
             reader = next(iter(self._consumers[node.name]))
             raise GraphError("node-in-use", node=node.name, reader=reader)
@@ -210,10 +208,10 @@ class NodeIndex:
         self._reader_counts.pop(node.name, None)
 
     def replace(self, old: Node, new: Node) -> Node:
-        """Put `new` in the place of `old`, under the name of `old`; return it as it stands then.
+        """Replace `old` by `new` under the name of `old`; return the new node.
 
         An edit that may change a shape drops the `_output_shapes` of all computed nodes, which
-        TensorFlow's importer compares with what it infers.
+        TensorFlow's importer compares with its inferred shapes.
         """
         if new.name != old.name:
             new = new.with_name(old.name)
@@ -269,7 +267,7 @@ class NodeIndex:
         return consumer
 
     def _gives_into_a_loop(self, name: str) -> bool:
-        """Say whether what reads a node runs in a loop of TensorFlow 1."""
+        """Return whether readers of a node run in a loop of TensorFlow 1."""
         if self._depths is None:
             self._depths = {}
             for item in self.order():
@@ -277,7 +275,7 @@ class NodeIndex:
         return self._depths[name] > (self._nodes[name].op in EXIT_OPS)
 
     def _depth(self, node: Node, depths: Mapping[str, int]) -> int:
-        """Return in how many loops a node lies; -1 where that of nothing that it reads is known."""
+        """Return the number of loops around a node; -1: that of all its inputs is unknown."""
         if not node.inputs:
             return 0
         results = [
@@ -298,6 +296,6 @@ def _may_change_shapes(old: Node, new: Node) -> bool:
 
 
 def _states_shapes(old: Node, new: Node) -> bool:
-    """Return whether an edit sets the shapes of the same computation itself."""
+    """Return whether an edit explicitly sets the shapes of the same computation."""
     is_same = old.op == new.op and old.data_inputs == new.data_inputs
     return is_same and old.attrs.get(SHAPES) != new.attrs.get(SHAPES)

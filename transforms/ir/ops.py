@@ -1,9 +1,9 @@
-"""What TensorFlow's registry says of each op, read from a table instead of a started TensorFlow.
+"""The op definitions of TensorFlow's registry, read from a table without starting TensorFlow.
 
-`ops.pb.gz` is an OpList of all ops since TensorFlow 2.16, without documentation, each as the newest
-release defines it. `op_releases.json` has the first release and the first one without it of those
-that are not in all. `make ops`, run with each new release, brings both up to date; a test compares
-them with the TensorFlow that is installed.
+`ops.pb.gz` is an OpList of all ops since TensorFlow 2.16, without documentation, each as defined
+in its newest release. `op_releases.json` contains the first release and the first release without
+the op, for ops that are not in all releases. `make ops` updates both for each new release; a test
+compares them with the installed TensorFlow.
 """
 
 import functools
@@ -25,7 +25,7 @@ LAST_VERSION_WITHOUT_SCALARS = 21  # up to here a placeholder's shape [] meant a
 REF_VARIABLE_OPS = frozenset({"Variable", "VariableV2"})  # of TensorFlow 1, read without another op
 VARIABLE_OPS = REF_VARIABLE_OPS | {"VarHandleOp"}
 
-# Stateful for the registry, yet nothing outside of the graph learns whether they ran.
+# The registry calls these stateful, but they have no effect outside of the graph.
 _UNSEEN_OPS = re.compile(
     r"ReadVariableOp|ResourceGather(Nd)?|VarHandleOp|VarIsInitializedOp|VariableShape|Variable(V2)?"
     r"|(Anonymous)?(Mutable(Dense)?)?HashTable(OfTensors)?(V2)?|LookupTable(Find|Size|Export)V2"
@@ -33,7 +33,7 @@ _UNSEEN_OPS = re.compile(
     r"|TensorArray\w*|Empty|GuaranteeConst|DeviceIndex|Timestamp|DtypeWithDefaultOp"
 )
 
-# Stateless for the registry, yet they end the process, run code, or tell others what they read.
+# The registry calls these stateless, but they end the process, run code, or expose their inputs.
 _SEEN_OPS = frozenset(
     {
         "Abort", "DebugIdentity", "DebugNanCount", "DebugNumericSummary", "DebugNumericSummaryV2",
@@ -41,22 +41,22 @@ _SEEN_OPS = frozenset(
     }
 )  # fmt: skip
 
-MAX_PORTS = 1 << 20  # of one node; nothing honest comes near, TensorFlow takes all memory beyond
-GRAPH_VERSION = 2474  # what that TensorFlow calls the form of its graphs
+MAX_PORTS = 1 << 20  # of one node; real models need far fewer, more exhaust TensorFlow's memory
+GRAPH_VERSION = 2474  # graph version of that TensorFlow
 TABLE = Path(__file__).with_name("ops.pb.gz")
 RELEASES = Path(__file__).with_name("op_releases.json")
 
 Release = tuple[int, int]
-"""Such as (2, 16)."""
+"""A release as (major, minor), such as (2, 16)."""
 Span = tuple[Release | None, Release | None]
-"""The first release with an op, and the first one without it; None: there is none in the table."""
+"""The first release with an op, and the first one without it; None: unknown to the table."""
 
 
 @functools.cache
 def op_defs() -> Mapping[str, OpDef]:
     """Return the definition of every op of the installed TensorFlow by name.
 
-    Without TensorFlow, those of all releases.
+    Without TensorFlow, the ops of all releases.
     """
     wheel = tensorflow_wheel()
     ops = OpList.FromString(gzip.decompress(TABLE.read_bytes())).op
@@ -66,7 +66,7 @@ def op_defs() -> Mapping[str, OpDef]:
 
 
 def other_release(op: str) -> str:
-    """Say which release has an op that the installed TensorFlow lacks; nothing: none has it."""
+    """Return which release has an op that the installed TensorFlow lacks; '': none has it."""
     wheel, span = tensorflow_wheel(), _spans().get(op)
     if wheel is None or span is None or _has(wheel.numbers, span):
         return ""
@@ -83,7 +83,7 @@ def _has(release: Release, span: Span | None) -> bool:
 
 @functools.cache
 def _spans() -> Mapping[str, Span]:
-    """Return the releases of the ops that are not in all."""
+    """Return the first and last releases of the ops that are not in all releases."""
     result = json.loads(RELEASES.read_text())
     return {op: (_release(since), _release(until)) for op, (since, until) in result.items()}
 
@@ -100,7 +100,7 @@ def _text(release: Release | None) -> str | None:
 
 
 def acts(op: str) -> bool:
-    """Say whether something outside of the graph may learn that a node of this op has run."""
+    """Return whether a node of this op has an effect outside of the graph when it runs."""
     op_def = op_defs().get(op)
     if op_def is None or op in _SEEN_OPS:
         return True
@@ -108,12 +108,12 @@ def acts(op: str) -> bool:
 
 
 def input_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
-    """Return the type of each data input of a node, or None where its attributes do not say."""
+    """Return the type of each data input of a node, or None if its attributes lack them."""
     return _types(node, (op_def or op_defs()[node.op]), "input_arg")
 
 
 def output_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
-    """Return the type of each output of a node, or None where its attributes do not say."""
+    """Return the type of each output of a node, or None if its attributes lack them."""
     return _types(node, (op_def or op_defs()[node.op]), "output_arg")
 
 
@@ -128,13 +128,13 @@ def output_ports(node: Node, op_def: OpDef) -> dict[str, range]:
 
 
 def output_references(node: Node, op_def: OpDef) -> list[str]:
-    """Return how other nodes of a function refer to the outputs of a node."""
+    """Return the references to the outputs of a node in a function."""
     ports = output_ports(node, op_def)
     return [f"{node.name}:{output}:{i}" for output in ports for i in range(len(ports[output]))]
 
 
 def with_op(node: Node, op: str) -> Node:
-    """Return a node with another op, and without the attributes that the new op does not know."""
+    """Return a node with another op, and without attributes that the new op lacks."""
     known = {attr.name for attr in op_defs()[op].attr}
     attrs = {name: value for name, value in node.attrs.items() if name in known or name[:1] == "_"}
     return replace(node, op=op, attrs=attrs)
@@ -182,7 +182,7 @@ def _attr(node: Node, op_def: OpDef, name: str) -> object:
 
 
 def merge(ops: Iterable[OpDef], release: Release) -> None:
-    """Bring the table up to date with the ops of a release that is newer than those in it."""
+    """Update the table with the ops of a release that is newer than those in it."""
     table = OpList.FromString(gzip.decompress(TABLE.read_bytes())).op if TABLE.exists() else ()
     known = {op.name: op for op in table}
     new = {op.name: op for op in ops}
@@ -200,8 +200,8 @@ def merge(ops: Iterable[OpDef], release: Release) -> None:
 
 
 def registered() -> list[OpDef]:
-    """Return the ops of the TensorFlow that is installed, without their documentation."""
-    import tensorflow  # noqa: F401  the registry fills when TensorFlow starts
+    """Return the ops of the installed TensorFlow, without their documentation."""
+    import tensorflow  # noqa: F401  importing TensorFlow fills the registry
     from tensorflow.python.client import pywrap_tf_session
 
     buffer = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
@@ -209,7 +209,7 @@ def registered() -> list[OpDef]:
 
 
 def undocumented(op: OpDef) -> OpDef:
-    """Return a definition without what is only for readers."""
+    """Return an op definition without its documentation."""
     for part in (op, *op.input_arg, *op.output_arg, *op.attr):
         part.ClearField("description")
     op.ClearField("summary")

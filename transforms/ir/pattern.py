@@ -1,5 +1,5 @@
-"""Patterns that match nodes, such as `Op("Mul", Op("Conv2D|MatMul"), Any("scale"))`, and
-selections by op or prefix.
+"""Patterns that match nodes, such as `Op("Mul", Op("Conv2D|MatMul"), Any("scale"))`; also
+selection of nodes by op or prefix.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ COMMUTATIVE = frozenset({"Add", "AddV2", "Mul"})
 
 
 class Match:
-    """The nodes and tensors that the named parts of a pattern stand for."""
+    """The nodes and tensors that the named parts of a pattern matched."""
 
     def __init__(self, root: Node, nodes: dict[str, Node], tensors: dict[str, str]) -> None:
-        """Hold what was found; `root` is the node that the outermost Op matched."""
+        """Store the matches; `root` is the node that the outermost Op matched."""
         self.root = root
         self.nodes = nodes
         self.tensors = tensors
@@ -35,11 +35,11 @@ class Any:
     """Any tensor."""
 
     def __init__(self, name: str = "") -> None:
-        """Name the tensor, so that the match can be asked for it."""
+        """Create a pattern; with a name, the match returns the tensor."""
         self.name = name
 
     def find(self, graph: Graph, tensor: str, match: Match) -> bool:
-        """Take the tensor as it is."""
+        """Match any tensor."""
         if self.name:
             match.tensors[self.name] = tensor
         return True
@@ -49,11 +49,11 @@ class Const:
     """A Const that is not fed, read directly or through Identity nodes."""
 
     def __init__(self, name: str = "") -> None:
-        """Name the node, so that the match can be asked for it."""
+        """Create a pattern; with a name, the match returns the node."""
         self.name = name
 
     def find(self, graph: Graph, tensor: str, match: Match) -> bool:
-        """Take the Const that the tensor's value comes from."""
+        """Match the Const that the tensor's value comes from."""
         node = graph.constant(tensor)
         if node is not None and self.name:
             match.nodes[self.name] = node
@@ -61,10 +61,10 @@ class Const:
 
 
 class Op:
-    """A node by its op (`A|B` for either) and, where given, its operands."""
+    """A node with an op (`A|B` for either) and, if given, operands that match."""
 
     def __init__(self, ops: str, *operands: "Any | Const | Op", name: str = "") -> None:
-        """Without operands, any data inputs match."""
+        """Create a pattern; without operands, any data inputs match."""
         self.ops = frozenset(ops.split("|"))
         self.operands = operands
         self.name = name
@@ -75,7 +75,7 @@ class Op:
         return match if node.op in self.ops and self._take(graph, node, match) else None
 
     def find(self, graph: Graph, tensor: str, match: Match) -> bool:
-        """Take the node that makes the tensor as its first output."""
+        """Match the node whose first output is the tensor."""
         node = graph.producer(tensor)
         return node.op in self.ops and split(tensor)[1] == 0 and self._take(graph, node, match)
 
@@ -100,9 +100,9 @@ class Op:
 
 
 def needed_elsewhere(graph: Graph, chain: Sequence[Node]) -> str:
-    """Return why the nodes of a chain cannot become one, or an empty string: others need them.
+    """Return why the nodes of a chain cannot become one node, or an empty string.
 
-    Who waits for a node counts, as nothing else would be left to wait for.
+    Other readers prevent it, as do nodes that wait for one, as it would no longer exist.
     """
     for node, reader in pairwise(chain):
         others = [other for other in graph.consumers(node.name) if other.name != reader.name]
@@ -111,13 +111,13 @@ def needed_elsewhere(graph: Graph, chain: Sequence[Node]) -> str:
     return "it is fed" if graph.is_input(chain[-1].name) else ""
 
 
-ANY = "*"  # as an op, it means every op
+ANY = "*"  # in place of an op: every op
 
 
 def select(graph: Graph, ops: Iterable[str] = (), prefixes: Iterable[str] = ()) -> list[Node]:
     """Return the nodes whose op is among `ops` and whose name starts with one of `prefixes`.
 
-    None given means any. PipelineError: neither TensorFlow nor the graph has such an op.
+    An empty argument matches any. PipelineError: neither TensorFlow nor the graph has such an op.
     """
     ops, prefixes = frozenset(ops), tuple(prefixes)
     check_ops(graph, ops - {ANY})
@@ -141,7 +141,7 @@ def check_ops(graph: Graph, ops: Iterable[str]) -> None:
 
 
 def ports_read(graph: Graph, nodes: Iterable[Node]) -> dict[str, set[int]]:
-    """Return the outputs of each of these nodes that somebody reads; -1: somebody waits for it."""
+    """Return the outputs of each of these nodes that have readers; -1: a node waits for it."""
     ports: dict[str, set[int]] = {node.name: set() for node in nodes}
     for node in graph:
         for tensor in node.inputs:

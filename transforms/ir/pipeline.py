@@ -1,9 +1,8 @@
-"""Run transforms in order on a copy of a graph, pruned and checked after each.
+"""Run transforms in order on a copy of a graph, and prune and check it after each.
 
-A transform's keyword-only parameters are its only declaration. They serve the transform string, the
-Python API and the help. `ignore_errors=true` belongs to the step: a transform that fails is passed
-over, and the graph stays as it was before it. `package.module:function` is a transform from
-outside.
+The keyword-only parameters of a transform declare the parameters of the transform string, the
+Python API and the help. `ignore_errors=true` is a parameter of every step: a transform that fails
+is skipped, and the graph stays as before. `package.module:function` is a custom transform.
 """
 
 import functools
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 IGNORE_ERRORS = "ignore_errors"
 
-# What the Graph Transform Tool's README calls its three fusions, and its old spelling.
+# Names of the three fusions in the Graph Transform Tool's README, and its old spelling.
 ALIASES = {
     "fuse_convolutions": ("fuse_resize_pad_and_conv", "fuse_resize_and_conv", "fuse_pad_and_conv"),
     "obsfucate_names": ("obfuscate_names",),
@@ -34,7 +33,7 @@ ALIASES = {
 
 @dataclass(frozen=True)
 class Step:
-    """One transform with the arguments it is called with."""
+    """One transform with its arguments."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -43,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """The graph after a step, and what the step did."""
+    """The graph after a step, and the report of the step."""
 
     transform: str
     graph: "Graph"
@@ -54,14 +53,14 @@ class Result:
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """Return the names of all transforms: the modules that lie directly in `transforms`."""
+    """Return the names of all transforms: the modules directly in `transforms`."""
     result = pkgutil.iter_modules(transforms.__path__)
     return tuple(sorted(module.name for module in result if not module.ispkg))
 
 
 @functools.cache
 def function(name: str) -> Callable[..., None]:
-    """Return a transform by name. PipelineError: there is none; the nearest names are given."""
+    """Return a transform by name. PipelineError: it does not exist; the message suggests names."""
     if ":" in name:
         return user_functions.load(name)
     if name not in names():
@@ -79,7 +78,7 @@ def parameters(name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def parse(text: str) -> list[Step]:
-    """Return the steps of a transform string; an alias makes one for each transform it stands for.
+    """Return the steps of a transform string; an alias makes one step for each of its transforms.
 
     PipelineError, with a caret: the string does not parse, or it names an unknown transform or an
     unknown, repeated or badly typed parameter.
@@ -101,7 +100,7 @@ def parse(text: str) -> list[Step]:
 
 
 def _bind(call: grammar.Call, text: str) -> list[Step]:
-    """Return the steps of a call; of an alias's parameters, each gets those that it has."""
+    """Return the steps of a call; each transform of an alias gets the parameters that it has."""
     meant = ALIASES.get(call.name, (call.name,))
     own = {name: result for item in meant for name, result in parameters(item).items()}
     declared = own | {IGNORE_ERRORS: (bool, False)}
@@ -155,7 +154,7 @@ def _bind(call: grammar.Call, text: str) -> list[Step]:
 
 
 def _convert(value: str, type_: Any) -> Any:
-    """Return `value` as a parameter of this type; for tuple[T, ...], as one T of it."""
+    """Return `value` as a parameter of this type; for tuple[T, ...], as one element of type T."""
     type_ = user_functions.value_type(type_)
     if type_ is bool:
         known = {"true": True, "1": True, "false": False, "0": False}
@@ -171,14 +170,14 @@ def _convert(value: str, type_: Any) -> Any:
     return value
 
 
-# What no output needs is out of the way of each transform, but of those that look for it.
+# Unused nodes are pruned before each transform, except for transforms that look for them.
 LOOKING_BEYOND = frozenset({"sparsify_gather"})
 
 
 def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
-    """Yield the graph after each step; the given graph stays as it is.
+    """Yield the graph after each step; the given graph is not changed.
 
-    GraphError: the graph is not well formed, before the first step or after one.
+    GraphError: the graph is invalid, before the first step or after one.
     """
     graph.check()
     for step in steps:

@@ -1,4 +1,4 @@
-"""TensorFlow's protobuf classes without TensorFlow's start, from descriptors in a private pool."""
+"""TensorFlow's protobuf classes without starting TensorFlow, from a private descriptor pool."""
 
 import functools
 import gzip
@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from deploykit.transforms.engines.packages import package_folder
 
 DESCRIPTORS = Path(__file__).with_name("descriptors.binpb.gz")
-"""A serialized FileDescriptorSet, each file behind those that it imports."""
+"""A serialized FileDescriptorSet, each file after its imports."""
 
 
 @functools.cache
@@ -44,9 +44,9 @@ _placing = threading.RLock()
 
 @contextmanager
 def without_tensorflow_start() -> Iterator[None]:
-    """Let modules of TensorFlow load without its `__init__`.
+    """Import modules of TensorFlow without running its `__init__`.
 
-    Another thread that imports TensorFlow meanwhile gets a module without contents.
+    Another thread that imports TensorFlow at the same time gets an empty module.
     """
     with _placing:
         spec = None if "tensorflow" in sys.modules else importlib.util.find_spec("tensorflow")

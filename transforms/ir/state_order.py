@@ -1,8 +1,8 @@
-"""Which control inputs order reads and writes of state: variables, tables, queues, files, stacks.
+"""Control inputs that order reads and writes of state: variables, tables, queues, files, stacks.
 
-Order matters between two nodes that use state where one of them changes it. A control input matters
-too if without it a change would no longer run. State is not told apart: a control input between two
-queues counts as well as one between two uses of the same queue.
+Order matters between two nodes that use state if one of them changes it. A control input also
+matters if a change would not run without it. The analysis does not distinguish states: a control
+input between two queues counts like one between two uses of the same queue.
 """
 
 import functools
@@ -19,7 +19,7 @@ from deploykit.transforms.ir.protos import NodeDef
 from deploykit.transforms.ir.stateful_ops import gives_reference, takes_handle
 from deploykit.transforms.untrusted.side_effects import effect_of
 
-# What uses state and changes nothing. All else that takes a handle may change what is behind it.
+# Ops that use state without changing it. Any other op with a handle may change the state.
 _READS = re.compile(
     r"ReadVariableOp|ResourceGather(Nd)?|VarIsInitializedOp|VariableShape|IsVariableInitialized"
     r"|LookupTable(Find|Size|Export)(V2)?|Queue(Size|IsClosed)(V2)?|Barrier(Ready|Incomplete)Size"
@@ -29,7 +29,7 @@ _READS = re.compile(
     r"|(?!Save)\w+Dataset(V\d)?|ImmutableConst|LoadAndRemapMatrix|GenerateVocabRemapping"
     r"|FixedUnigramCandidateSampler|DecodeProtoV2|EncodeProto"
 )
-# These find their contents by a string or a name instead of a handle.
+# These find their state by a string or a name instead of a handle.
 _WITHOUT_HANDLE = re.compile(
     r"TensorArray(?!V?\d?$)\w+|Stage\w*|Unstage|(Ordered)?Map(Stage|Unstage\w*|Clear|Peek|\w*Size)"
     r"|(AddMany|Add|TakeMany)Sparse\w+TensorsMap|RecordInput"
@@ -48,14 +48,14 @@ class _Use:
 
 @dataclass(frozen=True)
 class StateOrder:
-    """The control inputs that state relies on, by the node that has them, and the uses of state."""
+    """The control inputs that state depends on, by node, and the nodes that use state."""
 
     control_inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uses: tuple[str, ...] = ()
 
 
 def state_order(graph: Graph) -> StateOrder:
-    """Return the control inputs without which uses of state change their order, or do not run."""
+    """Return the control inputs without which uses of state would be reordered, or not run."""
     uses = dict(_uses(graph))
     if not uses:
         return StateOrder()
@@ -86,7 +86,7 @@ def state_order(graph: Graph) -> StateOrder:
 
 
 def _waits(graph: Graph) -> Iterator[tuple[str, str]]:
-    """Yield each node that is waited for, unless its data is read, too, and the node that waits."""
+    """Yield the source and target of each control edge, unless the target reads the source too."""
     for node in graph:
         if node.control_inputs:
             read = set(map(producer_name, node.data_inputs))
@@ -130,13 +130,13 @@ def _uses(graph: Graph) -> Iterator[tuple[str, _Use]]:
 
 
 def _is(kind: str, node: NodeDef) -> bool:
-    """Say whether a node of a function uses state (`is_use`), or what a `_Use` says of it."""
+    """Return whether a node of a function uses state (`is_use`), or a field of its `_Use`."""
     use = _use(node)
     return use is not None and (kind == "is_use" or bool(getattr(use, kind)))
 
 
 def _use(node: Node | NodeDef) -> _Use | None:
-    """Return how a node uses state as far as its op tells."""
+    """Return how a node uses state, as far as its op determines it."""
     op = node.op
     attrs = node.attrs if isinstance(node, Node) else node.attr
     has_contents = takes_handle(op) or _WITHOUT_HANDLE.fullmatch(op)
@@ -149,7 +149,7 @@ def _use(node: Node | NodeDef) -> _Use | None:
 
 
 def _use_of_inputs(graph: Graph, node: Node, library: Library) -> _Use | None:
-    """Return how a node of an unknown op uses its handles, or another one that reads a variable."""
+    """Return how a node uses its handles if its op is unknown, or if it reads a variable."""
     is_read = False
     for tensor in node.data_inputs:
         producer, port = graph.producer(tensor), split(tensor)[1]

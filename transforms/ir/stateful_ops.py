@@ -1,7 +1,7 @@
-"""Where graphs keep contents from run to run: each stateful op is filled, refused or holds nothing.
+"""State that ops keep from run to run: each stateful op is filled, refused or has no contents.
 
-A frozen graph is one file, so contents must be in it: freezing turns variables into constants and
-fills tables from constants. What holds anything else would come back empty, so it is refused.
+A frozen graph is one file that must contain all state: freezing turns variables into constants
+and fills tables from constants. Ops with any other state would be empty, so they are refused.
 """
 
 import functools
@@ -22,13 +22,13 @@ _TABLES = """
 TABLE_OPS = frozenset(_TABLES.split())
 FILLED_OPS = VARIABLE_OPS | TABLE_OPS
 
-# What else holds contents that no model file brings along, by what it holds.
+# Other ops with state that no model file contains, by the kind of state.
 REFUSED = {
     "the elements of a queue": """
         Barrier FIFOQueue FIFOQueueV2 FakeQueue PaddingFIFOQueue PaddingFIFOQueueV2 PriorityQueue
         PriorityQueueV2 RandomShuffleQueue RandomShuffleQueueV2
         """,
-    "the place that reading has come to": """
+    "the position of a reader": """
         AnonymousIterator AnonymousIteratorV2 AnonymousIteratorV3 AnonymousMultiDeviceIterator
         AnonymousMultiDeviceIteratorV3 FixedLengthRecordReader FixedLengthRecordReaderV2
         IdentityReader IdentityReaderV2 Iterator IteratorFromStringHandle IteratorFromStringHandleV2
@@ -36,10 +36,10 @@ REFUSED = {
         TFRecordReader TFRecordReaderV2 TextLineReader TextLineReaderV2 WholeFileReader
         WholeFileReaderV2
         """,
-    "gradients that were summed": """
+    "accumulated gradients": """
         ConditionalAccumulator ResourceConditionalAccumulator SparseConditionalAccumulator
         """,
-    "tensors that another run put there": """
+    "tensors stored by another run": """
         AddManySparseToTensorsMap AddSparseToTensorsMap DeleteSessionTensor GetSessionHandle
         GetSessionHandleV2 GetSessionTensor MapClear MapIncompleteSize MapPeek MapSize MapStage
         MapUnstage MapUnstageNoKey OrderedMapClear OrderedMapIncompleteSize OrderedMapPeek
@@ -49,7 +49,7 @@ REFUSED = {
     "trees": """
         BoostedTreesEnsembleResourceHandleOp BoostedTreesQuantileStreamResourceHandleOp
         """,
-    "variables in a form that no model file has": """
+    "variables in a form that no model file supports": """
         StubResourceHandleOp _VarHandlesOp _XlaAotOnlyVarHandleOp
         """,
     "a connection or a group of processes": """
@@ -58,7 +58,7 @@ REFUSED = {
 }
 _HELD_BY_REFUSED = {op: held for held, ops in REFUSED.items() for op in ops.split()}
 
-# What these hold, the run that makes it uses up; a one-shot iterator brings its dataset along.
+# State of these ops is used up in the run that creates it; a one-shot iterator has its dataset.
 _FOR_ONE_RUN = """
     AnonymousMemoryCache AnonymousRandomSeedGenerator AnonymousSeedGenerator DummyIterationCounter
     DummyMemoryCache DummySeedGenerator ExperimentalStatsAggregatorHandle
@@ -66,19 +66,19 @@ _FOR_ONE_RUN = """
     StatsAggregatorHandle StatsAggregatorHandleV2 SummaryWriter TemporaryVariable TensorArray
     TensorArrayGrad TensorArrayGradV2 TensorArrayV2 TensorArrayV3 ThreadPoolHandle
     """
-# Stateful for the registry, yet they give nobody a handle to anything: they draw numbers, pass on,
-# act, or compile.
+# The registry calls these stateful, but they return no handle to state: they draw random numbers,
+# pass values on, have effects, or compile.
 _WITHOUT_CONTENTS = re.compile(
     r"""(?x)
     Empty | MakeIterator | _ParallelConcatStart | _ScopedAllocator\w* | \w*Dataset\w*
     # random numbers
     | Multinomial | NonDeterministicInts | Parameterized\w+ | Random\w+ | SampleDistorted\w+
     | Skipgram | TruncatedNormal | \w+CandidateSampler | StatelessRandomGetAlg | XlaSparseCore\w+
-    # calls and what passes on
+    # calls and ops that pass values on
     | _?(If|While) | Case | RiscWhile | Xla(If|While|Launch|HostCompute) | StatefulPartitionedCall
     | CheckNumerics(V2)? | GuaranteeConst | DeepCopy | _?(Device)?(Arg|Retval) | _Device(Arg|Retval)
     | DtypeWithDefaultOp | XlaDequantize | CudnnRNN\w* | TestAttr | DevicePlacementOp
-    # what acts or tells of the process
+    # effects and queries of the process
     | Assert | Print(V2)? | Timestamp | Sleep\w* | DeviceIndex | SyncDevice | GraphDefVersion
     | RequiresOlderGraphVersion | IsTensorFloat32Enabled | GlobalIterId | ConsumeMutexLock
     | DeleteRandomSeedGenerator | AllToAll | CrossReplicaSum | Collective\w+ | _?Nccl\w+
@@ -90,7 +90,7 @@ _WITHOUT_CONTENTS = re.compile(
 )
 _EFFECTS = frozenset(op for ops in SIDE_EFFECTS.values() for op in ops.split())
 
-# Ops that change what a variable or a table holds; they take it as their first input.
+# Ops that change the contents of a variable or a table, which is their first input.
 _UPDATES = re.compile(
     r"Assign(Add|Sub)?(VariableOp)?|(Resource)?(Sparse)?Apply\w+|(Resource)?Scatter\w+"
     r"|(Resource)?StridedSliceAssign|(Resource)?CountUpTo|Rng(ReadAndSkip|Skip)"
@@ -99,7 +99,7 @@ _UPDATES = re.compile(
 )
 
 UNTOUCHED_READS = frozenset({"IsVariableInitialized", "VarIsInitializedOp", "VariableShape"})
-"""Ops that ask about a variable, but not for its value."""
+"""Ops that query a variable, but not its value."""
 _PASSING_OPS = frozenset({"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"})
 
 Contents = Literal["filled", "refused", "nothing"]
@@ -107,7 +107,7 @@ Contents = Literal["filled", "refused", "nothing"]
 
 @functools.cache
 def contents_of(op: str) -> Contents | None:
-    """Return what becomes of what an op holds from run to run, or None where nobody has said."""
+    """Return how freezing handles the state of an op, or None if that is not specified."""
     if op in FILLED_OPS:
         return "filled"
     if op in _HELD_BY_REFUSED:
@@ -121,19 +121,19 @@ def contents_of(op: str) -> Contents | None:
     return "nothing" if is_known else None
 
 
-def held_by(op: str) -> str:
-    """Return what an op that is refused holds."""
+def state_held_by(op: str) -> str:
+    """Return the kind of state of a refused op."""
     return _HELD_BY_REFUSED[op]
 
 
 @functools.cache
 def is_update(op: str) -> bool:
-    """Say whether an op changes what the variable or table that it takes holds."""
+    """Return whether an op changes the contents of the variable or table that it takes."""
     return _UPDATES.fullmatch(op) is not None and takes_handle(op)
 
 
 def passed_ports(node: Node, port: int) -> list[int]:
-    """Return the outputs at which a node passes on the variable or table that it has at a port."""
+    """Return the outputs at which a node passes on the variable or table of an input port."""
     op = node.op.removeprefix("Ref")
     if op == "IdentityN":
         return [port]
@@ -143,13 +143,13 @@ def passed_ports(node: Node, port: int) -> list[int]:
 
 
 def takes_handle(op: str) -> bool:
-    """Say whether an op works on a variable, table or other resource that another op made."""
+    """Return whether an op takes a variable, table or other resource that another op creates."""
     resource, op_def = type_number("resource"), op_defs().get(op)
     return op_def is not None and any(a.is_ref or a.type == resource for a in op_def.input_arg)
 
 
 def gives_reference(op: str) -> bool:
-    """Say whether an op gives a variable of TensorFlow 1, or another reference."""
+    """Return whether an op returns a variable of TensorFlow 1, or another reference."""
     op_def = op_defs().get(op)
     return op_def is not None and any(arg.is_ref for arg in op_def.output_arg)
 

@@ -1,4 +1,4 @@
-"""TensorProto <-> NumPy array, and the types of TensorFlow by name."""
+"""Conversion between TensorProto and NumPy arrays, and the types of TensorFlow by name."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ class DType(str):
     __slots__ = ()
 
 
-# Enumeration number: (name, NumPy type that holds it, field of TensorProto with single values).
+# Enumeration number: (name, NumPy type of its values, field of TensorProto with single values).
 _TYPES = {
     1: ("float32", "float32", "float_val"),
     2: ("float64", "float64", "double_val"),
@@ -52,14 +52,14 @@ _ENUMERATION = TensorProto.DESCRIPTOR.fields_by_name["dtype"].enum_type.values_b
 _NUMBERS = {name: number for number, (name, _, _) in _TYPES.items()}
 _ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
 
-# A Const may declare a huge shape and give one value; nothing may be asked to fill more than this.
+# A Const may declare a huge shape with a single value; allocations above this are refused.
 MAX_DECLARED_BYTES = 2 << 30
 MAX_RANK = 64  # NumPy's limit
-STRING_BYTES = 24  # what TensorFlow holds for each string beside its characters
+STRING_BYTES = 24  # memory of TensorFlow for each string in addition to its characters
 
 
 def is_type(number: int) -> bool:
-    """Say whether a tensor may be of the type with this number; reference types do not count."""
+    """Return whether a tensor may have the type with this number; reference types may not."""
     return 0 < number < _REF and number in _ENUMERATION
 
 
@@ -85,7 +85,7 @@ def type_number(name: str) -> int:
 
 @functools.lru_cache
 def numpy_type(name: str) -> np.dtype[Any]:
-    """Return the NumPy type that holds values of a TensorFlow type (`qint8` -> int8)."""
+    """Return the NumPy type for values of a TensorFlow type (`qint8` -> int8)."""
     number = type_number(name.removesuffix("_ref"))
     held_as = _TYPES[number][1] if number in _TYPES else ""
     if not held_as:
@@ -105,7 +105,7 @@ def value_field(number: int) -> str:
 
 
 def declared_shape(tensor: TensorProto) -> tuple[int, ...]:
-    """Return a TensorProto's shape; a GraphError says why there is none that can be trusted."""
+    """Return a TensorProto's shape. GraphError: the shape is unknown or too large."""
     shape = tuple(d.size for d in tensor.tensor_shape.dim)
     if tensor.tensor_shape.unknown_rank or any(size < 0 for size in shape):
         raise GraphError("tensor-shape-open", shape=list(shape[:8]))
@@ -117,18 +117,18 @@ def declared_shape(tensor: TensorProto) -> tuple[int, ...]:
 
 
 def check_size(tensor: TensorProto, content: bytes | None = None) -> tuple[int, ...]:
-    """Return the shape of a TensorProto whose content fits it; decode nothing.
+    """Return the shape of a TensorProto whose content fits it, without decoding it.
 
-    Who has read `content` already gives it: reading it out of the proto copies it.
+    Pass `content` if it was read already: reading it from the proto copies it.
 
-    GraphError: a type without values, a content that does not fit the shape, or a shape that asks
-    for more than MAX_DECLARED_BYTES.
+    GraphError: a type without values, a content that does not fit the shape, or a shape that needs
+    more than MAX_DECLARED_BYTES.
     """
     shape = declared_shape(tensor)
     field = value_field(tensor.dtype)
     name = type_name(tensor.dtype)
     itemsize = STRING_BYTES if name == "string" else numpy_type(name).itemsize
-    # An empty array of a huge shape is no array for NumPy, so sizes of 0 count as 1.
+    # NumPy cannot represent an empty array of a huge shape, so sizes of 0 count as 1.
     declared = math.prod(max(size, 1) for size in shape) * itemsize
     if declared > MAX_DECLARED_BYTES:
         raise GraphError("tensor-too-many-bytes", shape=shape, type=name, size=declared)
@@ -150,8 +150,8 @@ def check_size(tensor: TensorProto, content: bytes | None = None) -> tuple[int, 
 def decode(tensor: TensorProto) -> Array:
     """Return the value of a TensorProto as a read-only array.
 
-    One value that stands for many becomes a broadcast view, whatever size the shape declares.
-    GraphError: what `check_size` refuses.
+    A single value that is repeated becomes a broadcast view, whatever size the shape declares.
+    GraphError: as in `check_size`.
     """
     content = tensor.tensor_content
     shape = check_size(tensor, content)
@@ -176,7 +176,7 @@ def decode(tensor: TensorProto) -> Array:
 
 
 def single_values(tensor: TensorProto, field: str, dtype: np.dtype[Any]) -> Array:
-    """Return the values of one of a TensorProto's repeated fields, however many there are."""
+    """Return all values of one of a TensorProto's repeated fields."""
     if field == "float8_val":
         return np.frombuffer(tensor.float8_val, dtype)
     values = getattr(tensor, field)
@@ -185,7 +185,7 @@ def single_values(tensor: TensorProto, field: str, dtype: np.dtype[Any]) -> Arra
         result[:] = values
         return result
     values = np.array(values)  # one copy; a list of the numbers takes 100 times as long
-    if field == "half_val":  # the low 16 bits count
+    if field == "half_val":  # only the low 16 bits are used
         return values.astype(np.uint16).view(dtype)
     if field in ("scomplex_val", "dcomplex_val"):
         return values[: len(values) // 2 * 2].view(dtype)
@@ -193,7 +193,7 @@ def single_values(tensor: TensorProto, field: str, dtype: np.dtype[Any]) -> Arra
 
 
 def held_bytes(array: Array) -> int:
-    """Return the bytes that an array's values take as a tensor, the characters of strings too."""
+    """Return the bytes of an array's values as a tensor, including the characters of strings."""
     if array.dtype.kind != "O":
         return array.nbytes
     size = array.size * STRING_BYTES
@@ -205,8 +205,8 @@ def held_bytes(array: Array) -> int:
 def encode(array: Array, dtype: str | None = None, into: TensorProto | None = None) -> TensorProto:
     """Return `array` as a TensorProto of TensorFlow type `dtype` (default: the array's own).
 
-    It is a new one, or the empty one given, so that weights are copied once. An array whose
-    elements are all the same bits is written as one element, exactly.
+    The result is a new proto, or the empty one given, so that weights are copied once. An array
+    whose elements all have the same bits is written as one element, exactly.
     """
     array = np.asarray(array)
     name = dtype or type_of(array)
@@ -233,7 +233,7 @@ def encode(array: Array, dtype: str | None = None, into: TensorProto | None = No
 
 
 def type_of(array: Array) -> DType:
-    """Return the TensorFlow type that an array has by itself."""
+    """Return the TensorFlow type of an array's dtype."""
     return _held_by(array.dtype)
 
 

@@ -1,7 +1,7 @@
-"""TFRecord files: each record is its length, its bytes, and a masked CRC-32C of either.
+"""TFRecord files: each record has its length, its bytes, and a masked CRC-32C of each.
 
-Format: tensorflow/core/lib/io/record_writer.h. google-crc32c computes the checksum with the
-processor's own instruction, at the speed of memory.
+Format: tensorflow/core/lib/io/record_writer.h. google-crc32c computes the checksum with a CPU
+instruction, at memory speed.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import IO, cast
 import google_crc32c
 
 from deploykit.transforms.common.errors import FileError, VerificationError
-from deploykit.transforms.untrusted.files import MOST_RATIO, MOST_UNPACKED, opened, read_up_to
+from deploykit.transforms.untrusted.files import MAX_RATIO, MAX_UNPACKED, opened, read_up_to
 
 OVERHEAD = 16  # bytes that framing adds to a record
 MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB
@@ -27,13 +27,13 @@ _GZIP = b"\x1f\x8b\x08"
 
 
 def masked_crc(content: bytes) -> int:
-    """Return the checksum as it is stored: rotated by 15 bits, plus a constant."""
+    """Return the stored checksum: rotated by 15 bits, plus a constant."""
     crc = int(google_crc32c.value(content))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def framed(record: bytes) -> bytes:
-    """Return a record as it stands in a file."""
+    """Return a record with its framing, as stored in a file."""
     length = struct.pack("<Q", len(record))
     return b"".join(
         (
@@ -46,7 +46,7 @@ def framed(record: bytes) -> bytes:
 
 
 def is_gzip(path: str | os.PathLike[str]) -> bool:
-    """Say whether a file is compressed. FileError: it cannot be read."""
+    """Return whether a file is compressed. FileError: it cannot be read."""
     try:
         with opened(path) as file:
             head = file.read(12)
@@ -57,13 +57,13 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
 
 
 def most_unpacked(size: int) -> int:
-    """Return how many bytes a packed file of a size holds at most."""
-    return max(MOST_UNPACKED, MOST_RATIO * size)
+    """Return the maximum uncompressed bytes of a compressed file of a size."""
+    return max(MAX_UNPACKED, MAX_RATIO * size)
 
 
 @dataclass(frozen=True)
 class DamagedRecord:
-    """What stands in the place of a record that cannot be read."""
+    """Placeholder for a record that cannot be read."""
 
     reason: str
 
@@ -90,12 +90,12 @@ def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[byt
 def read_all_records(
     path: str | os.PathLike[str], compressed: bool, count: int
 ) -> Iterator[bytes | DamagedRecord]:
-    """Yield the records of a file that holds so many, or what stands in the place of one.
+    """Yield the `count` records of a file, with a DamagedRecord for each unreadable one.
 
-    A record whose bytes are damaged is passed over. Where a length is, the next sound record is
-    looked for, and as many count as damaged in between as are missing in the end; of a compressed
-    file, all from there on. FileError: it cannot be read. VerificationError: it holds more or
-    fewer, or it cannot be told which of several gaps lacks how many.
+    A record with damaged bytes is skipped. After a damaged length, the next valid record is
+    searched, and the missing records count as damaged; in a compressed file, all remaining records
+    do. FileError: it cannot be read. VerificationError: the number of records differs, or the
+    records missing in each of several gaps cannot be determined.
     """
     number = 0
     with _unpacked(path, compressed) as (file, most):
@@ -122,12 +122,12 @@ def read_all_records(
 
 
 class _FramingError(Exception):
-    """It cannot be told where the next record begins; the message ends a sentence on this one."""
+    """The start of the next record is unknown; the message completes a sentence about this one."""
 
 
 @contextlib.contextmanager
 def _unpacked(path: str | os.PathLike[str], compressed: bool) -> Iterator[tuple[IO[bytes], int]]:
-    """Open a file; yield it, and the bytes that a record of it has at most."""
+    """Open a file; yield it, and the maximum bytes of one of its records."""
     try:
         with opened(path) as raw:
             if not compressed:
@@ -140,7 +140,7 @@ def _unpacked(path: str | os.PathLike[str], compressed: bool) -> Iterator[tuple[
 
 
 def _next(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
-    """Return the next record; None: there is none."""
+    """Return the next record; None: the end of the file."""
     try:
         return _framed(file, most)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -152,7 +152,7 @@ def _framed(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
     if not head:
         return None
     if len(head) < _HEAD:
-        raise _FramingError(f" is cut short: {len(head)} of the {_HEAD} bytes before it")
+        raise _FramingError(f" is truncated: {len(head)} of the {_HEAD} bytes before it")
     length, crc = struct.unpack("<QI", head)
     if crc != masked_crc(head[:8]):
         raise _FramingError(": the checksum of its length is wrong")
@@ -160,18 +160,18 @@ def _framed(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
         raise _FramingError(f": {length} bytes, more than protobuf reads")
     if length > most:
         raise _FramingError(
-            f": {length} bytes, more than {MOST_RATIO} times its file, which no record has"
+            f": {length} bytes, more than {MAX_RATIO} times its file, which no record has"
         )
     body = read_up_to(file, length + 4)
     if len(body) < length + 4:
-        raise _FramingError(f" is cut short: {len(body)} of {length + 4} bytes, checksum included")
+        raise _FramingError(f" is truncated: {len(body)} of {length + 4} bytes, checksum included")
     if struct.unpack_from("<I", body, length)[0] != masked_crc(body[:length]):
         return DamagedRecord("the checksum of its bytes is wrong")
     return body[:length]
 
 
 def _ends(file: IO[bytes], most: int, compressed: bool) -> bool:
-    """Say whether nothing is behind the last record, or only the damaged end of a packed file."""
+    """Return whether the file ends here, or only the damaged end of a compressed file follows."""
     try:
         return _next(file, most) is None
     except _FramingError:
@@ -179,9 +179,9 @@ def _ends(file: IO[bytes], most: int, compressed: bool) -> bool:
 
 
 def _lost(file: IO[bytes], place: int, most: int, left: int) -> int:
-    """Return how many records lie between a place and the next sound one, to which the file goes.
+    """Return the number of records lost before the next valid one, and move the file to it.
 
-    So many are left in all from the place on. 0: that cannot be told.
+    `left` is the number of records from `place` on. 0: the number cannot be determined.
     """
     behind = _next_sound(file, place)
     sound, gaps = 0, 1
@@ -201,9 +201,9 @@ def _lost(file: IO[bytes], place: int, most: int, left: int) -> int:
 
 
 def _next_sound(file: IO[bytes], place: int) -> int:
-    """Return where behind a place the next sound record begins; else where the file ends."""
+    """Return the start of the next valid record after a position, or the end of the file."""
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        zeros = place + 1  # the upper half of a length, which is no more than 2 GiB
+        zeros = place + 1  # the upper half of a length, which is at most 2 GiB
         while (zeros := content.find(bytes(4), zeros + 1)) >= 0:
             start = zeros - 4
             if start <= place:

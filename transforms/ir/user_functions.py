@@ -1,4 +1,4 @@
-"""Functions and transforms of the user: `package.module:function`, from the current folder or an
+"""Custom functions and transforms, `package.module:function`, from the current folder or an
 installed package.
 """
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("deploykit")
 
 
 def user_function(name: str) -> Callable[..., Any]:
-    """Return the function of this name. Error: there is none, or its module cannot be imported."""
+    """Return the function of this name. Error: it is missing, or its module cannot be imported."""
     module_name, _, function_name = name.partition(":")
     module = _module(module_name)
     function: Callable[..., Any] | None = getattr(module, function_name, None)
@@ -42,9 +42,9 @@ def user_function(name: str) -> Callable[..., Any]:
 
 
 def raised(error: BaseException, function: Callable[..., Any] | None = None) -> str:
-    """Return what was raised, and where: the last line of the function's file that led there."""
+    """Return the exception and its position: the last line of the function's file in the trace."""
     said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
-    if isinstance(error, SyntaxError):  # it names its own place
+    if isinstance(error, SyntaxError):  # its message contains the position
         return said
     code = getattr(inspect.unwrap(function), "__code__", None) if function else None
     frames = traceback.extract_tb(error.__traceback__)
@@ -66,13 +66,13 @@ def _module(name: str) -> ModuleType:
 
 
 def _take_from_current_folder(name: str) -> None:
-    """Import a module or package that lies in the current folder, whatever else has its name.
+    """Import a module or package from the current folder, before others of the same name.
 
-    What it imports itself is found there last, so that no other file there hides an installed one.
+    Its imports search that folder last, so that no other file there hides an installed module.
     """
     try:
         folder = os.getcwd()
-    except FileNotFoundError:  # it was removed meanwhile
+    except FileNotFoundError:  # the folder was removed
         return
     if folder not in sys.path:
         sys.path.append(folder)
@@ -99,8 +99,8 @@ _FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def load(name: str) -> Callable[..., None]:
     """Return the function of this name, `package.module:function`.
 
-    What it raises when it runs becomes a PipelineError that names the line. PipelineError, when it
-    is loaded: there is no such module or function, or it cannot be a transform.
+    Its exceptions become a PipelineError that names the line. PipelineError on loading: the module
+    or function does not exist, or it cannot be a transform.
     """
     try:
         function = user_function(name)
@@ -124,10 +124,10 @@ def load(name: str) -> Callable[..., None]:
 
 
 def parameters(function: Callable[..., Any], name: str) -> dict[str, tuple[Any, Any]]:
-    """Return the parameters of a transform behind its graph: name -> (type, default).
+    """Return the parameters of a transform after its graph: name -> (type, default).
 
-    Without an annotation, the default tells the type. PipelineError: one has none, or another type
-    than a transform string can give; or the function takes no graph.
+    Without an annotation, the default determines the type. PipelineError: a parameter has no type,
+    or one that a transform string cannot contain; or the function takes no graph.
     """
     try:
         first, *others = inspect.signature(function).parameters.values()
@@ -147,7 +147,7 @@ def parameters(function: Callable[..., Any], name: str) -> dict[str, tuple[Any, 
 
 
 def _type(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Return the type of a parameter, or None; other annotations need not be known here."""
+    """Return the type of a parameter, or None; other annotations are not evaluated."""
     annotation, default = parameter.annotation, parameter.default
     if annotation is inspect.Parameter.empty:
         return type(default) if type(default) in TYPES else None

@@ -1,4 +1,4 @@
-"""Scales, shifts and biases by channel, and the ops that pass them on unchanged."""
+"""Scales, shifts and biases per channel, and the ops that pass them on unchanged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ BATCH_NORM_OPS = FUSED_BATCH_NORM_OPS | GLOBAL_BATCH_NORM_OPS
 
 @dataclass(frozen=True)
 class Affine:
-    """y = scale * x + offset per output channel, in float64; None stands for 1 and for 0."""
+    """y = scale * x + offset per output channel, in float64; None means scale 1 or offset 0."""
 
     scale: Array | None = None
     offset: Array | None = None
 
     def then(self, other: "Affine") -> "Affine":
-        """Return this step followed by another as one step."""
+        """Return this step followed by another one, as a single step."""
         offset = self.offset
         if offset is not None and other.scale is not None:
             offset = offset * other.scale
@@ -44,7 +44,7 @@ class Affine:
 
     @property
     def finite(self) -> bool:
-        """Say whether no channel is scaled or shifted by NaN or Inf."""
+        """Return whether all scales and offsets are finite."""
         return all(v is None or bool(np.isfinite(v).all()) for v in (self.scale, self.offset))
 
 
@@ -60,10 +60,10 @@ def read_step(
     tensor: str,
     scalars: bool = False,
 ) -> Affine | str:
-    """Return what `step` does to the layer's output `tensor`, or why it is no affine step.
+    """Return the effect of `step` on the layer's output `tensor`, or why it is not affine.
 
-    With `scalars`, scaling by a single number is one; shifting by one always is. An input of the
-    layer is read in the same way.
+    With `scalars`, scaling by a single number counts; shifting by one always does. `tensor` may
+    also be an input of the layer.
     """
     inputs = step.data_inputs
     if inputs.count(tensor) != 1:
@@ -95,7 +95,7 @@ def _vector(
         return f"'{producer_name(tensor)}' is not constant"
     if step.op in BIAS_OPS:
         if value.shape != (channels,) or not _same_channels(layer, step):
-            return "its bias does not lie along the layer's output channels"
+            return "its bias is not along the layer's output channels"
         return value.astype(np.float64)
     takes_one = scalars or step.op in ("Add", "AddV2", "Sub")
     if takes_one and value.size == 1 and value.ndim <= LAYER_OPS[layer.op]:
@@ -112,7 +112,7 @@ def _same_channels(layer: Node, step: Node) -> bool:
 
 def _batch_norm(constants: Constants, layer: Node, channels: int, step: Node) -> Affine | str:
     if not _same_channels(layer, step):
-        return "the batch norm does not lie along the layer's output channels"
+        return "the batch norm is not along the layer's output channels"
     batch_norm = read_batch_norm(constants, step)
     if (
         isinstance(batch_norm, Affine)
@@ -124,7 +124,7 @@ def _batch_norm(constants: Constants, layer: Node, channels: int, step: Node) ->
 
 
 def read_batch_norm(constants: Constants, step: Node) -> Affine | str:
-    """Return what a batch norm does to each channel of what it reads, or why that is not known."""
+    """Return the effect of a batch norm on each channel, or why it is unknown."""
     if step.op in FUSED_BATCH_NORM_OPS:
         if step.attr("is_training", True):
             return "the batch norm is in training mode"
@@ -144,12 +144,12 @@ def read_batch_norm(constants: Constants, step: Node) -> Affine | str:
 
 
 def chain_of(graph: Graph, layer: Node) -> Chain:
-    """Return a layer with the constant bias behind it."""
+    """Return a layer with the constant bias after it."""
     return chain(graph, layer, frozenset(), lambda _, __: False)
 
 
 def lift(graph: Graph, layer: str, change: Array, is_shifted: bool = False) -> None:
-    """Add a value per channel to the bias of a layer; with `is_shifted`, its result is renamed."""
+    """Add a value per channel to the bias of a layer; with `is_shifted`, rename its result."""
     if not change.any():
         return
     moves: dict[str, str] = {}
@@ -160,16 +160,16 @@ def lift(graph: Graph, layer: str, change: Array, is_shifted: bool = False) -> N
 
 
 def set_bias(graph: Graph, item: Chain, bias: Array) -> None:
-    """Give a layer that has a bias another one, one value per channel."""
+    """Replace the bias of a layer, one value per channel."""
     biased = item.nodes[1]
     add = bias_add(graph, biased.name, graph[item.nodes[0].name], bias, "/new_bias")
     graph.absorb([biased], into=add)
 
 
 def through(graph: Graph, layer: Node, offset: Array) -> Array:
-    """Return what an offset per input channel adds to each output channel of a layer.
+    """Return the offset of each output channel of a layer, given one per input channel.
 
-    The layer is none that `mean_output` refuses.
+    `mean_output` must accept the layer.
     """
     const = weights_of(graph, layer)
     assert const is not None
@@ -179,11 +179,11 @@ def through(graph: Graph, layer: Node, offset: Array) -> Array:
 
 
 def mean_output(layer: Node, weights: Array, means: Array) -> Array | None:
-    """Return what a layer gives for an input of these means, one per channel: float64.
+    """Return a layer's mean output for an input with these means, one per channel: float64.
 
     Weights are [h, w, in / groups, out], [h, w, in, multiplier] (depthwise) or [in, out]; each
-    group of output channels sees its own input channels. None where the means are of other channels
-    than the weights.
+    group of output channels reads only its input channels. None: the means have other channels than
+    the weights.
     """
     if layer.attr("transpose_a", False):
         return None
@@ -205,7 +205,7 @@ def mean_output(layer: Node, weights: Array, means: Array) -> Array | None:
 def change_bias(
     graph: Graph, item: Chain, change: Array, moves: dict[str, str], is_shifted: bool
 ) -> None:
-    """Put a BiasAdd with another bias behind a layer; under a new name where its value changes."""
+    """Put a BiasAdd with another bias after a layer; under a new name if its value changes."""
     layer = biased = item.nodes[0]
     bias = change
     if item.bias:
@@ -222,7 +222,7 @@ def change_bias(
 
 
 def shifted_copy(graph: Graph, node: Node) -> str:
-    """Add a node that gives the shifted value once its inputs have moved; return its name."""
+    """Add a node that returns the shifted value after its inputs moved; return its name."""
     return graph.add(node.with_name(graph.unique_name(f"{node.name}_shifted"))).name
 
 
@@ -231,7 +231,7 @@ SameShape = Callable[[str, str], bool]
 
 
 def linear_chains(graph: Graph, same_shape: SameShape) -> dict[str, Chain]:
-    """Return the layers with their biases and sums, by the last node; each sum belongs to one."""
+    """Return layers with their biases and sums, by the last node; a sum belongs to one layer."""
     chains: dict[str, Chain] = {}
     summands: set[str] = set()
 
@@ -260,13 +260,13 @@ def _reason(graph: Graph, layer: Node) -> str:
         return "it is fed"
     if channels_first(layer):
         return "its data format is NCHW; convert_layout makes it NHWC"
-    return limit(layer.op, layer.with_attrs(dilations=None))  # those that it has run already
+    return limit(layer.op, layer.with_attrs(dilations=None))  # its dilations run already
 
 
 def passes_on(node: Node, same_shape: SameShape, zeros_matter: bool = True) -> bool:
-    """Say whether offsets of what a node reads are, added up, the offset of what it gives.
+    """Return whether offsets of the inputs of a node add up to the offset of its output.
 
-    Without `zeros_matter`: whether factors of what it reads are those of what it gives.
+    Without `zeros_matter`: whether factors of the inputs are the factors of its output.
     """
     if node.op in ADD_OPS:
         return same_shape(*node.data_inputs)

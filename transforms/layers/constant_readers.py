@@ -1,4 +1,4 @@
-"""The ops that read a constant, also through loops, branches and calls, and its role for them."""
+"""The ops that read a constant, also through loops, branches and calls, and its role in them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ from deploykit.transforms.runtime.numpy_kernels import KERNELS
 from deploykit.transforms.shapes.sizes import Shape
 from deploykit.transforms.shapes.static_shapes import Shapes
 
-Axes = tuple[int, ...]  # ascending; they number the channels of a constant
+Axes = tuple[int, ...]  # ascending; they index the channels of a constant
 
-# Op: the place of its filter or kernel, and its channel axes from the end. Those of LAYER_OPS are
-# in `channel_axes`. What Conv...BackpropInput gives is [..., in], and its filter [..., in, out].
+# Op: the input index of its filter or kernel, and its channel axes from the end. `channel_axes` has
+# those of LAYER_OPS. The result of Conv...BackpropInput is [..., in], its filter [..., in, out].
 _KERNELS: dict[tuple[str, int], Axes] = {
     ("Conv", 1): (-1,),
     ("Conv3DBackpropInput", 1): (-2,),
@@ -32,7 +32,7 @@ _KERNELS: dict[tuple[str, int], Axes] = {
     ("GRUBlockCell", 3): (-1,),
     ("LSTMBlockCell", 3): (-1,),
 }
-# Op: what says that its first or second operand is transposed.
+# Op: the attributes that transpose its first or second operand.
 _PRODUCTS = {
     "BatchMatMul": ("adj_x", "adj_y"),
     "BatchMatMulV2": ("adj_x", "adj_y"),
@@ -40,7 +40,7 @@ _PRODUCTS = {
     "MatMul": ("transpose_a", "transpose_b"),
     "SparseMatMul": ("transpose_a", "transpose_b"),
 }
-# Sums or means of rows of what they read first.
+# Sums or means of rows of their first input.
 _ROW_SUMS = frozenset(
     f"SparseSegment{kind}{ending}"
     for kind in ("Mean", "SqrtN", "Sum")
@@ -50,7 +50,7 @@ _PASSING = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
 
 
 class Roles:
-    """The roles in one graph, or in the body of one function."""
+    """The roles of inputs in one graph, or in the body of one function."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class Roles:
         value: Callable[[str], Array | None],
         shape: Callable[[str], Shape | None],
     ) -> None:
-        """Take what knows the value of a constant tensor, and the shape of any."""
+        """Store the functions for the value of a constant tensor and the shape of any tensor."""
         self._graph, self._value, self._shape = graph, value, shape
 
     def channels(self, reader: Node, place: int, rank: int) -> Axes | None:
-        """Return the axes of an input that number a layer's output channels, or a table's rows.
+        """Return the axes of an input that index a layer's output channels, or a table's rows.
 
-        None: this op reads this input in another role. No axis: all of it makes one value.
+        None: the input has another role. No axes: all elements contribute to one value.
         """
         axes = self._layer(reader, place, rank)
         if axes is None:
@@ -85,9 +85,9 @@ class Roles:
         return None if kernel is None else tuple(rank + axis for axis in kernel)
 
     def _product(self, reader: Node, place: int, rank: int) -> Axes | None:
-        """Return the rows of a first factor, or the columns of a second one, in each batch.
+        """Return the axis of rows of a first factor, or of columns of a second one, in each batch.
 
-        What OneHot makes looks rows up where others sum them, so its product's factor is a table.
+        A product with the result of OneHot is a lookup, so its other factor is a table.
         """
         if place > 1 or rank < 2:
             return None
@@ -99,7 +99,7 @@ class Roles:
     def _einsum(self, reader: Node, place: int, rank: int) -> Axes | None:
         """Return the axes of an operand that its product with the other one keeps.
 
-        It is a layer only where an axis of both is summed over: else it is no sum of products.
+        It is a layer only if an axis of both is summed over: otherwise it is not a sum of products.
         """
         terms, arrow, result = str(reader.attr("equation", "")).replace(" ", "").partition("->")
         operands = terms.split(",")
@@ -142,13 +142,13 @@ class Roles:
 
 
 def _labels(term: str, rank: int) -> list[str]:
-    """Return one label an axis; those of an ellipsis are a dot and its number."""
+    """Return one label per axis; those of an ellipsis are a dot and their index."""
     before, dots, after = term.partition("...")
     unnamed = [f".{i}" for i in range(rank - len(before) - len(after))] if dots else []
     return [*before, *unnamed, *after]
 
 
-# Ops that give on what they read first as it is, and the number of outputs that do.
+# Ops that pass their first input on unchanged, and the number of outputs that do.
 _SAME = {
     "CheckNumerics": 1,
     "EnsureShape": 1,
@@ -160,7 +160,7 @@ _SAME = {
     "StopGradient": 1,
     "Switch": 2,
 }
-# Ops that give on what they read or parts of it, at other places, and which input that is.
+# Ops that move their input or parts of it to other positions, and the index of that input.
 _MOVING = {
     "ExpandDims": 0,
     "Reshape": 0,
@@ -173,7 +173,7 @@ _MOVING = {
 _SUMS = frozenset({"Add", "AddV2"})
 _SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 _LOOPS = frozenset({"StatelessWhile", "While"})
-# Op: the place of its first argument, and the attributes that name what it calls with them.
+# Op: the index of its first argument, and the attributes that name its callees.
 _CALLS = {
     "Case": (1, ("branches",)),
     "If": (1, ("then_branch", "else_branch")),
@@ -184,14 +184,14 @@ _CALLS = {
     "StatelessWhile": (0, ("body", "cond")),
     "While": (0, ("body", "cond")),
 }
-_MOST_PARTS = 1024  # no honest weights are split into more
+_MAX_PARTS = 1024  # real weights are not split into more
 _UNCLEAR = (ArithmeticError, IndexError, NotImplementedError, TypeError, ValueError)
 
 Move = Callable[[Array], Array]
 
 
 class Scope:
-    """A graph or the body of a function, with what is constant in it and the shapes in it."""
+    """A graph or the body of a function, with its constants and shapes."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -212,53 +212,53 @@ class Scope:
 
 @dataclass(frozen=True)
 class Caller:
-    """Where a function is called with a constant, and as which of its arguments."""
+    """The call of a function with a constant, and the index of the argument."""
 
-    spot: "Spot"
+    spot: "ConstantSource"
     node: Node
     argument: int
     is_condition: bool
 
 
 @dataclass(frozen=True)
-class Spot:
-    """A tensor that holds a constant's values, and how they came to lie there."""
+class ConstantSource:
+    """A tensor with a constant's values, and how they were moved there."""
 
     scope: Scope
     tensor: str
-    moves: tuple[Move, ...] | None = ()  # None: it does not matter
+    moves: tuple[Move, ...] | None = ()  # None: the order does not matter
     caller: Caller | None = None
 
 
 @dataclass(frozen=True)
 class Reading:
-    """An op that does something with a constant's values, and as which of its inputs.
+    """An op that uses a constant's values, and the index of the input.
 
-    Place -1: they are fetched, or end where nobody follows them.
+    Index -1: the values are fetched, or cannot be followed further.
     """
 
-    spot: Spot
+    spot: ConstantSource
     reader: Node
     place: int
 
     @property
     def is_fetched(self) -> bool:
-        """Say whether the values are an output of the graph."""
+        """Return whether the values are an output of the graph."""
         return self.place < 0 and self.spot.caller is None
 
     @property
     def is_moved(self) -> bool:
-        """Say whether the reader sees the values in another order or shape."""
+        """Return whether the reader gets the values in another order or shape."""
         return bool(self.spot.moves)
 
     def moved(self, array: Array) -> Array:
-        """Return an array in the constant's shape as the reader sees it."""
+        """Return an array in the constant's shape, moved as for the reader."""
         for move in self.spot.moves or ():
             array = move(array)
         return array
 
     def channels(self, shape: tuple[int, ...]) -> Axes | None:
-        """Return the axes that number channels in what is read, or None in another role."""
+        """Return the axes that index channels in the reader's input, or None for another role."""
         if self.place < 0:
             return None
         try:
@@ -271,27 +271,27 @@ class Reading:
 
 
 class Readings:
-    """The readings of a graph's constants."""
+    """The readers of a graph's constants."""
 
     def __init__(self, graph: Graph) -> None:
-        """Take the graph as it is; what replaces a constant under its name changes nothing."""
+        """Index the graph; nodes that later replace constants under their names change nothing."""
         self._top = Scope(graph)
         self._library = Library(graph)
         self._scopes: dict[Callee, tuple[Scope, Body]] = {}
 
     def of(self, const: Node) -> list[Reading]:
-        """Return who reads a Const, those that ask for its shape alone left out."""
-        return list(self._of(Spot(self._top, const.name)))
+        """Return the readers of a Const, without those that only read its shape."""
+        return list(self._of(ConstantSource(self._top, const.name)))
 
     def of_rows(self, lookups: Iterable[Reading]) -> list[Reading]:
-        """Return who reads what tables give, after sums as well."""
+        """Return the readers of the results of lookups, also after sums."""
         spots = (replace(lookup.spot, tensor=lookup.reader.name, moves=None) for lookup in lookups)
         return list(self._of(*spots))
 
-    def _of(self, *start: Spot) -> Iterator[Reading]:
+    def _of(self, *start: ConstantSource) -> Iterator[Reading]:
         waiting = list(start)
-        summed: set[Spot] = set()
-        for spot in waiting:  # it grows
+        summed: set[ConstantSource] = set()
+        for spot in waiting:  # the list grows in the loop
             if spot.moves is None:
                 if spot in summed:
                     continue
@@ -316,23 +316,28 @@ class Readings:
                 else:
                     waiting += following
 
-    def _behind(self, spot: Spot, reader: Node, place: int) -> list[Spot] | None:
-        """Return where a node gives the values on, or None where it makes something of them."""
+    def _behind(
+        self, spot: ConstantSource, reader: Node, place: int
+    ) -> list[ConstantSource] | None:
+        """Return where a node passes the values on; None: it uses them."""
         scope, moves = spot.scope, spot.moves
         if reader.op in _CALLS:
             return self._called(spot, reader, place)
         if moves is None and reader.op in _SUMS:
-            return [Spot(scope, reader.name, None, spot.caller)]
+            return [ConstantSource(scope, reader.name, None, spot.caller)]
         if reader.op in _MOVING:
             return _moved(spot, reader) if place == _MOVING[reader.op] else None
         if place > 0:
             return None
         if reader.op in _SAME or (reader.op == "Cast" and reader.attr("DstT") in FLOATS):
             ports = range(_SAME.get(reader.op, 1))
-            return [Spot(scope, tensor_name(reader.name, p), moves, spot.caller) for p in ports]
+            return [
+                ConstantSource(scope, tensor_name(reader.name, p), moves, spot.caller)
+                for p in ports
+            ]
         return None
 
-    def _called(self, spot: Spot, call: Node, place: int) -> list[Spot] | None:
+    def _called(self, spot: ConstantSource, call: Node, place: int) -> list[ConstantSource] | None:
         first, attrs = _CALLS[call.op]
         argument = place - first
         if argument < 0:
@@ -343,9 +348,9 @@ class Readings:
                 scope, body = self._body(callee)
                 inner = f"@{argument}"
                 if attr == "body" and scope.graph.source(body.results[argument]) != inner:
-                    return None  # the next round of the loop has other values there
+                    return None  # the next iteration of the loop has other values there
                 caller = Caller(spot, call, argument, attr == "cond")
-                spots.append(Spot(scope, inner, spot.moves, caller))
+                spots.append(ConstantSource(scope, inner, spot.moves, caller))
         return spots
 
     def _body(self, callee: Callee) -> tuple[Scope, Body]:
@@ -357,23 +362,23 @@ class Readings:
         return self._scopes[callee]
 
 
-def _returned(spot: Spot, caller: Caller) -> list[Spot] | None:
-    """Return where what a function returns arrives, or None where it is one more loop variable."""
+def _returned(spot: ConstantSource, caller: Caller) -> list[ConstantSource] | None:
+    """Return where the result of a function arrives; None: it is another variable of a loop."""
     ports = [i for i, tensor in enumerate(spot.scope.graph.outputs) if tensor == spot.tensor]
     if caller.is_condition or (caller.node.op in _LOOPS and ports != [caller.argument]):
         return None
     outer = caller.spot
     names = [tensor_name(caller.node.name, port) for port in ports]
-    return [Spot(outer.scope, name, spot.moves, outer.caller) for name in names]
+    return [ConstantSource(outer.scope, name, spot.moves, outer.caller) for name in names]
 
 
-def _moved(spot: Spot, node: Node) -> list[Spot] | None:
-    """Return where a node gives values on in other places, or None where these are not known."""
+def _moved(spot: ConstantSource, node: Node) -> list[ConstantSource] | None:
+    """Return where a node moves values to, or None if that is unknown."""
     scope, place = spot.scope, _MOVING[node.op]
     others = [scope.value(t) for i, t in enumerate(node.data_inputs) if i != place]
     operands = [other for other in others if other is not None]
     parts = node.attr("num_split", 1)
-    if parts > _MOST_PARTS or (spot.moves is not None and len(operands) < len(others)):
+    if parts > _MAX_PARTS or (spot.moves is not None and len(operands) < len(others)):
         return None
     spots = []
     for port in range(parts):

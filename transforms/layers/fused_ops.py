@@ -1,4 +1,4 @@
-"""A layer with the ops that one kernel computes together with it: bias, sum and activation."""
+"""A layer with the ops that one kernel can run with it: bias, sum and activation."""
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from deploykit.transforms.layers.layers import channel_axes, channels_first, wei
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 ADD_OPS = frozenset({"Add", "AddV2"})
-BATCHES = (5, 1009)  # sizes that are linear in the batch and equal at both are always equal
+BATCHES = (5, 1009)  # sizes linear in the batch that are equal at both are always equal
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A layer and what is computed with it."""
+    """A layer and the nodes that its kernel includes."""
 
     nodes: tuple[Node, ...]
     bias: str = ""
     summand: str = ""
     activation: Node | None = None
-    """What gives the activated values."""
+    """The last node of the activation."""
     gelu: str = ""
-    """Which one, where the activation is a GELU: GeluExact or GeluApproximate."""
+    """Kind of a GELU activation: GeluExact or GeluApproximate."""
 
     @property
     def biased(self) -> str:
-        """The tensor that the layer makes with its bias, or would with one."""
+        """The tensor of the layer with its bias, if it has one."""
         return self.nodes[1 if self.bias else 0].name
 
     @property
     def activation_op(self) -> str:
-        """The activation, as kernels call it; nothing where there is none."""
+        """Name of the activation in the kernels; empty: none."""
         return self.gelu or ("" if self.activation is None else self.activation.op)
 
 
@@ -47,11 +47,11 @@ def chain(
     activations: Container[str],
     same_shape: Callable[[str, str], bool],
 ) -> Chain:
-    """Return the layer with the nodes behind it that one kernel can compute with it.
+    """Return the layer with the following nodes that one kernel can include.
 
-    That is a constant bias, then (behind a Conv2D) another tensor that is added and whose shape
-    `same_shape` knows to be equal, then one of the activations; `Gelu` stands for GELU, which is
-    several nodes.
+    These are a constant bias, then (after a Conv2D) the sum with another tensor whose shape is
+    equal by `same_shape`, then one of the activations; `Gelu` means GELU, which consists of several
+    nodes.
     """
     nodes, bias, summand = [layer], "", ""
     while (reader := _only_reader(graph, nodes[-1])) is not None:
@@ -74,7 +74,7 @@ def chain(
 
 
 def unfit(graph: Graph, op: str, layer: Node) -> str:
-    """Return why a private op of oneDNN cannot take a layer, or an empty string."""
+    """Return why a private op of oneDNN does not support a layer, or an empty string."""
     if reason := limit(op, layer):
         return reason
     if weights_of(graph, layer) is None:
@@ -83,17 +83,17 @@ def unfit(graph: Graph, op: str, layer: Node) -> str:
 
 
 def channel_count(graph: Graph, layer: Node) -> int:
-    """Return how many output channels a layer with constant weights has."""
+    """Return the number of output channels of a layer with constant weights."""
     weights = weights_of(graph, layer)
     assert weights is not None
     return int(np.prod([weights.shape[axis] for axis in channel_axes(layer)]))
 
 
 def shape_comparison(graph: Graph) -> Callable[[str, str], bool]:
-    """Return what says whether two tensors have one shape at every batch.
+    """Return a function that tests whether two tensors have the same shape at every batch.
 
-    A kernel that is given a smaller summand writes beyond its memory. So what two inputs could be
-    fed with in different batches is not added there.
+    A kernel writes out of bounds for a smaller summand. So sums are not fused if two inputs could
+    be fed with different batches.
     """
     fed = [node for node in graph if node.op in FEEDABLE_OPS or graph.is_input(node.name)]
     if len(fed) > 1 or any(node.op not in FEEDABLE_OPS for node in fed):
@@ -108,7 +108,7 @@ def shape_comparison(graph: Graph) -> Callable[[str, str], bool]:
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
-    """Return the one node that needs another one's value, or None."""
+    """Return the only node that needs another one's value, or None."""
     readers = graph.readers(node.name)
     if len(readers) != 1 or needed_elsewhere(graph, [node, readers[0]]):
         return None
@@ -116,7 +116,7 @@ def _only_reader(graph: Graph, node: Node) -> Node | None:
 
 
 def _is_bias(graph: Graph, layer: Node, step: Node) -> bool:
-    """Say whether a step adds one constant to each channel of a layer."""
+    """Return whether a step adds one constant to each channel of a layer."""
     if step.op not in ADD_OPS | {"BiasAdd"} or channels_first(step):
         return False
     constants = [graph.constant(t) for t in step.data_inputs if t != layer.name]

@@ -1,10 +1,10 @@
-"""GELU, however a graph writes it: with Erf, with Erfc, or in the approximation with Tanh.
+"""GELU in any form of ops: with Erf, with Erfc, or in the approximation with Tanh.
 
-Which ops make it up differs from library to library. So what is looked at is not how they are
-arranged, but what they compute: a function of one tensor, at many places.
+Libraries use different ops for it. So this module compares not the ops but the function of one
+tensor that they compute, at many sample values.
 
-Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016: x times the share of a normal
-distribution that lies below x, and its approximation by Tanh.
+Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016: x times the cumulative normal
+distribution at x, and its approximation by Tanh.
 """
 
 import math
@@ -20,7 +20,7 @@ from deploykit.transforms.ir.tensors import Array
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
-# Ops that such a function is made of, of one number or two.
+# Ops of such a function, with one or two operands.
 _STEPS: Mapping[str, Callable[..., Array]] = {
     "Add": np.add,
     "AddV2": np.add,
@@ -35,7 +35,7 @@ _STEPS: Mapping[str, Callable[..., Array]] = {
     "Tanh": np.tanh,
 }
 _TELLING = frozenset({"Erf", "Erfc", "Tanh"})
-_MOST_STEPS = 16
+_MAX_STEPS = 16
 _PLACES: Array = np.concatenate([np.linspace(-6, 6, 241), [-40.0, -9.0, 9.0, 40.0]])
 _GELUS: Mapping[str, Array] = {
     "GeluExact": _PLACES * (0.5 * _erfc(-_PLACES / math.sqrt(2))),
@@ -43,13 +43,13 @@ _GELUS: Mapping[str, Array] = {
     * _PLACES
     * (1 + np.tanh(math.sqrt(2 / math.pi) * (_PLACES + 0.044715 * _PLACES**3))),
 }
-# Constants in float32 are off by 6e-8; the two functions differ by 4.7e-4 where they do most.
+# Constants in float32 have errors of 6e-8; the two functions differ by at most 4.7e-4.
 _TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
 class Gelu:
-    """The nodes that compute the GELU of a tensor; the last of them gives it."""
+    """The nodes that compute the GELU of a tensor; the last one returns it."""
 
     nodes: tuple[Node, ...]
     kind: str
@@ -57,15 +57,15 @@ class Gelu:
 
 
 def gelu_of(graph: Graph, node: Node) -> Gelu | None:
-    """Return what computes the GELU of a node's result, where nobody needs that for anything else.
+    """Return the GELU of a node's result, if the result has no other use.
 
-    None as well where somebody needs a part of it, or where a part is fed.
+    None as well if an intermediate value has another use, or is fed.
     """
     values: dict[str, Array] = {node.name: _PLACES}
     steps: list[Node] = []
     waiting = list(graph.readers(node.name))
-    while waiting and len(steps) < _MOST_STEPS:
-        # what reads a step may read another one too, which is not there yet
+    while waiting and len(steps) < _MAX_STEPS:
+        # a step may also need the result of another step, which is not computed yet
         step = next((item for item in waiting if _operands(graph, item, values)), None)
         if step is None:
             return None
@@ -82,7 +82,7 @@ def gelu_of(graph: Graph, node: Node) -> Gelu | None:
 
 
 def _operands(graph: Graph, step: Node, values: Mapping[str, Array]) -> list[Array]:
-    """Return what a step computes with; nothing, where that is not one known function."""
+    """Return the operands of a step; empty: the step is not a known function."""
     if step.op not in _STEPS or step.name in values or graph.is_input(step.name):
         return []
     results = []
@@ -102,7 +102,7 @@ def _is_close(result: Array, gelu: Array) -> bool:
 
 
 def _is_closed(graph: Graph, nodes: list[Node]) -> bool:
-    """Say whether all but the last are needed by these alone, and one of them tells what it is."""
+    """Return whether only these nodes need all but the last, and one of them identifies a GELU."""
     names = {node.name for node in nodes}
     for node in nodes[:-1]:
         if graph.is_output(node.name) or (

@@ -13,7 +13,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array
 
-_MOST_STEPS = 12
+_MAX_STEPS = 12
 # A product of powers of the row x, its mean m, and the inverse r of its deviation.
 _Power = tuple[int, int, int]
 _Sum = Mapping[_Power, Array]
@@ -22,7 +22,7 @@ _X, _M, _R, _ONE = (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0)
 
 @dataclass(frozen=True)
 class Row:
-    """A row and what was computed of it: tensors, and the number that its variance is raised by."""
+    """A row and its tensors, and the epsilon that is added to its variance."""
 
     x: str
     mean: str
@@ -59,7 +59,7 @@ def row_of(graph: Graph, root: Node) -> Row | None:
 
 
 def _is_mean(graph: Graph, node: Node) -> bool:
-    """Say whether a node is the mean over the last axis, which stays."""
+    """Return whether a node is the mean over the last axis, with that axis kept."""
     if node.op != "Mean" or not node.attr("keep_dims", False) or graph.is_input(node.name):
         return False
     axes = graph.constant(node.data_inputs[1])
@@ -67,14 +67,14 @@ def _is_mean(graph: Graph, node: Node) -> bool:
 
 
 def norm_of(graph: Graph, row: Row, channels: int) -> tuple[list[Node], tuple[Array, Array]] | None:
-    """Return the steps that make a layer norm of a row, with its scale and offset: most of them."""
+    """Return the steps of the longest layer norm of a row, with its scale and offset."""
     one: Array = np.ones((), np.float64)
     values: dict[str, _Sum] = {row.x: {_X: one}, row.mean: {_M: one}, row.root: {_R: one}}
     names = {node.name for node in row.nodes}
     waiting = [*graph.readers(row.root), *graph.readers(row.mean)]
     steps: list[Node] = []
     best = None
-    while len(steps) < _MOST_STEPS:
+    while len(steps) < _MAX_STEPS:
         waiting = [item for item in waiting if item.name not in names]
         ready = ((item, _value(graph, item, values)) for item in waiting)
         step, value = next(((s, v) for s, v in ready if v is not None), (None, None))
@@ -91,7 +91,7 @@ def norm_of(graph: Graph, row: Row, channels: int) -> tuple[list[Node], tuple[Ar
 
 
 def _value(graph: Graph, step: Node, values: Mapping[str, _Sum]) -> _Sum | None:
-    """Return what a step computes, as a sum of products, or None where it is none."""
+    """Return the result of a step as a sum of products, or None if it is not one."""
     if step.op not in ("Add", "AddV2", "Mul", "Neg", "Sub") or graph.is_input(step.name):
         return None
     operands: list[_Sum] = []
@@ -135,7 +135,7 @@ def _scale_and_offset(value: _Sum, channels: int) -> tuple[Array, Array] | None:
 
 
 def _is_closed(graph: Graph, nodes: list[Node]) -> bool:
-    """Say whether all but the last are needed by these alone."""
+    """Return whether only these nodes need all but the last."""
     names = {node.name for node in nodes}
     return not any(
         graph.is_output(node.name)

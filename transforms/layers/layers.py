@@ -1,4 +1,4 @@
-"""Layers: ops that multiply their input by weights, where their output channels are, and new
+"""Layers: ops that multiply their input by weights, the axes of their output channels, and new
 names for changed tensors.
 """
 
@@ -18,7 +18,7 @@ LAYER_OPS = {
     "DepthwiseConv2dNative": 4,
     "MatMul": 2,
 }
-# Private op that computes a layer and what follows it: the layer's op.
+# Private op for a layer and the ops that follow it: the layer's op.
 PRIVATE_OPS = {
     "_FusedQuantizedConv2D": "Conv2D",
     "_FusedQuantizedDepthwiseConv2D": "DepthwiseConv2dNative",
@@ -27,12 +27,12 @@ PRIVATE_OPS = {
     "_MklNativeFusedMatMul": "MatMul",
     "_QuantizedMatMul": "MatMul",
 }
-WEIGHTS = 1  # the place of the weights among the inputs
+WEIGHTS = 1  # input index of the weights
 FLOATS = frozenset({"float32", "float64", "float16", "bfloat16"})
 
 
 def channel_axes(layer: Node) -> tuple[int, ...]:
-    """Return the axes of a layer's weights that make up its output channels.
+    """Return the axes of a layer's weights that index its output channels.
 
     Conv2D [h, w, in, out]: (3,); Conv3D: (4,); Conv2DBackpropInput [h, w, out, in]: (2,);
     DepthwiseConv2dNative [h, w, in, multiplier]: (2, 3); MatMul [in, out]: (1,), transposed (0,).
@@ -49,12 +49,12 @@ def channel_shape(layer: Node, weights: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def channels_first(node: Node) -> bool:
-    """Say whether a node's data format is NCHW or NCDHW."""
+    """Return whether a node's data format is NCHW or NCDHW."""
     return str(node.attr("data_format", "NHWC")).startswith("NC")
 
 
 def per_channel(layer: Node, value: Array, channels: int) -> Array | None:
-    """Return `value` as a vector if it broadcasts along the output channels alone, else None."""
+    """Return `value` as a vector if it broadcasts only along the output channels, else None."""
     rank = LAYER_OPS[layer.op]
     axis = 1 if channels_first(layer) else rank - 1
     expected = [channels if i == axis else 1 for i in range(rank)]
@@ -64,7 +64,7 @@ def per_channel(layer: Node, value: Array, channels: int) -> Array | None:
 
 
 def weights_of(graph: Graph, layer: Node) -> Node | None:
-    """Return the Const that holds a layer's float weights, or None where they are computed."""
+    """Return the Const of a layer's float weights, or None if they are computed."""
     inputs = layer.data_inputs
     if layer.attr("T") not in FLOATS or len(inputs) <= WEIGHTS:
         return None
@@ -72,7 +72,7 @@ def weights_of(graph: Graph, layer: Node) -> Node | None:
 
 
 def own_weights(graph: Graph, layer: Node) -> bool:
-    """Say whether nobody but the layer reads its weights, directly or through Identity nodes."""
+    """Return whether only the layer reads its weights, directly or through Identity nodes."""
     reader, node = layer, graph.producer(layer.data_inputs[WEIGHTS])
     while graph.feeds_only(node, reader):
         if node.op == "Const":
@@ -82,7 +82,7 @@ def own_weights(graph: Graph, layer: Node) -> bool:
 
 
 def with_weights(graph: Graph, layer: Node, old: Node, weights: Array) -> Node:
-    """Return the layer with other weights: under the old name, or a Const of its own if shared."""
+    """Return the layer with other weights: in the old Const, or in a new one if it is shared."""
     if own_weights(graph, layer):
         graph.replace(graph[old.name], graph[old.name].with_value(weights))
         return layer
@@ -93,7 +93,7 @@ def with_weights(graph: Graph, layer: Node, old: Node, weights: Array) -> Node:
 
 
 def scaled(weights: Array, scale: Array) -> Array:
-    """Return the weights times a scale that broadcasts to them, computed in float64 in pieces."""
+    """Return the weights times a scale that broadcasts to them, computed in float64 in chunks."""
     result = np.empty_like(weights)
     with np.errstate(over="ignore"):
         np.multiply(weights, scale, out=result, dtype=np.float64, casting="unsafe")
@@ -101,7 +101,7 @@ def scaled(weights: Array, scale: Array) -> Array:
 
 
 def bias_add(graph: Graph, name: str, layer: Node, bias: Array, ending: str = "_bn_offset") -> Node:
-    """Return a BiasAdd behind the layer, one value a channel; the Const that it reads is added."""
+    """Return a BiasAdd after the layer, one value per channel, and add the Const that it reads."""
     value = bias.astype(numpy_type(layer.attr("T")))
     const = graph.constant_beside(layer, value, layer.name + ending)
     add = Node(name, "BiasAdd", (layer.name, const.name), device=layer.device)
@@ -123,7 +123,7 @@ def matrix_of(graph: Graph, layer: Node) -> Array:
 
 
 def set_matrix(graph: Graph, layer: Node, matrix: Array) -> None:
-    """Give a layer float32 weights in the form in which `matrix_of` returns them."""
+    """Set a layer's float32 weights from the layout that `matrix_of` returns."""
     const = weights_of(graph, layer)
     assert const is not None
     value = matrix.T if layer.attr("transpose_b", False) else matrix
@@ -134,7 +134,7 @@ def set_matrix(graph: Graph, layer: Node, matrix: Array) -> None:
 def has_weights(graph: Graph, node: Node, tensor: str = "") -> bool:
     """Return whether a node has finite, constant float32 weights, and channels last.
 
-    With `tensor`, whether that is what it multiplies with them.
+    With `tensor`, the tensor must be the factor of the weights.
     """
     if node.attr("T") != "float32" or channels_first(node) or graph.is_input(node.name):
         return False
@@ -147,7 +147,7 @@ def has_weights(graph: Graph, node: Node, tensor: str = "") -> bool:
 def is_product(graph: Graph, node: Node, tensor: str = "") -> bool:
     """Return whether a node is a float32 MatMul of rows with finite, constant weights.
 
-    With `tensor`, whether that is what it multiplies with them.
+    With `tensor`, the tensor must be the factor of the weights.
     """
     if node.op != "MatMul" or node.attr("transpose_a", False):
         return False

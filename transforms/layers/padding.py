@@ -1,4 +1,4 @@
-"""Padding: the zeros that a convolution sees around its input, and the attributes that say so."""
+"""Padding: the zeros around the input of a convolution, and the attributes that define them."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ def per_axis(layer: Node, attr: str) -> dict[int, int]:
 
 
 def zeros_around(layer: Node, kernel: Shape, image: Shape | None = None) -> ZerosByAxis | None:
-    """Return the zeros that a convolution with this kernel sees before and after each spatial axis.
+    """Return the zeros before and after each spatial axis for a convolution with this kernel.
 
     None: they depend on the size of the image, which is not given.
     """
@@ -40,9 +40,9 @@ def zeros_around(layer: Node, kernel: Shape, image: Shape | None = None) -> Zero
 def with_zeros_around(
     layer: Node, kernel: Shape, zeros: ZerosByAxis, image: Shape | None = None
 ) -> Node | None:
-    """Return the convolution with these zeros: VALID, SAME where it means them, or EXPLICIT.
+    """Return the convolution with these zeros: VALID, SAME if equivalent, or EXPLICIT.
 
-    None: only EXPLICIT would do, and the op does not take it.
+    None: it would need EXPLICIT, which the op does not support.
     """
     explicit: list[int] = []
     if not any(map(any, zeros.values())):
@@ -60,14 +60,14 @@ def with_zeros_around(
 
 
 def _same(layer: Node, kernel: Shape, image: Shape | None) -> ZerosByAxis | None:
-    """Return what SAME means, half of it before, or None where it depends on an unknown size."""
+    """Return the zeros of SAME, half of them before, or None if they depend on an unknown size."""
     strides, result = per_axis(layer, "strides"), {}
     for size, (axis, dilation) in zip(kernel, per_axis(layer, "dilations").items(), strict=False):
         total = (size - 1) * dilation
         if total and strides[axis] > 1:
             if image is None or image[axis] < 1:
                 return None
-            past_last = (image[axis] - 1) % strides[axis]  # pixels behind the last window's start
+            past_last = (image[axis] - 1) % strides[axis]  # pixels after the last window's start
             total = max(total - past_last, 0)
         result[axis] = (total // 2, total - total // 2)
     return result

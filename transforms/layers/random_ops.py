@@ -26,19 +26,19 @@ _STATEFUL = {
     "StatelessTruncatedNormal": "TruncatedNormal",
 }
 _SEEDS = frozenset({"alg", "counter", "key", "seed"})  # arguments of the stateless ops
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 
 
 def draw_without_seeds(graph: Graph, variables: Iterable[str]) -> bool:
-    """Replace the ops that draw by seeds from these variables; return whether there were any."""
+    """Replace ops that draw with seeds from these variables; return whether there were any."""
     below = graph.descendants(list(variables), control=False)
     drawing = [node for node in graph if node.name in below and _op(node) is not None]
     drawing = [node for node in drawing if below & {*map(producer_name, _inputs(node, True))}]
     for node in drawing:
         graph.replace(node, _stateful(node))
     if drawing:
-        shown = ", ".join(f"'{node.name}'" for node in drawing[:_MOST_NAMES])
-        more = f" and {len(drawing) - _MOST_NAMES} more" if len(drawing) > _MOST_NAMES else ""
+        shown = ", ".join(f"'{node.name}'" for node in drawing[:_MAX_NAMES])
+        more = f" and {len(drawing) - _MAX_NAMES} more" if len(drawing) > _MAX_NAMES else ""
         logger.info("random numbers are drawn in every call: %s%s", shown, more)
         graph.prune()
     return bool(drawing)
@@ -88,7 +88,7 @@ _DROPOUTS = tuple(
 
 
 def dropouts(graph: Graph) -> Iterator[tuple[Match, list[Node]]]:
-    """Yield each dropout of which no node is fed, with its nodes in execution order."""
+    """Yield each dropout without fed nodes, with its nodes in execution order."""
     for pattern in _DROPOUTS:
         for match in graph.match(pattern):
             nodes = [node for node in match.nodes.values() if node.op != "Const"]
@@ -98,15 +98,15 @@ def dropouts(graph: Graph) -> Iterator[tuple[Match, list[Node]]]:
 
 
 def pass_value_on(graph: Graph, match: Match, nodes: list[Node]) -> None:
-    """Put an Identity of its input in the place of a dropout."""
+    """Replace a dropout by an Identity of its input."""
     identity = Node(match.root.name, "Identity", (match.tensor("value"),))
     graph.absorb(nodes, into=identity.with_attrs(T=match.root.attrs["T"]))
 
 
 def keep_probability(match: Match) -> tuple[float, float]:
-    """Return the probability with which a dropout keeps a value, and the factor of what it keeps.
+    """Return the probability with which a dropout keeps a value, and the factor of kept values.
 
-    NaN: it is no dropout, as its noise is not uniform in [0, 1), or what it drops is not 0.
+    NaN: it is not a dropout, as its noise is not uniform in [0, 1), or it drops values to nonzero.
     """
 
     def constant(name: str, default: float) -> float:

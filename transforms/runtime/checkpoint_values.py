@@ -1,4 +1,4 @@
-"""The values that a checkpoint holds, and which of them a graph restores."""
+"""The values of a checkpoint, and the checkpoint keys that a graph restores."""
 
 import os
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def place_of(graph: Graph, tensor: str) -> tuple[str, str] | None:
-    """Return the key and the part of a tensor that a restore op reads, or None for any other."""
+    """Return the key and the slice of a tensor that a restore op reads; None: another tensor."""
     node, port = graph.producer(tensor), split(tensor)[1]
     while node.op == "Identity":
         tensor = node.inputs[0]
@@ -28,11 +28,11 @@ def place_of(graph: Graph, tensor: str) -> tuple[str, str] | None:
 
 
 def read_checkpoint(prefix: str, expected: dict[T, tuple[str, str]]) -> dict[T, Array]:
-    """Return tensors of a checkpoint by what they are wanted for; this is done in a child process.
+    """Return tensors of a checkpoint by the keys of `expected`; call it in a child process.
 
-    `expected` gives for each its key in the checkpoint, and which part of the tensor it is: empty
-    for all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`.
-    GraphError: the checkpoint cannot be read, or lacks one of the keys. FileError: a file is none.
+    `expected` maps each name to its key in the checkpoint and the slice of the tensor: empty for
+    all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`. GraphError:
+    the checkpoint cannot be read, or lacks a key. FileError: a file cannot be read.
     """
     parts = start_tensorflow()
     if os.path.lexists(f"{prefix}.index"):  # TensorFlow 0.x wrote none
@@ -44,7 +44,7 @@ def read_checkpoint(prefix: str, expected: dict[T, tuple[str, str]]) -> dict[T, 
         if missing:
             raise GraphError("checkpoint-lacks", count=len(missing), names=missing[:3])
         types = reader.get_variable_to_dtype_map()
-        # Many may want the same one, which takes room once.
+        # Several names may share a tensor, which is then read only once.
         places = list(dict.fromkeys((keys[key], part) for key, part in expected.values()))
         values = parts.restoring.restore_v2(
             prefix=prefix,
@@ -56,13 +56,13 @@ def read_checkpoint(prefix: str, expected: dict[T, tuple[str, str]]) -> dict[T, 
         return {name: read[keys[key], part] for name, (key, part) in expected.items()}
     except GraphError:
         raise
-    except Exception as error:  # TensorFlow raises whatever the damage happens to cause
+    except Exception as error:  # TensorFlow raises different types for damaged files
         said = " ".join(str(error).split())[:300] or type(error).__name__
         raise failed("checkpoint-not-readable", error, reason=said) from None
 
 
 def _keys(reader: Any, object_graph: Any) -> dict[str, str]:
-    """Return what a variable may be called, and its key: tf.train.Checkpoint writes paths."""
+    """Return the names of the variables with their keys: tf.train.Checkpoint uses paths as keys."""
     known = reader.get_variable_to_shape_map()
     keys = {key: key for key in known}
     end = "/.ATTRIBUTES/VARIABLE_VALUE"

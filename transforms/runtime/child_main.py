@@ -1,4 +1,4 @@
-"""The child process of `child_process`: it creates objects and answers questions on them."""
+"""The child process of `child_process`: it creates objects and calls their methods."""
 
 import contextlib
 import gc
@@ -14,28 +14,28 @@ from deploykit.transforms.engines.packages import missing_package
 from deploykit.transforms.runtime import memory as free_memory
 from deploykit.transforms.runtime import process_limits
 
-_CREATING = 3  # parts of a message that asks for something new: what, of what, and limits
+_CREATING = 3  # items of a message that creates an object: its name, arguments, and limits
 START = "deploykit.transforms.runtime.tensorflow_start"
-"""The module with what TensorFlow needs to start, which is of no use to the parent."""
+"""The module that starts TensorFlow; the parent does not need it."""
 
 
 def serve(questions: int, answers: int) -> None:
-    """Create what each message of three names, and answer the others, until there are no more."""
+    """Create an object for each message of three items, and answer the others, until EOF."""
     created: tuple[str, Any] = "value", None
     with (
         open(questions, "rb") as inbox,
         open(answers, "wb") as outbox,
         contextlib.suppress(EOFError),
     ):
-        while True:  # until whoever asks is gone
+        while True:  # until the parent closes the pipe
             message = pickle.load(inbox)
             if message is not None and len(message) == _CREATING:
                 kind, arguments, given = message
                 process_limits.lift_cap(given.memory)
                 process_limits.bound_internal_runs(given.internal)
-                if created[1] is not None:  # two would take more memory than one
+                if created[1] is not None:  # two objects would need more memory than one
                     created = "value", None
-                    gc.collect()  # sessions and their graphs refer to each other
+                    gc.collect()  # sessions and their graphs are a reference cycle
                     free_memory.give_back()
                 created = _outcome(lambda: _named(kind)(*arguments))  # noqa: B023
                 continue
@@ -57,7 +57,7 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
         return "value", act()
     except Error as error:
         return "error", error
-    except Exception as error:  # whatever the user can act on is an Error
+    except Exception as error:  # errors that the user can fix are of type Error
         if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
             return "error", missing
         if lacks_memory(error):
@@ -70,6 +70,6 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
 if __name__ == "__main__":
     _questions, _answers, _parent = map(int, sys.argv[1:])
     process_limits.end_with_parent(_parent)
-    with contextlib.suppress(Exception):  # of a broken TensorFlow, of which the work will tell
+    with contextlib.suppress(Exception):  # a broken TensorFlow is reported by the work itself
         importlib.import_module(START).expect_sessions()
     serve(_questions, _answers)

@@ -1,8 +1,8 @@
 """Run a function, or keep an object, in a child process with its own environment and limits.
 
 TensorFlow can abort or kill the process that runs a bad graph, and reads several settings from the
-environment when it starts. So whatever runs a model is a module-level function or class of plain
-data, and is run here. This limits accidents; it is no sandbox.
+environment when it starts. So code that runs a model is a module-level function or class with plain
+data as arguments, and runs in a child. This limits accidents; it is not a sandbox.
 """
 
 import contextlib
@@ -25,17 +25,17 @@ from deploykit.transforms.common.errors import (
     CrashError,
     Error,
     LimitError,
-    says_no_memory,
+    reports_no_memory,
 )
 from deploykit.transforms.runtime import child_main, process_limits
 
 
 @dataclass
 class ResourceLimits:
-    """What each run in TensorFlow is given at most, which is in a child process.
+    """Limits for each run of TensorFlow, which happens in a child process.
 
-    Within a `with` block these hold for what starts there. On the command line they also hold for
-    deploykit's own work between two such runs.
+    Within a `with` block they apply to runs that start there. On the command line they also apply
+    to deploykit's process between two such runs.
 
     Example:
         >>> with deploykit.ResourceLimits(seconds=60, memory=4 << 30):
@@ -43,35 +43,35 @@ class ResourceLimits:
     """
 
     seconds: float = 600.0
-    """Of each run that the caller asks for."""
+    """Time limit in seconds of each run that the caller starts."""
     memory: int | None = None
-    """In bytes. Default: on the command line 70 % of the memory that is available when the command
-    starts, but for `serve`; else what the machine has."""
+    """Memory limit in bytes. Default: on the command line 70 % of the memory available at the
+    start, except for `serve`; otherwise unlimited."""
     show_log: bool = False
-    """Whether lines of TensorFlow's log are shown."""
+    """Whether to show TensorFlow's log."""
     internal_seconds: float = 30.0
-    """Of each run that deploykit starts for itself: constant folding, and verification on synthetic
-    inputs. Loading a model does not count. `seconds` holds where it is less; --timeout sets both.
+    """Time limit in seconds of each internal run: constant folding, and verification on synthetic
+    inputs. Loading a model does not count. `seconds` applies if it is less; --timeout sets both.
     """
 
     def __enter__(self) -> "ResourceLimits":
-        """Let these limits hold."""
+        """Apply these limits."""
         self._before = replace(limits)
         limits.take(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Let those hold that held before."""
+        """Restore the previous limits."""
         limits.take(self._before)
 
     def take(self, other: "ResourceLimits") -> None:
-        """Become what another one is."""
+        """Copy the limits of another object."""
         self.seconds, self.memory, self.show_log = other.seconds, other.memory, other.show_log
         self.internal_seconds = other.internal_seconds
 
     @property
     def internal(self) -> float:
-        """The seconds that hold for each run that deploykit starts for itself."""
+        """Time limit in seconds of each internal run of deploykit."""
         return min(self.seconds, self.internal_seconds)
 
 
@@ -80,7 +80,7 @@ limits = ResourceLimits()
 _STACK = re.compile(r"\*\*\* |@ +0x")
 _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # whichever the user shows: a GPU is asked for
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # even if the user exposes GPUs: runs must request one
 
 
 def call(
@@ -91,12 +91,12 @@ def call(
     runs: str = "TensorFlow",
     kept: bool = False,
 ) -> Any:
-    """Return what `function` ("package.module:name") returns in a child process.
+    """Return the result of `function` ("package.module:name") in a child process.
 
-    `env` sets variables for the child; what the user has set wins, but not over `forced`. `runs` is
-    what runs there, as errors call it, and `kept` is that of `Worker`. An Error raised there is
-    raised here. LimitError: the deadline or the memory cap was reached. CrashError: the child died.
-    BugError: the function failed.
+    `env` sets variables for the child unless the user has set them; `forced` overrides both. `runs`
+    is the name of the program in errors, and `kept` is that of `Worker`. An Error raised there is
+    raised here. LimitError: the deadline or the memory limit was reached. CrashError: the child
+    died. BugError: the function failed.
     """
     worker = Worker(function, *arguments, env=env, forced=forced, runs=runs, kept=kept)
     with contextlib.closing(worker):
@@ -105,12 +105,11 @@ def call(
 
 @contextlib.contextmanager
 def reused_children() -> Iterator[None]:
-    """Within the block, a child whose work is done does the next one in the same environment.
+    """Within the block, idle children are reused for work in the same environment.
 
-    So TensorFlow, whose import takes seconds, is imported less often. A child with settings that
-    are `forced` serves once, unless it is `kept`, and so does one that failed: nothing measured
-    depends on earlier work. A block within another one ends the children that it added. Each
-    thread has blocks of its own.
+    This saves imports of TensorFlow, which take seconds. A child with `forced` settings is used
+    only once, unless it is `kept`, and so is one that failed, so that no measurement depends on
+    earlier work. A nested block ends the children that it added. Each thread has separate blocks.
     """
     outer = _idle.get() or []
     inner = [*outer]
@@ -127,9 +126,9 @@ def reused_children() -> Iterator[None]:
 
 @contextlib.contextmanager
 def started_ahead() -> Iterator[None]:
-    """As `reused_children`, and start a child that imports what sessions need for the first work.
+    """As `reused_children`, and start a child that imports the modules of a session in advance.
 
-    It does so while this process still reads its files.
+    The import runs while this process reads its files.
     """
     with reused_children():
         child, children = _Child.started(_environment({}, {})), _idle.get()
@@ -142,24 +141,24 @@ def started_ahead() -> Iterator[None]:
 
 @dataclass(eq=False)
 class _Child:
-    """A process that creates objects and answers questions on them, one after the other."""
+    """A process that creates objects and calls their methods, one call after the other."""
 
     process: "subprocess.Popen[bytes]"
     environment: Mapping[str, str]
     questions: BinaryIO
     answers: BinaryIO
     log: BinaryIO
-    """What it writes to standard error."""
+    """Its standard error."""
     shows_log: bool
-    """Whether it writes to this process's standard error instead."""
+    """Whether it writes to the standard error of this process instead."""
     folder: str
-    """The current folder when it started."""
+    """The current folder at its start."""
     is_dropping: bool = False
-    """Whether it has still to say that it dropped what it held."""
+    """Whether the child has not yet confirmed that it dropped its object."""
 
     @classmethod
     def started(cls, environment: Mapping[str, str]) -> "_Child":
-        """Start it, in a session of its own."""
+        """Start the child in a separate session."""
         read_questions, write_questions = os.pipe()
         read_answers, write_answers = os.pipe()
         log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see end
@@ -183,7 +182,7 @@ class _Child:
 
     @classmethod
     def idle(cls, environment: Mapping[str, str]) -> "_Child | None":
-        """Return one of `reused_children` that has this environment, if there is one."""
+        """Return a free child of `reused_children` with this environment, or None."""
         children = _idle.get() or []
         needed = environment, limits.show_log, _folder()
         for child in [*children]:
@@ -193,33 +192,33 @@ class _Child:
                     child.log.seek(0)
                     child.log.truncate()
                     return child
-                child.end()  # earlier work ended it, or keeps it busy: later work must not suffer
+                child.end()  # it died or still runs earlier work, which must not affect later work
         return None
 
     def drop(self) -> None:
-        """Let it drop what it holds, and say so."""
+        """Tell the child to drop its object and confirm it."""
         self.send(_NOTHING)
         self.send(None)
         self.is_dropping = True
 
     def is_free(self) -> bool:
-        """Say whether it lives and has dropped what it held."""
+        """Return whether the child is alive and has dropped its object."""
         if self.is_dropping:
             self.is_dropping = False
             try:
                 self.answer(min(_TEARDOWN, limits.seconds))
             except (TimeoutError, EOFError):
                 return False
-        return not select.select([self.answers], [], [], 0)[0]  # unasked, it only says its end
+        return not select.select([self.answers], [], [], 0)[0]  # readable only if it died
 
     def send(self, message: Any) -> None:
-        """Send what is to be created or answered; that it died, its answer will say."""
+        """Send a request; if the child died, reading the answer reports it."""
         with contextlib.suppress(BrokenPipeError):
             pickle.dump(message, self.questions, protocol=5)  # large arrays are not copied
             self.questions.flush()
 
     def answer(self, seconds: float) -> Any:
-        """Return its next answer. TimeoutError: there is none in time. EOFError: it died."""
+        """Return the next answer. TimeoutError: none arrived in time. EOFError: the child died."""
         if not select.select([self.answers], [], [], seconds)[0]:
             raise TimeoutError
         try:
@@ -228,19 +227,19 @@ class _Child:
             raise EOFError from None
 
     def end(self) -> None:
-        """End it at once; it holds nothing that could be lost."""
+        """Kill the child; it has no state that could be lost."""
         self.process.kill()
         self.process.wait()
-        with contextlib.suppress(BrokenPipeError):  # of what was not read any more
+        with contextlib.suppress(BrokenPipeError):  # unread data
             self.questions.close()
         self.answers.close()
         self.log.close()
 
 
-_NOTHING = ("builtins:dict", (), limits)  # for a child to create
-_TEARDOWN = 5.0  # seconds for a child to drop what it holds
+_NOTHING = ("builtins:dict", (), limits)  # an empty object for a child to create
+_TEARDOWN = 5.0  # seconds for a child to drop its object
 _idle: ContextVar[list[_Child] | None] = ContextVar("_idle", default=None)
-"""The children to reuse. None: each child ends when its work is done."""
+"""The children to reuse. None: each child ends after its work."""
 
 
 def _folder() -> str:
@@ -252,10 +251,10 @@ def _folder() -> str:
 
 
 class Worker:
-    """What a function or class ("package.module:name") makes in a child process, and its methods.
+    """An object of a function or class ("package.module:name") in a child process.
 
-    The child is in a session of its own, so that a Ctrl-C reaches this process alone, and it ends
-    with this process, however that one ends.
+    The child is in a separate session, so that a Ctrl-C reaches only this process. It ends with
+    this process, even if this process is killed.
     """
 
     def __init__(
@@ -267,45 +266,45 @@ class Worker:
         runs: str = "TensorFlow",
         kept: bool = False,
     ) -> None:
-        """Start the child; it works while the caller goes on, and `created` or `ask` wait for it.
+        """Start the child; it runs in parallel, and `created` or `ask` wait for it.
 
-        `env` is what the user may have set otherwise, `forced` what was asked for on the command
-        line: it wins, and None removes a variable. The child sees a GPU only where
-        CUDA_VISIBLE_DEVICES is in `forced`. `runs` is what runs there, as errors call it. `kept`:
-        whether `reused_children` may reuse the child although variables are forced.
+        `env` contains defaults that the user's environment overrides. `forced` contains settings
+        from the command line, which override the environment; None removes a variable. The child
+        sees a GPU only if CUDA_VISIBLE_DEVICES is in `forced`. `runs` is the name of the program in
+        errors. `kept`: whether `reused_children` may reuse the child although variables are forced.
         """
         self._runs, self._serves_once = runs, forced is not None and not kept
         self._is_closed = False
-        self._is_ready = False  # to be reused: all that it was asked it has answered
+        self._is_ready = False  # whether all requests were answered, so it can be reused
         environment = _environment(env or {}, forced or {})
         result = None if self._serves_once else _Child.idle(environment)
         self._child = result or _Child.started(environment)
         memory = process_limits.default_cap() if limits.memory is None else limits.memory
         try:
             self._child.send((kind, arguments, replace(limits, memory=memory)))
-        except BaseException:  # such as a Ctrl-C: nobody else would end it
+        except BaseException:  # such as a Ctrl-C, after which the child would keep running
             self._child.end()
             raise
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process ID of the child."""
         return self._child.process.pid
 
     def created(self) -> Any:
-        """Return what was created, where it is plain data; raises what `ask` raises."""
+        """Return the created object if it is plain data; raises what `ask` raises."""
         return self._ask(None)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Return what a method of what was created returns.
+        """Return the result of a method of the created object.
 
-        An Error raised there is raised here. LimitError: the deadline or the memory cap was
+        An Error raised there is raised here. LimitError: the deadline or the memory limit was
         reached. CrashError: the child died. BugError: the method failed.
         """
         return self._ask((method, arguments))
 
     def close(self) -> None:
-        """End the process at once, unless another worker is to reuse it."""
+        """End the process at once, unless `reused_children` keeps it for later work."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -339,9 +338,9 @@ class Worker:
         said = [line.strip() for line in log.splitlines()]
         lines = [line for line in said if line and not _STACK.match(line)]
         fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
-        result = fatal or lines  # what ended it may go on for many lines, as a whole node does
-        last = _STAMP.sub("", result[-1])[:300] if result else "it said nothing"
-        if says_no_memory(log):
+        result = fatal or lines  # a fatal message may continue for many lines
+        last = _STAMP.sub("", result[-1])[:300] if result else "it logged nothing"
+        if reports_no_memory(log):
             return LimitError("child-out-of-memory", runs=self._runs)
         if status == -signal.SIGALRM:
             return LimitError("child-internal-timeout", runs=self._runs, seconds=limits.internal)
@@ -360,10 +359,11 @@ def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) 
 
 
 def python_path() -> str:
-    """Return the PYTHONPATH with which another process imports this very deploykit.
+    """Return a PYTHONPATH with which another process imports this deploykit.
 
-    A folder of installed packages is found anyway, behind Python's own modules. In PYTHONPATH it
-    would go before them, and an old backport in it, such as `dataclasses`, would take their place.
+    The path omits site-packages folders, which Python finds after its standard library. In
+    PYTHONPATH they would come first, and an old backport in them, such as `dataclasses`, would
+    replace a module.
     """
     root = str(Path(__file__).parents[3])
     given = os.environ.get("PYTHONPATH", "")

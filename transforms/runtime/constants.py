@@ -1,6 +1,6 @@
-"""What is constant in a graph, and its value: NumPy for the ops in `kernels`, else TensorFlow.
+"""The constants of a graph and their values: NumPy for the ops in `kernels`, else TensorFlow.
 
-Only ops on the allow-list are ever computed. The registry's `is_stateful` is no safety flag:
+Only ops on the allow-list are evaluated. The registry's `is_stateful` is not a safety flag:
 ReadFile and Abort are marked stateless.
 """
 
@@ -24,7 +24,7 @@ from deploykit.transforms.runtime.numpy_kernels import (
     refuse_subnormals,
 )
 
-# Pure ops that NumPy does not compute here; where one is constant, TensorFlow computes it.
+# Pure ops without a NumPy kernel here; TensorFlow evaluates constant ones.
 TENSORFLOW_OPS = frozenset(
     re.findall(
         r"\w+",
@@ -46,16 +46,16 @@ TENSORFLOW_OPS = frozenset(
 )
 PURE_OPS = TENSORFLOW_OPS | frozenset(KERNELS)
 
-MAX_TOTAL_BYTES = 2 << 30  # of all that NumPy computes: no file of a graph is larger
+MAX_TOTAL_BYTES = 2 << 30  # of all values from NumPy: a graph file cannot be larger
 
-_MEASURING_OPS = frozenset({"Identity", "Rank", "Shape", "Size"})  # any size is as good to them
+_MEASURING_OPS = frozenset({"Identity", "Rank", "Shape", "Size"})  # cheap for any size
 
 
 class Constants:
-    """The constant tensors of a graph as it is now, and their values, computed once each.
+    """The constant tensors of the current graph, and their values, computed once each.
 
-    A node is constant when its op is pure and all that it reads and waits for is constant. What is
-    fed is not constant.
+    A node is constant if its op is pure and all its inputs and control inputs are constant. Graph
+    inputs are not constant.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Constants:
         return name in self._names
 
     def value(self, tensor: str) -> Array | None:
-        """Return a tensor's value, or None where it is not constant or NumPy cannot compute it."""
+        """Return a tensor's value; None: it is not constant, or NumPy cannot compute it."""
         name, port = split(tensor)
         if port != 0 or name not in self._names:
             return None
@@ -101,7 +101,7 @@ class Constants:
         return self._values[name]
 
     def _compute_once(self, node: Node) -> Array | None:
-        """Return a node's value, or that of an equal node where one is computed already."""
+        """Return a node's value, or that of an equal node that is computed already."""
         key = node.op, node.data_inputs
         equal = self._computed.get(key)
         if equal is not None and equal.attrs == node.attrs and equal.name not in self._too_large:
@@ -131,10 +131,10 @@ class Constants:
             return None
 
     def values(self, tensors: Iterable[str]) -> dict[str, Array]:
-        """Return the values of constant tensors, with one start of TensorFlow for what needs it.
+        """Return the values of constant tensors, and start TensorFlow at most once for them.
 
-        Tensors whose values cannot be computed are left out: a kernel refuses its inputs, or a
-        value on the way takes more than MAX_BYTES.
+        Tensors whose values cannot be computed are omitted: a kernel refuses its inputs, or a value
+        takes more than MAX_BYTES.
         """
         arrays: dict[str, Array] = {}
         rest = []
@@ -159,7 +159,7 @@ class Constants:
 
 
 def compute(node: Node, arrays: list[Array]) -> Array | None:
-    """Return the value of a node with these inputs, or None where NumPy does not compute it."""
+    """Return the value of a node with these inputs; None: NumPy does not compute it."""
     try:
         return _computed(node, arrays)
     except LimitError:
@@ -167,7 +167,7 @@ def compute(node: Node, arrays: list[Array]) -> Array | None:
 
 
 def _computed(node: Node, arrays: list[Array]) -> Array | None:
-    """Return the value of a node, or None. LimitError: it is too large for anybody to compute."""
+    """Return the value of a node, or None. LimitError: it is too large to be computed."""
     if node.op not in _MEASURING_OPS:
         for array in arrays:
             check_bytes(array.shape, array.dtype)

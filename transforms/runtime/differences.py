@@ -1,4 +1,4 @@
-"""How far arrays are from those of a reference, and may be: errors, and noise in dB."""
+"""Differences between arrays and a reference, and their tolerances: errors, and SQNR in dB."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -10,13 +10,13 @@ import numpy as np
 from deploykit.transforms.common.documents import ABOVE_ZERO
 from deploykit.transforms.ir.tensors import Array
 
-DISTINCT_AT_MOST = 1000  # different values that are counted
-_LOOKED_AT = 10_000  # values of a batch among which different ones are counted
+DISTINCT_AT_MOST = 1000  # distinct values that are counted
+_LOOKED_AT = 10_000  # values of a batch that are searched for distinct ones
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one output of the result is from the reference."""
+    """The difference between one output of a result and the reference."""
 
     output: str
     max_relative_error: float
@@ -24,26 +24,26 @@ class Difference:
     sqnr_db: float
     """10 log10(sum ref^2 / sum d^2): signal to quantization noise, in dB; inf where equal."""
     fault: str = ""
-    """What no tolerance excuses: another shape, NaN in other places, other integers."""
+    """A difference that no tolerance allows: another shape, other NaN positions or integers."""
     judged: bool = True
-    """A Softmax raises noise to a power, so for an SQNR what it reads is judged instead."""
+    """Whether an SQNR is compared; for a Softmax, which amplifies noise, its input is compared."""
     size: int = 0
-    """Values of the reference that were compared, on all samples."""
+    """Number of reference values compared, over all samples."""
     finite: int = 0
-    """Those that are not NaN or Inf."""
+    """Number of them that are not NaN or Inf."""
     distinct: int = 0
-    """Different ones among them; at most 1000 are counted."""
+    """Number of distinct values among them, counted up to 1000."""
 
 
 @dataclass(frozen=True)
 class QualityBar:
-    """The largest relative error, or the smallest signal-to-noise ratio in dB."""
+    """The tolerance of an output: the largest relative error, or the smallest SQNR in dB."""
 
     tolerance: Annotated[float, ABOVE_ZERO] | None = None
     min_sqnr: Annotated[float, ABOVE_ZERO] | None = None
     of_logarithm: bool = False
-    """Whether the logarithm is judged, but for its mean: what a Softmax read, to whose power it
-    raises noise."""
+    """Whether the logarithm without its mean is compared: the input of a Softmax, which amplifies
+    noise."""
 
     def __str__(self) -> str:
         if self.tolerance is not None:
@@ -53,8 +53,9 @@ class QualityBar:
     def failure(self, difference: Difference, behind: Collection[str] = ()) -> str:
         """Return why an output fails, or an empty string.
 
-        Whole numbers show no noise, so where the bar is one for noise they may have turned; not
-        behind a choice, where what they are made of is the same (`behind`).
+        Integers show no noise, so an SQNR tolerance allows different integers. Exceptions are
+        outputs in `behind`: they follow an op such as non-maximum suppression that was given the
+        reference's inputs.
         """
         if not difference.judged:
             return ""
@@ -68,14 +69,14 @@ class QualityBar:
         if self.tolerance is not None and not error <= self.tolerance:
             return f"output '{difference.output}': error {error:.3g}, allowed {self.tolerance:.3g}"
         if self.min_sqnr is not None and not difference.sqnr_db >= self.min_sqnr:
-            sqnr = f"SQNR {difference.sqnr_db:.1f} dB, wanted {self.min_sqnr:g} dB"
+            sqnr = f"SQNR {difference.sqnr_db:.1f} dB, expected {self.min_sqnr:g} dB"
             return f"output '{difference.output}': {sqnr}"
         return ""
 
 
 @dataclass
 class Sums:
-    """Sums over batches, from which a Difference follows."""
+    """Sums over batches, from which a Difference is computed."""
 
     output: str
     largest: float = 0.0
@@ -85,12 +86,12 @@ class Sums:
     faults: list[str] = field(default_factory=list)
     size: int = 0
     finite: int = 0
-    """Values of the reference that are not NaN or Inf; texts count too."""
+    """Number of reference values that are not NaN or Inf; strings count too."""
     distinct: set[object] = field(default_factory=set)
-    """Different ones among them, as far as they were looked at: two, where there are two."""
+    """A sample of the distinct values among them: at least two, if there are two."""
 
     def add(self, reference: Array, result: Array) -> None:
-        """Take in a batch of the reference's values and of the result's."""
+        """Add a batch of values of the reference and of the result."""
         reference, result = np.asarray(reference), np.asarray(result)
         self.size += reference.size
         if reference.shape != result.shape:
@@ -112,7 +113,7 @@ class Sums:
         if not np.array_equal(finite, np.isfinite(result)) or not np.array_equal(
             reference[special], result[special], equal_nan=True
         ):
-            self.faults.append("NaN or Inf stand in other places")
+            self.faults.append("NaN or Inf are at other positions")
             return
         reference = reference[finite]
         error = result[finite] - reference
@@ -124,16 +125,16 @@ class Sums:
             self.squared_errors += float(np.square(np.abs(error)).sum())
 
     def _count(self, values: Array) -> None:
-        """Count finite values, and different ones."""
+        """Count finite values, and distinct ones."""
         self.finite += values.size
         if values.size and len(self.distinct) < DISTINCT_AT_MOST:
             flat = values.reshape(-1)
             self.distinct.update(np.unique(flat[:_LOOKED_AT])[:DISTINCT_AT_MOST].tolist())
-            other = np.argmax(flat != flat[0])  # the first that is not the same, or 0
+            other = np.argmax(flat != flat[0])  # the first one that differs, or 0
             self.distinct.update(flat[other : other + 1].tolist())
 
     def difference(self) -> Difference:
-        """Return what the batches so far come to."""
+        """Return the difference over all batches so far."""
         distinct = min(len(self.distinct), DISTINCT_AT_MOST)
         return replace(self._error(), size=self.size, finite=self.finite, distinct=distinct)
 

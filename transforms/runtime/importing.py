@@ -1,7 +1,7 @@
-"""What TensorFlow itself says of a graph's bytes. `Importer` is meant for a child process.
+"""The check of a graph's bytes by TensorFlow's importer. `Importer` is for a child process.
 
-TensorFlow's own libraries are asked directly: Python's part of TensorFlow takes seconds to start,
-and adds nothing to what they accept.
+It calls TensorFlow's shared libraries directly: TensorFlow's Python code takes seconds to start and
+does not change the result.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from deploykit.transforms.runtime.session import Session, refusal
 from deploykit.transforms.untrusted.graph_parts import GraphParts
 
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
-_LARGE = 4096  # bytes of a constant; larger ones are no shapes, axes or sizes
+_LARGE = 4096  # bytes of a constant; larger ones are not shapes, axes or sizes
 _SAME_SHAPE = frozenset({"Identity", "Snapshot", "StopGradient"}) | {
     *("Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Log", "Neg", "Relu", "Relu6", "Rint", "Round"),
     *("Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Square", "Tanh"),
@@ -32,14 +32,14 @@ _POINTERS = (
 
 
 class ImportCheck:
-    """TensorFlow's importer in a child process, which starts while its caller goes on.
+    """TensorFlow's importer in a child process, which starts in the background.
 
-    It is to be asked about checked graphs alone: a bad one may take all memory.
+    Use it for checked graphs only: an invalid one may exhaust the memory.
     """
 
     def __enter__(self) -> "ImportCheck":
         """Start the child."""
-        # It needs no Python of TensorFlow, and leaves a child that has it to others.
+        # It does not need TensorFlow's Python code, so it leaves a child that has it to others.
         self._worker = Worker(f"{__name__}:Importer", forced={})
         return self
 
@@ -48,9 +48,9 @@ class ImportCheck:
         self._worker.close()
 
     def check(self, graph_def: bytes) -> None:
-        """Ask about a serialised GraphDef, such as a `light_form`.
+        """Check a serialized GraphDef, such as a `light_form`.
 
-        LoadError: TensorFlow refuses it. CrashError: TensorFlow dies of it.
+        LoadError: TensorFlow refuses it. CrashError: TensorFlow crashes on it.
         """
         if not self._worker.ask("check", graph_def):
             call(f"{__name__}:import_in_python", graph_def)
@@ -58,16 +58,16 @@ class ImportCheck:
 
 @no_collection()
 def light_form(graph: GraphParts) -> bytes:
-    """Return the bytes of a GraphDef that TensorFlow's importer refuses where it refuses the graph.
+    """Return the bytes of a smaller GraphDef that the importer refuses for the same reasons.
 
-    Large constants are zeros of the same type and shape, as the importer looks at none of their
-    values. Nodes that keep the shape of what they read are left out, as they refuse no shape. The
-    graph must be one that `validate` finds sound.
+    Large constants become zeros of the same type and shape, as the importer does not read their
+    values. Nodes that keep the shape of their input are omitted, as they accept any shape. The
+    graph must have passed `validate`.
     """
     retained = list(map(without_values, graph.nodes()))
     named = {tensor[1:] for node in retained for tensor in node.control_inputs}
     for node in retained:
-        if "_class" in node.attrs:  # another node is placed where this one is
+        if "_class" in node.attrs:  # the node is colocated with another one
             named.update(text.decode(errors="replace")[5:] for text in node.attrs["_class"].list.s)
     passed = {
         node.name: [node.inputs[0]]
@@ -97,10 +97,10 @@ def without_values(node: Node) -> Node:
 
 
 class Importer:
-    """TensorFlow's importer of graphs, without Python's TensorFlow around it."""
+    """TensorFlow's graph importer without TensorFlow's Python code."""
 
     def __init__(self) -> None:
-        """Load TensorFlow's libraries; where there are none of these names, TensorFlow itself."""
+        """Load TensorFlow's shared libraries; if they have other names, import TensorFlow."""
         folder = package_folder() or Path()
         self._library: ctypes.CDLL | None = None
         with contextlib.suppress(OSError):
@@ -112,9 +112,9 @@ class Importer:
             self._library = library
 
     def check(self, graph_def: bytes) -> bool:
-        """Import a serialised GraphDef; return whether the libraries know all of its ops.
+        """Import a serialized GraphDef; return whether the libraries know all of its ops.
 
-        LoadError: TensorFlow refuses it, and why.
+        LoadError: TensorFlow refuses it; the message contains the reason.
         """
         fault = _UNREGISTERED if self._library is None else self._fault(self._library, graph_def)
         if fault and not fault.startswith(_UNREGISTERED):
@@ -141,13 +141,13 @@ class Importer:
 
 
 def import_in_python(graph_def: bytes) -> None:
-    """Import a GraphDef with Python's part of TensorFlow, which brings a few more ops.
+    """Import a GraphDef with TensorFlow's Python code, which registers a few more ops.
 
-    This is done in a child process of its own, as TensorFlow cannot be loaded twice in one.
+    Call it in a separate child process, as TensorFlow cannot be loaded twice in one.
     LoadError: TensorFlow refuses it.
     """
     Session(graph_def)
 
 
 def _sentence(text: str) -> str:
-    return " ".join(text.split())[:400] or "it does not say why"
+    return " ".join(text.split())[:400] or "it reports no reason"

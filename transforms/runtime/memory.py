@@ -12,9 +12,9 @@ _MOUNT = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Return the bytes that the machine has available or that a cgroup leaves, whichever is less.
+    """Return the bytes available on the machine or in the cgroup, whichever is less.
 
-    What a cgroup caches of files counts as left: the kernel drops it when memory runs short.
+    File cache of a cgroup counts as available: the kernel drops it when memory runs short.
     """
     return min([_of_machine(), *_of_groups()])
 
@@ -28,7 +28,7 @@ def _of_machine() -> int:
 
 
 def _of_groups() -> Iterator[int]:
-    """Yield what each cgroup of this process leaves; the limits of those above it hold as well.
+    """Yield the available bytes of each cgroup of this process; limits of parents apply as well.
 
     In a container the path may be that of the host: then the mount itself is the cgroup.
     """
@@ -62,15 +62,15 @@ def _left(group: Path, limit: str, usage: str, prefix: str) -> int | None:
 
 
 _GIVE_BACK = {"malloc_trim": (0,), "MallocExtension_ReleaseFreeMemory": ()}
-"""Functions of the C library, and of tcmalloc where a process began with it, with arguments."""
-# Of glibc's malloc.h. To set either threshold keeps the other one from growing; this one is as far
-# as it grows.
+"""Functions of the C library and, if preloaded, of tcmalloc, with arguments."""
+# Of glibc's malloc.h. Setting either threshold stops the other one from growing, so it is set to
+# its largest value.
 _M_ARENA_MAX, _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -8, -1, -3
 _KEPT = {_M_MMAP_THRESHOLD: 32 << 20, _M_TRIM_THRESHOLD: 16 << 20}
 
 
 def give_back() -> None:
-    """Let the allocator of this process give back what it keeps; another C library keeps it."""
+    """Return the allocator's free memory to the kernel; does nothing for other C libraries."""
     program = ctypes.CDLL(None)
     for name, arguments in _GIVE_BACK.items():
         with contextlib.suppress(AttributeError):
@@ -78,10 +78,10 @@ def give_back() -> None:
 
 
 def keep_less(arenas: int) -> None:
-    """Let glibc keep less of what is free: so many arenas, else eight a core, and 16 MiB in each.
+    """Limit glibc's free memory: to `arenas` arenas instead of 8 per core, and 16 MiB in each.
 
-    It would be 64 MiB, once large blocks came and went: where a thread has freed the end of its
-    arena, nothing else gives that back. What the environment says of either wins.
+    The default is 64 MiB after large blocks were used: if a thread has freed the end of its arena,
+    no other call returns that memory. Settings in the environment have precedence.
     """
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     for variable, tunable, settings in (

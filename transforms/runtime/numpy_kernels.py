@@ -1,4 +1,4 @@
-"""Kernels of pure ops in NumPy, for the ops that batch norms and shapes consist of."""
+"""Kernels of pure ops in NumPy, for the ops of batch norms and shapes."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from deploykit.transforms.common.errors import LimitError
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, numpy_type
 
-_AT_ONCE = 1 << 16  # numbers that stay in the processor's cache
+_AT_ONCE = 1 << 16  # numbers that fit into the CPU cache
 
 # Type: the unsigned type of the same size, and all bits of the fraction.
 _FRACTIONS: dict[str, tuple[Any, int]] = {
@@ -23,7 +23,7 @@ _FRACTIONS: dict[str, tuple[Any, int]] = {
 
 
 def has_subnormals(array: Array) -> bool:
-    """Say whether an array holds numbers that TensorFlow takes for 0, in one pass."""
+    """Return whether an array has subnormal numbers, which TensorFlow flushes to 0, in one pass."""
     if array.dtype.kind == "c":
         return has_subnormals(array.real) or has_subnormals(array.imag)
     unsigned, fraction = _fraction_of(array.dtype)
@@ -34,26 +34,27 @@ def has_subnormals(array: Array) -> bool:
     parts: Any = [bits.reshape(-1)]
     if bits.size > _AT_ONCE:
         parts = np.nditer(bits, ["external_loop", "buffered"], buffersize=_AT_ONCE)
-    # An exponent of 0 with a fraction that is not: 0 itself wraps around to the largest number.
+    # Exponent 0 with a nonzero fraction; 0 itself wraps around to the largest number.
     return any(((part & without_sign) - unsigned(1) < unsigned(fraction)).any() for part in parts)
 
 
 @functools.lru_cache
 def _fraction_of(dtype: np.dtype[Any]) -> tuple[Any, int]:
-    """Return what `_FRACTIONS` has of a type; a fraction of 0: nothing."""
-    return _FRACTIONS.get(dtype.name, (None, 0))  # NumPy makes the name again each time
+    """Return the entry of a type in `_FRACTIONS`; a fraction of 0: there is none."""
+    return _FRACTIONS.get(dtype.name, (None, 0))  # NumPy rebuilds the name at each access
 
 
 def refuse_subnormals(*arrays: Array) -> None:
-    """Raise NotImplementedError where TensorFlow would take a number for 0 that NumPy does not."""
+    """Raise NotImplementedError for numbers that TensorFlow flushes to 0, unlike NumPy."""
     if any(map(has_subnormals, arrays)):
-        raise NotImplementedError("numbers that TensorFlow takes for 0")
+        raise NotImplementedError("numbers that TensorFlow flushes to 0")
 
 
 Kernel = Callable[..., Array]
 
-# A few bytes of a graph can ask for gigabytes. Nothing larger is computed from constants, neither
-# as a result nor on the way to one. The largest weights of common models take 411 MB.
+# A few bytes of a graph can request gigabytes. Larger values are not computed from constants,
+# neither as a result nor as an intermediate value. The largest weights of common models take 411
+# MB.
 MAX_BYTES = 512 << 20
 
 
@@ -107,14 +108,14 @@ def _truncate_div(x: Array, y: Array) -> Array:
 
 
 def _squared_difference(x: Array, y: Array) -> Array:
-    if x.dtype.kind == "c":  # TensorFlow multiplies with the conjugate
+    if x.dtype.kind == "c":  # TensorFlow multiplies by the conjugate
         raise NotImplementedError("SquaredDifference of complex numbers")
     difference: Array = x - y
     return np.square(difference)
 
 
 def _broadcast(x: Array, shape: Array) -> Array:
-    return np.broadcast_to(x, tuple(shape.tolist()))  # a view, whatever the size
+    return np.broadcast_to(x, tuple(shape.tolist()))  # a view, independent of the size
 
 
 def _reshape(node: Node, x: Array, shape: Array) -> Array:
@@ -175,7 +176,7 @@ def _slice(node: Node, x: Array, begin: Array, size: Array) -> Array:
     for low, count, full in zip(begin.tolist(), size.tolist(), x.shape, strict=True):
         high = full if count == -1 else low + count
         if not 0 <= low <= high <= full:
-            raise ValueError("the slice does not lie within the array")
+            raise ValueError("the slice is out of bounds")
         index.append(slice(low, high))
     result: Array = x[tuple(index)]
     return result
@@ -218,7 +219,7 @@ def _cast(node: Node, x: Array) -> Array:
         bounds = np.iinfo(to)
         wide = x.astype(np.float64)
         if not ((wide > bounds.min - 1.0) & (wide < bounds.max + 1.0)).all():
-            raise NotImplementedError("floats beyond the integers, for which there is no rule")
+            raise NotImplementedError("floats beyond the integers, for which no rule exists")
     return x.astype(to)
 
 
@@ -250,7 +251,7 @@ def _like(function: Callable[..., Array]) -> Callable[..., Array]:
     return like
 
 
-# These hand on what they read, or look at its shape alone; the others compute.
+# These return their input or only read its shape; the others compute values.
 MOVING_OPS = frozenset(
     {
         "BroadcastTo",

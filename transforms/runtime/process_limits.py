@@ -1,4 +1,4 @@
-"""Limits on a command's own process, and the exit of child processes when their parent exits."""
+"""Limits on a command's main process, and the exit of child processes when their parent exits."""
 
 import contextlib
 import ctypes
@@ -23,9 +23,9 @@ _thread: threading.Thread | None = None
 
 
 def end_with_parent(parent: int) -> None:
-    """Let this process be killed when its parent, the process of that number, ends.
+    """Ask the kernel to kill this process when its parent, given by its process ID, ends.
 
-    It ends at once where that has happened already.
+    If the parent has ended already, the process ends at once.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -33,7 +33,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def start(process: Callable[[], Started]) -> Started:
-    """Return what `process` returns, which starts a process, in a thread that lasts."""
+    """Return the result of `process`, which starts a process, from a thread that does not end."""
     if threading.current_thread() is threading.main_thread():
         return process()
     global _thread
@@ -56,7 +56,7 @@ def _answer() -> None:
 
 
 def _after_fork() -> None:
-    """Forget the thread, which a forked process lacks."""
+    """Forget the thread, which a forked process does not have."""
     global _thread, _lock, _requests
     _thread, _lock, _requests = None, threading.Lock(), queue.SimpleQueue()
 
@@ -69,15 +69,15 @@ _SHARE = 0.7  # of the available memory: other processes need some too
 
 _seconds: float | None = None
 _waiting = 0
-_on_cap: Callable[[], None] | None = None  # None: nobody watches this process, so it is unbounded
+_on_cap: Callable[[], None] | None = None  # None: no supervisor, so the process is unbounded
 _default_cap: int | None = None
 _internal_seconds: float | None = None
 
 
 def watched(on_cap: Callable[[], None]) -> None:
-    """Take the bounds that hold where none are given, in a process that another one watches.
+    """Apply the default limits in a process with a supervisor.
 
-    `on_cap` is called where a cap on memory is asked for.
+    `on_cap` is called before a new memory limit is applied.
     """
     global _on_cap, _default_cap
     _on_cap, _default_cap = on_cap, int(_SHARE * available_memory())
@@ -85,15 +85,15 @@ def watched(on_cap: Callable[[], None]) -> None:
 
 
 def default_cap() -> int | None:
-    """Return the memory limit in bytes where none is given; None: this process is not watched."""
+    """Return the default memory limit in bytes; None: this process has no supervisor."""
     return _default_cap
 
 
 def bound(seconds: float | None = None, memory: int | None = None) -> None:
-    """Let each stretch of own work last so long at most, and take so many bytes.
+    """Limit the seconds of each stretch of work in this process, and its memory in bytes.
 
-    Beyond, a process that is watched gets SIGALRM or a MemoryError; in any other one, nothing is
-    bounded.
+    Beyond the limit, a process with a supervisor gets SIGALRM or a MemoryError; other processes are
+    not limited.
     """
     global _seconds
     if _on_cap is None:
@@ -109,7 +109,7 @@ def bound(seconds: float | None = None, memory: int | None = None) -> None:
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Wait for another process, whose own deadline holds, while the block lasts."""
+    """Suspend the time limit in the block, which waits for a process with its own deadline."""
     _count(1)
     try:
         yield
@@ -126,22 +126,22 @@ def _count(change: int) -> None:
 
 
 def lift_cap(memory: int | None) -> None:
-    """Take this cap instead of the one that the parent has for itself; None: no cap."""
+    """Replace the memory limit of the parent by this one; None: no limit."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     _cap(hard if memory is None else memory)
 
 
 def bound_internal_runs(seconds: float) -> None:
-    """Let `internal_run` bound what this process, a child, runs for deploykit itself."""
+    """Make `internal_run` limit the internal runs of this child process to these seconds."""
     global _internal_seconds
     _internal_seconds = seconds
 
 
 @contextlib.contextmanager
 def internal_run(growth: int | None = None) -> Iterator[None]:
-    """Run something for deploykit itself: beyond the seconds for it, SIGALRM ends the process.
+    """Run internal work of deploykit; beyond its time limit, SIGALRM ends the process.
 
-    The process may take `growth` bytes more than it has. In no child, nothing is bounded.
+    The process may allocate `growth` more bytes. Outside of a child process nothing is limited.
     """
     if _internal_seconds is None:
         yield

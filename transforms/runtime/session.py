@@ -1,5 +1,5 @@
-"""Runs a GraphDef in TensorFlow, after a check of its tensor sizes. Meant for a child process:
-see `child_process.call`.
+"""Run a GraphDef in TensorFlow, after a check of its tensor sizes. For a child process, see
+`child_process.call`.
 """
 
 import copy
@@ -24,13 +24,13 @@ from deploykit.transforms.runtime import process_limits
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 from deploykit.transforms.untrusted.files import said
 
-_NUMBER_CHARACTERS = 64  # of a number as text, where no width and precision ask for more
+_NUMBER_CHARACTERS = 64  # of a number as text, without a width and precision
 
 
 def refuse_large_tensors(graph: Any, most: int) -> None:
-    """Raise LimitError where a `tf.Graph` makes a tensor of more than `most` bytes.
+    """Raise LimitError if a `tf.Graph` has a tensor of more than `most` bytes.
 
-    It names the first node that does. A tensor without a static shape counts as small.
+    It names the first such node. A tensor without a static shape counts as small.
     """
     result = too_large_nodes(graph, most)
     for node in graph.get_operations() if result else ():
@@ -39,13 +39,13 @@ def refuse_large_tensors(graph: Any, most: int) -> None:
 
 
 def too_large_nodes(graph: Any, most: int) -> set[str]:
-    """Return the nodes of a `tf.Graph` that make, or need, a tensor of more than `most` bytes.
+    """Return the nodes of a `tf.Graph` that have, or need, a tensor of more than `most` bytes.
 
-    The graph's nodes are in execution order. What a Const holds does not count: the file has it.
-    A tensor without a static shape counts as small.
+    The graph's nodes are in execution order. The value of a Const does not count, as the file
+    contains it. A tensor without a static shape counts as small.
     """
     names: set[str] = set()
-    longest: dict[str, int] = {}  # by node: the bytes of its longest string at most
+    longest: dict[str, int] = {}  # by node: upper bound of the bytes of its longest string
     for node in graph.get_operations():
         if string := _longest_string(node, longest):
             longest[node.name] = string
@@ -78,7 +78,7 @@ def _longest_string(node: Any, longest: dict[str, int]) -> int:
     return max(results, default=0)
 
 
-_AT_ONCE = 4  # values of the largest size that TensorFlow may hold at a time
+_AT_ONCE = 4  # values of the largest size that TensorFlow may keep at a time
 
 _OF_A_CLUSTER = re.compile(
     r"Cannot assign a device for operation (?P<node>[^:\s]+): .*?"
@@ -86,11 +86,11 @@ _OF_A_CLUSTER = re.compile(
 )
 
 
-_HEADINGS = ("Graph execution error:", "Detected at node", "File ")  # above what went wrong
+_HEADINGS = ("Graph execution error:", "Detected at node", "File ")  # before the actual error
 
 
 class Session:
-    """A TensorFlow session that holds one graph; Grappler is off unless asked for."""
+    """A TensorFlow session with one graph; Grappler is off by default."""
 
     def __init__(
         self, graph_def: bytes | GraphDef, grappler: bool = False, config: Any = None
@@ -122,7 +122,7 @@ class Session:
         with session.graph.as_default():
             try:
                 parts.loader.load(session._session, list(tags), folder)
-            except Exception as error:  # it raises much, from KeyError to its own
+            except Exception as error:  # TensorFlow raises many types, from KeyError to its own
                 raise runtime_failed(error, "load the SavedModel") from None
         session._names = {operation.name for operation in session.graph.get_operations()}
         return session
@@ -144,11 +144,11 @@ class Session:
 
     @property
     def devices(self) -> list[str]:
-        """The full names of what nodes can run on."""
+        """The full names of the devices that nodes can run on."""
         return [device.name for device in self._session.list_devices()]
 
     def has(self, name: str) -> bool:
-        """Say whether the graph has a node of this name."""
+        """Return whether the graph has a node of this name."""
         return name in self._names
 
     def run(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> list[Array]:
@@ -156,7 +156,7 @@ class Session:
         return self._run(fetches, feeds)
 
     def trace(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> Any:
-        """Run and return the RunMetadata: graphs as they ran, by device, and what each node gave.
+        """Run and return the RunMetadata: the executed graphs by device, and each node's outputs.
 
         Raises what `run` raises.
         """
@@ -178,12 +178,12 @@ class Session:
 
 
 def full_name(tensor: str) -> str:
-    """Return a tensor's name with its port, as TensorFlow wants it."""
+    """Return a tensor's name with its port, as TensorFlow expects it."""
     return tensor if ":" in tensor else f"{tensor}:0"
 
 
 def refusal(said: str) -> LoadError:
-    """Return the error for a reason of TensorFlow's not to import a graph, with the node."""
+    """Return the error for TensorFlow's reason to refuse a graph, with the node."""
     node = re.search(r"\{\{(?:function_)?node ([^}\s]+)", said)
     return LoadError(
         "runtime-failed",
@@ -195,7 +195,7 @@ def refusal(said: str) -> LoadError:
 
 
 def runtime_failed(error: BaseException, action: str, /, **fields: object) -> Error:
-    """Return the error for what TensorFlow raised at this, with the sentence that says why."""
+    """Return the error for a TensorFlow exception during `action`, with its main sentence."""
     return failed(
         "runtime-failed",
         error,
@@ -207,7 +207,7 @@ def runtime_failed(error: BaseException, action: str, /, **fields: object) -> Er
 
 
 def sentence(error: Any) -> str:
-    """Return the line of TensorFlow's message that says what is wrong, and with which node."""
+    """Return the line of TensorFlow's message that names the problem and the node."""
     text = str(getattr(error, "message", error)).strip()
     if (match := _OF_A_CLUSTER.search(text)) is not None:
         return (
@@ -216,21 +216,21 @@ def sentence(error: Any) -> str:
         )
     lines = [line.strip() for line in text.splitlines()]
     at = max((i for i, line in enumerate(lines) if line.startswith("Node: ")), default=-1)
-    if 0 <= at < len(lines) - 1:  # below "Graph execution error:" and where it was detected
+    if 0 <= at < len(lines) - 1:  # after "Graph execution error:" and its location
         return f"node {lines[at].removeprefix('Node: ')}: {lines[at + 1]}"[:300]
     reported = [line for line in lines if line and not line.startswith(_HEADINGS)]
     return reported[0][:300] if reported else type(error).__name__
 
 
 def run_each(graph_def: bytes, fetches: list[str]) -> dict[str, Array]:
-    """Return the values of those tensors that TensorFlow can compute, without feeding anything."""
+    """Return the values of those tensors that TensorFlow can compute, without any inputs."""
     return _values(Session(graph_def), fetches)
 
 
 def run_constants(graph_def: bytes, fetches: list[str], most: int) -> dict[str, Array]:
-    """Return the values of constant tensors that TensorFlow can compute, for deploykit itself.
+    """Return the values of constant tensors that TensorFlow can compute, as an internal run.
 
-    None is computed that takes, or needs, more than `most` bytes.
+    Values that take, or need, more than `most` bytes are omitted.
     """
     session = Session(graph_def)
     too_large = too_large_nodes(session.graph, most)

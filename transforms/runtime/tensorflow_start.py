@@ -1,6 +1,4 @@
-"""The start of TensorFlow, which takes seconds: only when needed, once, and with its log
-suppressed.
-"""
+"""Starting TensorFlow, which takes seconds: only when necessary, once, and without its log."""
 
 import contextlib
 import functools
@@ -32,18 +30,18 @@ class SessionParts:
     """The modules of TensorFlow that a session needs."""
 
     tf2: Any
-    """What chooses the behavior of TensorFlow 2; it comes first, as the others ask it."""
+    """Selects the behavior of TensorFlow 2; it comes first, as the others depend on it."""
 
     session: Any
     """Session."""
     wrapper: Any
-    """The C functions below it."""
+    """The C functions of a session."""
     ops: Any
     """Graph, Operation, device_v2."""
     importer: Any
     """import_graph_def."""
     loader: Any
-    """What loads a SavedModel into a session."""
+    """Loads a SavedModel into a session."""
     errors: Any
     """OpError."""
     config: Any
@@ -63,7 +61,7 @@ class SessionParts:
     objects: Any
     """TrackableObjectGraph."""
     features: Any
-    """What this build of TensorFlow has, such as oneDNN."""
+    """The features of this build of TensorFlow, such as oneDNN."""
 
 
 _MODULES = SessionParts(
@@ -87,7 +85,7 @@ _MODULES = SessionParts(
 
 
 def expect_sessions() -> None:
-    """Let `start_tensorflow` import what sessions need, and no more.
+    """Make `start_tensorflow` import only the modules that sessions need.
 
     No other thread of this process may import TensorFlow meanwhile: it would get an empty module.
     """
@@ -96,9 +94,9 @@ def expect_sessions() -> None:
 
 
 def start_tensorflow() -> SessionParts:
-    """Import TensorFlow, and let Python's garbage collector never look at it again; once.
+    """Import TensorFlow once, and exclude it from Python's garbage collection.
 
-    A full collection goes through all that its modules hold, for as long as many calls take.
+    A full collection would traverse all objects of its modules, which takes as long as many calls.
     """
     with _started:
         return _session_parts()
@@ -116,12 +114,12 @@ def _session_parts() -> SessionParts:
 
 
 def _imported() -> SessionParts:
-    """Return the modules, imported without TensorFlow's `__init__` where that is possible."""
+    """Return the modules, imported without TensorFlow's `__init__` if possible."""
     if _is_alone and PACKAGE not in sys.modules and not _has_plugins():
         with contextlib.suppress(ImportError, AttributeError):
             with without_tensorflow_start():
                 parts = _modules()
-            # As TensorFlow's `__init__` does, so that the first session does not rule it out.
+            # As TensorFlow's `__init__` does, so that the first session does not disable it.
             parts.ops.enable_eager_execution()
             return parts
     importlib.import_module(PACKAGE)
@@ -136,7 +134,7 @@ def _modules() -> SessionParts:
 
 
 def _has_plugins() -> bool:
-    """Say whether TensorFlow's `__init__` would load kernels or devices of others."""
+    """Return whether TensorFlow's `__init__` would load third-party kernels or devices."""
     folder = package_folder()
     named = (*sys.path, *site.getsitepackages(), site.getusersitepackages())
     places = [Path(item) for item in (*named, *sysconfig.get_paths().values())]
@@ -149,7 +147,7 @@ def _has_plugins() -> bool:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Drop what C++ writes to standard error, if TensorFlow's log is off."""
+    """Discard the standard error of C++ code, if TensorFlow's log is off."""
     if os.environ.get(_LOG_LEVEL) != _SILENT:
         yield
         return
@@ -165,10 +163,10 @@ def _silence() -> Iterator[None]:
 
 @contextmanager
 def quiet(level: int = logging.WARNING) -> Iterator[None]:
-    """Let TensorFlow's Python code say nothing below this level meanwhile.
+    """Suppress messages of TensorFlow's Python code below this level in the block.
 
-    In a notebook it prints notes, such as which file it wrote, twice; the level of its logger
-    would not hold, as TensorFlow sets that itself when it first says something.
+    In a notebook it prints notes, such as the file that it wrote, twice. The level of its logger is
+    not sufficient, as TensorFlow resets it at the first message.
     """
     logger = logging.getLogger("tensorflow")
 

@@ -24,16 +24,16 @@ Values = Sequence[Array | None]  # of the inputs; None: not a small Const
 Rule = Callable[[Node, Shapes, Values], Shape | None]
 Condition = Callable[[Node, Shapes, Values], bool]
 
-_MOST_SIZES = 1024  # a Const with more elements holds no sizes
-_MOST = 1 << 31  # sizes, strides and paddings from here on could overflow
+_MAX_SIZES = 1024  # a Const with more elements contains no sizes
+_MOST = 1 << 31  # larger sizes, strides and paddings could overflow
 _UNCLEAR = (ArithmeticError, Error, IndexError, TypeError, ValueError)
 
 
 def check_import(graph: Graph, *, is_validated: bool) -> None:
-    """Raise LoadError or CrashError for a graph that TensorFlow does not import.
+    """Raise LoadError or CrashError for a graph that TensorFlow cannot import.
 
-    A child process with TensorFlow starts only where `validate`, unless it has accepted the graph
-    already, or the shapes leave a doubt.
+    A child process with TensorFlow starts only if `validate` has not accepted the graph, or if the
+    shapes do not prove that it can be imported.
     """
     try:
         if not is_validated:
@@ -42,16 +42,16 @@ def check_import(graph: Graph, *, is_validated: bool) -> None:
     except GraphError as error:
         doubt = str(error)
     if doubt:
-        logger.debug("TensorFlow is asked to import the graph; not proven: %s", doubt)
+        logger.debug("checking the import with TensorFlow; not proven: %s", doubt)
         with ImportCheck() as tensorflow:
             tensorflow.check(light_form(GraphParts.of(graph)))
 
 
 def prove_import(graph: Graph) -> tuple[dict[str, Shape], str]:
-    """Return the shape of each node's first output, and "": TensorFlow imports the graph.
+    """Return the shape of each node's first output, and '' if TensorFlow can import the graph.
 
-    Where that is not proven, return the shapes found so far and the name of a node or function that
-    TensorFlow may refuse. The graph must be one that `validate` finds sound.
+    If that is not proven, return the shapes found so far and the name of a node or function that
+    TensorFlow may refuse. The graph must have passed `validate`.
     """
     shapes: dict[str, Shape] = {}
     if graph.library.function:
@@ -70,7 +70,7 @@ def prove_import(graph: Graph) -> tuple[dict[str, Shape], str]:
         if shape is None or not _is_safe(shape):
             return shapes, name
         if old and node.op == "Placeholder" and not shape:
-            return shapes, name  # an old placeholder's [] stands for any shape
+            return shapes, name  # in old graphs, [] of a placeholder means any shape
         shapes[name] = shape
     return shapes, ""
 
@@ -86,7 +86,7 @@ def _shape(graph: Graph, node: Node, known: dict[str, Shape]) -> Shape | None:
 
 
 def _merged(node: Node, shape: Shape) -> Shape | None:
-    """Return a shape with what the node's `_output_shapes` adds; None: they may differ."""
+    """Return a shape merged with the node's `_output_shapes`; None: they may differ."""
     noted = node.attr(SHAPES)
     count = len(op_defs()[node.op].output_arg)
     if not isinstance(noted, list) or len(noted) != count or node.op in _EVERY_PORT:
@@ -101,7 +101,7 @@ def _merged(node: Node, shape: Shape) -> Shape | None:
 
 
 def _of_port(graph: Graph, tensor: str, known: dict[str, Shape]) -> Shape:
-    """Return the shape of an output beyond the first."""
+    """Return the shape of an output after the first."""
     name, port = split(tensor)
     if port < 0 or graph[name].op not in _EVERY_PORT:
         raise ValueError("no rule gives the shape of this output")
@@ -110,7 +110,7 @@ def _of_port(graph: Graph, tensor: str, known: dict[str, Shape]) -> Shape:
 
 def _small_value(graph: Graph, tensor: str) -> Array | None:
     node = graph.producer(tensor)
-    if node.op != "Const" or math.prod(node.shape) > _MOST_SIZES:
+    if node.op != "Const" or math.prod(node.shape) > _MAX_SIZES:
         return None
     return node.value
 
@@ -123,7 +123,7 @@ def _is_safe(shape: Shape) -> bool:
 
 
 def _where(holds: Condition, op: str) -> Rule:
-    """Return the shape rule of an op for nodes of which a condition holds."""
+    """Return the shape rule of an op, limited to nodes that satisfy a condition."""
     rule = RULES[op]
     return lambda node, shapes, values: (
         rule(node, shapes, values) if holds(node, shapes, values) else None
@@ -154,7 +154,7 @@ def _scalars_follow(_: Node, shapes: Shapes, __: Values) -> bool:
 
 
 def _window(node: Node, *lists: str) -> bool:
-    """Return whether a window of rank 4 slides along the image's height and width alone."""
+    """Return whether a window of rank 4 slides only along the image's height and width."""
     if node.attr("data_format", "NHWC") not in ("NHWC", "NCHW") or node.attr("explicit_paddings"):
         return False
     if node.attr("padding") not in ("SAME", "VALID"):
@@ -256,7 +256,7 @@ def _resizes(_: Node, shapes: Shapes, values: Values) -> bool:
     return len(shapes[0]) == 4 and sizes.shape == (2,) and bool(sizes.min() >= 1)
 
 
-# ------------------------------------------------------------------ rules of their own
+# ------------------------------------------------------------------ special rules
 
 
 def _slide(holds: Condition, op: str) -> Rule:
@@ -279,7 +279,7 @@ def _reshape(_: Node, shapes: Shapes, values: Values) -> Shape | None:
     unknown = shapes[0].count(-1)
     if unknown > 1 or (unknown and -1 in result):
         return tuple(result)
-    if unknown:  # the open size must make up for the rest
+    if unknown:  # the unknown size results from the others
         return tuple(result) if read > 0 and made % read == 0 else None
     if -1 not in result:
         return tuple(result) if read == made else None
@@ -303,7 +303,7 @@ _SAME_SHAPE_OPS = """
 """
 _SAME_SHAPE = frozenset(_SAME_SHAPE_OPS.split())
 _BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
-_EVERY_PORT = frozenset({"Split", "Unpack"})  # all of their outputs have one shape
+_EVERY_PORT = frozenset({"Split", "Unpack"})  # all outputs have the same shape
 
 _CONDITIONS: dict[str, Condition] = {
     op: holds

@@ -1,6 +1,6 @@
-"""The shape of what an op gives, from the shapes and values of what it reads: a rule for each op.
+"""Shape rules: the output shape of each op, from the shapes and values of its inputs.
 
-A rule that returns None or raises a ValueError says that the shape is unknown.
+A rule that returns None or raises a ValueError means that the shape is unknown.
 """
 
 import math
@@ -27,8 +27,8 @@ from deploykit.transforms.shapes.sizes import (
     with_rank,
 )
 
-InputShapes = Sequence[Shape | None]  # of the inputs of a node; None: a rank that is not known
-InputValues = Sequence[Array | None]  # of the inputs; UNKNOWN: an element that is not known
+InputShapes = Sequence[Shape | None]  # of the inputs of a node; None: unknown rank
+InputValues = Sequence[Array | None]  # of the inputs; UNKNOWN: an unknown element
 Rule = Callable[[Node, InputShapes, InputValues], Shape | None]
 
 
@@ -68,7 +68,7 @@ def _pool(node: Node, shapes: InputShapes, _: InputValues) -> Shape:
 
 
 def _slide(node: Node, shape: Shape, window: Sequence[int]) -> list[int]:
-    """Return the sizes that a window leaves which slides along each axis."""
+    """Return the output sizes of a window that slides along each axis."""
     strides = node.attr("strides")
     dilations = node.attr("dilations") or [1] * len(shape)
     pads = node.attr("explicit_paddings") or [0] * 2 * len(shape)
@@ -247,7 +247,7 @@ def _strided_slice(node: Node, shapes: InputShapes, values: InputValues) -> Shap
     places = range(len(begin))
     rest = list(require(shapes[0]))
     read = sum(not has("ellipsis", place) and not has("new_axis", place) for place in places)
-    skipped = len(rest) - read  # the axes that an ellipsis stands for
+    skipped = len(rest) - read  # the number of axes that an ellipsis covers
     result: list[int] = []
     for place in places:
         if has("ellipsis", place):
@@ -265,7 +265,7 @@ def _strided_slice(node: Node, shapes: InputShapes, values: InputValues) -> Shap
 
 
 def _steps(size: int, low: int | None, high: int | None, stride: int) -> int:
-    """Return how many elements a slice takes of so many."""
+    """Return the number of elements in a slice of `size` elements."""
     if size < 0 or UNKNOWN in (low, high, stride):
         return -1
     return len(range(*slice(low, high, stride).indices(size)))

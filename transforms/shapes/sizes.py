@@ -1,6 +1,6 @@
-"""Sizes of which some may be unknown, and the arithmetic on them that shape rules are made of.
+"""Arithmetic on sizes that may be unknown, for shape rules.
 
-A ValueError says that what is asked for does not follow.
+A ValueError means that the result is unknown.
 """
 
 import math
@@ -9,49 +9,49 @@ from typing import TypeVar
 
 from deploykit.transforms.ir.tensors import Array
 
-Shape = tuple[int, ...]  # -1: a size that is not known
+Shape = tuple[int, ...]  # -1: unknown size
 T = TypeVar("T")
 
-UNKNOWN = -(2**31)  # an element of a value; -1 is a size that Reshape finds itself
+UNKNOWN = -(2**31)  # an element of a value; -1 is the size that Reshape infers
 SIZE_TYPES = ("int32", "int64")
 
 
 def if_full(shape: Shape | None) -> Shape | None:
-    """Return a shape, or None where not all of it is known."""
+    """Return a shape, or None if a size is unknown."""
     return shape if shape is not None and min(shape, default=0) >= 0 else None
 
 
 def is_partial(value: Array) -> bool:
-    """Say whether a value holds sizes of which some are not known."""
+    """Return whether a value contains sizes of which some are unknown."""
     return value.dtype.name in SIZE_TYPES and bool((value == UNKNOWN).any())
 
 
 def require(result: T | None) -> T:
-    """Return what must be known."""
+    """Return a value. ValueError: it is None."""
     if result is None:
         raise ValueError("it is not known")
     return result
 
 
 def whole(value: Array | None) -> Array:
-    """Return a value of which each element is known."""
+    """Return a value. ValueError: an element is unknown."""
     if is_partial(require(value)):
         raise ValueError("an element is not known")
     return require(value)
 
 
 def sizes_in(value: Array | None) -> Shape:
-    """Return the sizes that a value holds."""
+    """Return the sizes in a value, -1 if unknown. ValueError: the value is unknown."""
     return tuple(max(size, -1) for size in require(value).reshape(-1).tolist())
 
 
 def axes_in(value: Array | None, rank: int) -> list[int]:
-    """Return the axes that a value holds, from the front."""
+    """Return the axes in a value as indices from the front."""
     return [range(rank)[axis] for axis in whole(value).reshape(-1).tolist()]
 
 
 def with_rank(shape: Shape | None, rank: int) -> Shape:
-    """Return a shape that must have this rank."""
+    """Return a shape with this rank. ValueError: it has another rank."""
     if shape is None:
         return (-1,) * rank
     if len(shape) != rank:
@@ -60,7 +60,7 @@ def with_rank(shape: Shape | None, rank: int) -> Shape:
 
 
 def common_size(sizes: Iterable[int]) -> int:
-    """Return the size that several are which must be equal."""
+    """Return the common size of several sizes. ValueError: they differ."""
     known = set(sizes) - {-1}
     if len(known) > 1:
         raise ValueError("the sizes differ")
@@ -68,7 +68,7 @@ def common_size(sizes: Iterable[int]) -> int:
 
 
 def common_shape(shapes: Sequence[Shape | None]) -> Shape:
-    """Return the shape that several are which must be equal."""
+    """Return the common shape of several shapes. ValueError: they differ."""
     ranked = [shape for shape in shapes if shape is not None]
     if not ranked:
         raise ValueError("no rank is known")
@@ -76,17 +76,17 @@ def common_shape(shapes: Sequence[Shape | None]) -> Shape:
 
 
 def product(*sizes: int) -> int:
-    """Return the product of sizes."""
+    """Return the product of sizes; -1 if one is unknown."""
     return -1 if min(sizes) < 0 else math.prod(sizes)
 
 
 def total(*sizes: int) -> int:
-    """Return the sum of sizes."""
+    """Return the sum of sizes; -1 if one is unknown."""
     return -1 if min(sizes) < 0 else sum(sizes)
 
 
 def quotient(size: int, parts: int) -> int:
-    """Return the size of each of so many parts, rounded down."""
+    """Return the size of each of several equal parts, rounded down."""
     return -1 if size < 0 else size // parts
 
 

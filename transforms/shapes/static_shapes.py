@@ -1,6 +1,4 @@
-"""Static shapes of tensors: from attributes, from shape rules, else from TensorFlow's own
-inference.
-"""
+"""Static shapes of tensors: from attributes, shape rules, or TensorFlow's inference."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,8 +31,8 @@ from deploykit.transforms.shapes.sizes import (
     require,
 )
 
-_MOST_SIZES = 1024  # a tensor with more elements holds no sizes
-_EVERY_PORT = frozenset({"Split", "Unpack"})  # all of their outputs have one shape
+_MAX_SIZES = 1024  # a tensor with more elements contains no sizes
+_EVERY_PORT = frozenset({"Split", "Unpack"})  # all outputs have the same shape
 _JOINING = frozenset({"Concat", "ConcatV2", "Pack"})
 _MOVING = frozenset(
     {"Cast", "ExpandDims", "GatherV2", "Identity", "Reshape", "Slice", "Squeeze", "StridedSlice"}
@@ -43,10 +41,10 @@ _UNCLEAR = (ArithmeticError, Error, IndexError, NotImplementedError, TypeError, 
 
 
 class Shapes:
-    """The shapes of a graph's tensors as it was when asked."""
+    """The shapes of a graph's tensors at the time of creation."""
 
     def __init__(self, graph: Graph, batch: int = -1) -> None:
-        """Find them; an open first axis of an input has the size `batch`."""
+        """Infer the shapes; an unknown first axis of an input has the size `batch`."""
         self._graph = graph
         self._batch = batch
         self._shapes: dict[str, Shape] = {}
@@ -62,7 +60,7 @@ class Shapes:
                 continue
 
     def shape(self, tensor: str) -> Shape | None:
-        """Return a tensor's shape, -1 for unknown sizes, or None where its rank is not known."""
+        """Return a tensor's shape, -1 for unknown sizes, or None if its rank is unknown."""
         name, port = split(tensor)
         if port == 0 or (name in self._shapes and self._graph[name].op in _EVERY_PORT):
             return self._shapes.get(name)
@@ -70,7 +68,7 @@ class Shapes:
         return elements[port] if port < len(elements) else None
 
     def full_shape(self, tensor: str) -> Shape | None:
-        """Return a tensor's shape, or None where not all of it is known."""
+        """Return a tensor's shape, or None if a size is unknown."""
         return if_full(self.shape(tensor))
 
     def _find(self, node: Node) -> Shape | None:
@@ -97,8 +95,8 @@ class Shapes:
         return None if old and node.op == "Placeholder" else shape
 
     def _keep_value(self, node: Node, shape: Shape) -> None:
-        """Keep what is known of the value of a small tensor: it may be used as sizes."""
-        if min(shape, default=0) < 0 or math.prod(shape) > _MOST_SIZES:
+        """Store the known elements of a small tensor: they may be used as sizes."""
+        if min(shape, default=0) < 0 or math.prod(shape) > _MAX_SIZES:
             return
         value = None if self._graph.is_input(node.name) else self._compute(node)
         types = output_types(node) if value is None and node.op in op_defs() else None
@@ -124,10 +122,10 @@ class Shapes:
 
 
 def element_shapes(graph: Graph, node: Node) -> Sequence[Shape | None]:
-    """Return the shape of each output of a node that takes from a queue or an iterator.
+    """Return the shape of each output of a node that reads from a queue or an iterator.
 
-    They are as the queue or the node declares them. Nothing is returned where none does, and for
-    any other node.
+    The queue or the node declares them. The result is empty if neither does, and for any other
+    node.
     """
     if node.op.startswith("IteratorGetNext"):
         return tuple(node.attr("output_shapes") or ())
@@ -142,12 +140,12 @@ def element_shapes(graph: Graph, node: Node) -> Sequence[Shape | None]:
 
 
 def variable_shape(node: Node) -> Shape | None:
-    """Return the shape of a variable where all of it is known."""
+    """Return the shape of a variable, or None if a size is unknown."""
     return if_full(node.attr("shape"))
 
 
 def _only_moves(node: Node, operands: Sequence[Array]) -> bool:
-    """Say whether an op gives on elements as they are, and is known to which places."""
+    """Return whether an op only moves elements, to known positions."""
     if node.op == "Cast" and node.attr("DstT") not in SIZE_TYPES:
         return False
     return node.op in _JOINING or (node.op in _MOVING and not any(map(is_partial, operands[1:])))
@@ -157,10 +155,10 @@ _SHAPE_ATTR_OPS = FEEDABLE_OPS | {"VariableV2"}
 
 
 def static_shapes(graph: Graph, tensors: Iterable[str]) -> dict[str, Shape | None]:
-    """Return the shapes of tensors; TensorFlow infers, in a child process, what does not follow.
+    """Return the shapes of tensors; a child process with TensorFlow infers the remaining ones.
 
-    -1 stands for an unknown size, None for an unknown rank. A first axis alone that is unknown is
-    an open batch, of which TensorFlow knows no more.
+    -1 is an unknown size, None an unknown rank. If only the first axis is unknown, it is an open
+    batch, and TensorFlow is not needed.
     """
     shapes: dict[str, Shape | None] = {}
     inner = []
@@ -183,7 +181,7 @@ def _is_clear(shape: Shape | None) -> bool:
 
 
 def _declared(node: Node) -> list[Any] | None:
-    """Return the shape of each output as the attributes say it, or None where they do not."""
+    """Return the shape of each output from the attributes, or None if they do not contain it."""
     if node.op in _SHAPE_ATTR_OPS:
         return [node.attr("shape")]
     if node.op == "Const" and "value" in node.attrs:
@@ -203,7 +201,7 @@ def _inferred(graph: Graph, tensors: list[str]) -> dict[str, Shape | None]:
     ]
     graph_def = GraphDef(node=nodes, versions=graph.versions, library=graph.library)
     inferred: dict[str, Shape | None] = {}
-    with suppress(GraphError):  # where TensorFlow cannot load that, no more is known
+    with suppress(GraphError):  # if TensorFlow cannot load the graph, the shapes stay unknown
         inferred = call(
             "deploykit.transforms.runtime.session:static_shapes",
             graph_def.SerializeToString(),

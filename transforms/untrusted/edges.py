@@ -1,4 +1,4 @@
-"""The edges of a graph checked node by node: names, ports, dtypes, cycles and loops."""
+"""Checks of the edges of a graph, node by node: names, ports, dtypes, cycles and loops."""
 
 import itertools
 import sys
@@ -13,8 +13,8 @@ from deploykit.transforms.ir.protos import AttrValue, OpDef
 from deploykit.transforms.ir.tensors import type_name
 
 _REF = 100  # a reference type's number is its base type's plus this
-_FEW = 64  # tensors, of which types are kept in a list for the next node of its kind
-_KINDS = 4096  # of an op, by its attributes, that are kept
+_FEW = 64  # maximum number of tensors whose types are cached for the next node of the same kind
+_KINDS = 4096  # maximum number of cached attribute sets per op
 
 
 _NOTHING = AttrValue()
@@ -22,17 +22,17 @@ _NOTHING = AttrValue()
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Tensors in a row: how many, and the type of each."""
+    """A sequence of tensors: their number, and the type of each."""
 
     count: int
     starts: Sequence[int] = ()
     runs: Sequence[int | Sequence[int]] = ()
-    """From each start on: one type for all, or a list of them."""
+    """For each start: one type for all ports from there on, or a list of types."""
     few: Sequence[int] | None = None
-    """The type of each port where there are not many."""
+    """The type of each port, if there are only a few."""
 
     def type_of(self, port: int) -> int:
-        """Return the number of the type of a port."""
+        """Return the type number of a port."""
         if self.few is not None:
             return self.few[port]
         place = bisect_right(self.starts, port) - 1
@@ -40,7 +40,7 @@ class Ports:
         return run if isinstance(run, int) else run[port - self.starts[place]]
 
     def types(self) -> Sequence[int]:
-        """Return the type of each port, in order; it is a long list where there are many."""
+        """Return the type of each port, in order; the list may be long."""
         if self.few is not None:
             return self.few
         ends = (*self.starts, self.count)[1:]
@@ -54,10 +54,10 @@ class Ports:
 
 
 class OpPorts:
-    """What an op reads and makes, as its definition has it."""
+    """The inputs and outputs of an op, from its definition."""
 
     def __init__(self, op_def: OpDef) -> None:
-        """Note which attributes say how many tensors there are, and of which types."""
+        """Find the attributes that determine the number and the types of the tensors."""
         self._sides = op_def.input_arg, op_def.output_arg
         args = [*op_def.input_arg, *op_def.output_arg]
         said = [(arg.number_attr, arg.type_list_attr, arg.type_attr) for arg in args]
@@ -66,7 +66,7 @@ class OpPorts:
         self._known: dict[tuple[object, ...], tuple[Ports, Ports]] = {}
 
     def ports(self, attrs: Mapping[str, AttrValue]) -> tuple[Ports, Ports]:
-        """Return what a node with these attributes reads and makes."""
+        """Return the inputs and outputs of a node with these attributes."""
         values = [attrs.get(n) or self._defaults.get(n, _NOTHING) for n in self._shaping]
         key = tuple([v.type or v.i or tuple(v.list.type[: _FEW + 1]) for v in values])
         if key in self._known:
@@ -109,16 +109,16 @@ def _ports(args: Iterable[OpDef.ArgDef], attrs: Mapping[str, AttrValue]) -> Port
 
 
 class Edges:
-    """The edges of a graph or of a function's body, which are checked as its nodes are added."""
+    """The edges of a graph or of a function's body, which are checked as nodes are added."""
 
     def __init__(self, colocated: bool = True) -> None:
-        """Start without nodes. `colocated`: those beside which nodes are placed must be there."""
+        """Create an empty index. `colocated`: whether colocated nodes must exist."""
         self._needs_colocated = colocated
         self._places: dict[str, int] = {}
         self._ops: list[str] = []
         self._made: list[Ports | None] = []
-        self._producers = array("i")  # of each input, after each other
-        self._ends = array("q")  # of each node: how many inputs there are up to it
+        self._producers = array("i")  # of each input, one node after the other
+        self._ends = array("q")  # for each node: number of inputs up to it
         self._later: list[tuple[int, int, str, int]] = []
         """Inputs from nodes that come after their readers: number, reader, tensor, type."""
         self._frames: dict[int, bytes] = {}
@@ -137,9 +137,9 @@ class Edges:
         return self._places
 
     def add(self, node: Node, ports: tuple[Ports, Ports] | None) -> None:
-        """Add a node; of one without ports, no number and no type of its tensors is known.
+        """Add a node; without ports, the number and types of its tensors are unknown.
 
-        GraphError: its name is taken, or what it reads does not fit.
+        GraphError: its name is in use, or its inputs do not fit.
         """
         if node.name in self._places:
             raise GraphError("node-twice", node=node.name)
@@ -164,7 +164,7 @@ class Edges:
         self._ends.append(len(self._producers))
 
     def _check_count(self, node: Node, reads: Ports) -> None:
-        """Raise GraphError for a node that has more or fewer data inputs than its op reads."""
+        """Raise GraphError for a node whose number of data inputs differs from that of its op."""
         count = len(node.data_inputs)
         if "^" in [tensor[:1] for tensor in node.inputs[:count]]:
             raise GraphError("data-input-after-control", node=node.name)
@@ -198,7 +198,7 @@ class Edges:
         if held not in (
             requested,
             requested + _REF,
-        ):  # a reference may be read as what it refers to
+        ):  # a reference may be read as its base type
             raise GraphError(
                 "input-type-differs",
                 node=self._name(reader),
@@ -208,11 +208,11 @@ class Edges:
             )
 
     def _name(self, place: int) -> str:
-        """Return the name of a node; this is slow, and for errors alone."""
+        """Return the name of a node; it is slow, and only for errors."""
         return next(name for name, item in self._places.items() if item == place)
 
     def close(self) -> None:
-        """Check what could not be checked before. GraphError: what is wrong."""
+        """Make the checks that need all nodes. GraphError: the graph is invalid."""
         for edge, reader, tensor, expected in self._later:
             name, port = split(tensor)
             producer = self._places.get(name, -1)
@@ -231,14 +231,14 @@ class Edges:
             self._check_frames(order)
 
     def _inputs(self, place: int) -> Iterable[int]:
-        """Return the producers of a node; a loop's edge back does not count."""
+        """Return the producers of a node; a loop's back edge does not count."""
         producer = self._producers[self._ends[place - 1] if place else 0 : self._ends[place]]
         if self._ops[place] in MERGE_OPS:
             return [p for p in producer if self._ops[p] not in LOOP_EDGE_OPS]
         return producer
 
     def _order(self) -> Sequence[int]:
-        """Return the nodes in an order in which they can run. GraphError: there is a cycle."""
+        """Return the nodes in an execution order. GraphError: there is a cycle."""
         readers: dict[int, list[int]] = {}
         missing = array("i", bytes(4 * len(self)))
         for place in range(len(self)):
@@ -246,7 +246,7 @@ class Edges:
                 readers.setdefault(producer, []).append(place)
                 missing[place] += 1
         order = array("i", [place for place in range(len(self)) if not missing[place]])
-        for place in order:  # which grows meanwhile
+        for place in order:  # the list grows in the loop
             for reader in readers.get(place, ()):
                 missing[reader] -= 1
                 if not missing[reader]:
@@ -257,7 +257,7 @@ class Edges:
         return order
 
     def _check_frames(self, order: Iterable[int]) -> None:
-        """Raise GraphError for a node that reads from a loop and from outside of it."""
+        """Raise GraphError for a node that reads from inside and outside of a loop."""
         parents = [0]
         frames: dict[tuple[int, bytes], int] = {}
         frame_of = array("i", bytes(4 * len(self)))
@@ -279,5 +279,5 @@ class Edges:
 
 
 def no_such_output(who: str, node: str, count: int) -> GraphError:
-    """Return the error of somebody who names a port that a node does not have."""
+    """Return the error for a reference to a port that a node does not have."""
     return GraphError("output-number-missing", what=who, node=node, count=count)

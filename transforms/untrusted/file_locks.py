@@ -1,5 +1,5 @@
-"""Locks on files and folders, and the unfinished files of a process, which a watcher removes if
-the process dies.
+"""Locks on files and folders, and a process's unfinished files, which its supervisor removes if it
+dies.
 """
 
 import contextlib
@@ -10,15 +10,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)  # of this file system
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)  # no locks here
 
 
 @contextlib.contextmanager
 def locked(path: Path, wait: bool = False) -> Iterator[bool | None]:
-    """Hold the lock of a file or folder while the block lasts.
+    """Hold the lock of a file or folder during the block.
 
-    Yields whether it could be had and the path still names it; None where the file system has no
-    locks, so that nobody can tell. With `wait`, a process that holds it is waited for.
+    Yields whether the lock was acquired and the path still refers to the file; None: the file
+    system does not support locks. With `wait`, it waits for a process that holds the lock.
     """
     try:
         lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -37,24 +37,24 @@ def locked(path: Path, wait: bool = False) -> Iterator[bool | None]:
         os.close(lock)
 
 
-_notes: Path | None = None  # None: nobody watches this process
+_notes: Path | None = None  # None: no supervisor
 
 
 def note_in(path: Path) -> None:
-    """Note from now on, in this file, what is begun."""
+    """Record unfinished files in this file from now on."""
     global _notes
     _notes = path
 
 
 def note(partial: str | os.PathLike[str]) -> None:
-    """Note a hidden file or folder before it is made."""
+    """Record a hidden file or folder before it is created."""
     if _notes is not None:
         with contextlib.suppress(OSError), _notes.open("ab") as file:
             file.write(os.fsencode(os.path.abspath(partial)) + b"\0")
 
 
 def remove_noted(path: Path) -> None:
-    """Remove what is noted in this file and still there under its hidden name."""
+    """Remove the files recorded in this file that still exist under their hidden names."""
     with contextlib.suppress(OSError):
         for name in path.read_bytes().split(b"\0")[:-1]:
             partial = Path(os.fsdecode(name))
@@ -65,7 +65,7 @@ def remove_noted(path: Path) -> None:
 
 
 def sync(*folders: Path) -> None:
-    """Let what was made or renamed in folders outlive a power cut."""
+    """Make created and renamed files in folders survive a power failure."""
     for folder in folders:
         entry = os.open(folder, os.O_RDONLY)
         try:

@@ -1,6 +1,4 @@
-"""A graph as a stream of nodes and functions, from bytes or from a Graph, and the calls between
-its functions.
-"""
+"""A graph as a stream of nodes and functions, from bytes or a Graph, and its function calls."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +12,14 @@ from deploykit.transforms.ir.protos import FunctionDef, FunctionDefLibrary, Node
 from deploykit.transforms.untrusted.files import release
 from deploykit.transforms.untrusted.wire import Bytes, decoded, field_bytes, fields, without_field
 
-# Nothing honest comes near these; TensorFlow takes minutes or all memory beyond them.
+# Real models stay far below these; beyond them TensorFlow takes minutes or all memory.
 MAX_CALL_DEPTH = 256
-MAX_EXPANDED_NODES = 20_000_000  # of the graph with every call replaced by what it calls
+MAX_EXPANDED_NODES = 20_000_000  # of the graph with all calls inlined
 
 
 @dataclass
 class Calls:
-    """How many nodes a function or a graph has, and what it calls, as often as it does."""
+    """The number of nodes of a function or a graph, and its callees, once per call."""
 
     nodes: int
     names: list[str]
@@ -29,11 +27,11 @@ class Calls:
 
 @dataclass(frozen=True)
 class Expansion:
-    """What a graph becomes with every call replaced by what it calls."""
+    """The size of a graph with all calls inlined."""
 
     nodes: int
     depth: int
-    """How many calls lie within each other."""
+    """Maximum nesting depth of calls."""
 
 
 def called(node: Node, functions: Mapping[str, object]) -> Iterator[str]:
@@ -44,7 +42,7 @@ def called(node: Node, functions: Mapping[str, object]) -> Iterator[str]:
 
 
 def expansion(graph: Calls, functions: Mapping[str, Calls]) -> Expansion:
-    """Return what a graph becomes. GraphError: a function calls itself, or it becomes too much."""
+    """Return the expanded size. GraphError: a function calls itself, or the size is too large."""
     sizes = dict.fromkeys(functions, 0)
     depths = dict.fromkeys(functions, 0)
     for name in _callees_first({name: calls.names for name, calls in functions.items()}):
@@ -73,14 +71,14 @@ def expansion(graph: Calls, functions: Mapping[str, Calls]) -> Expansion:
 
 
 def _callees_first(calls: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the functions, each after those that it calls. GraphError: one calls itself."""
+    """Return the functions, each after its callees. GraphError: one calls itself."""
     users: dict[str, list[str]] = {name: [] for name in calls}
     missing = {name: len(set(names)) for name, names in calls.items()}
     for name, names in calls.items():
         for callee in dict.fromkeys(names):
             users[callee].append(name)
     order = [name for name, count in missing.items() if not count]
-    for name in order:  # which grows meanwhile
+    for name in order:  # the list grows in the loop
         for user in users[name]:
             missing[user] -= 1
             if not missing[user]:
@@ -88,7 +86,7 @@ def _callees_first(calls: Mapping[str, Sequence[str]]) -> list[str]:
     left = [name for name, count in missing.items() if count]
     if left:
         name, path = left[0], dict[str, None]()
-        while name not in path:  # whoever is left calls one that is left
+        while name not in path:  # each remaining function calls another remaining one
             path[name] = None
             name = next(callee for callee in calls[name] if missing[callee])
         cycle = list(path)[list(path).index(name) :]
@@ -97,9 +95,9 @@ def _callees_first(calls: Mapping[str, Sequence[str]]) -> list[str]:
     return order
 
 
-MAX_FUNCTIONS = 100_000  # nothing honest comes near, and each takes 1000 bytes and more
+MAX_FUNCTIONS = 100_000  # real models have far fewer, and each takes at least 1000 bytes
 
-_LONG_NODE = 1 << 20  # bytes; of a shorter node the inputs need not be counted
+_LONG_NODE = 1 << 20  # bytes; the inputs of shorter nodes need not be counted
 _NODE, _LIBRARY, _VERSIONS = 1, 2, 4  # the fields of a GraphDef
 _FUNCTION, _BODY = 1, 3  # of a FunctionDefLibrary, and of a FunctionDef
 _INPUT = 3  # of a NodeDef
@@ -110,18 +108,18 @@ class FunctionParts:
     """A function of the library."""
 
     head: FunctionDef
-    """What it says beside its nodes; these may be in it or not."""
+    """The function without its nodes, or with them."""
     nodes: Callable[[], Iterator[Node]]
 
     @property
     def name(self) -> str:
-        """What calls name it."""
+        """The name that calls use."""
         return str(self.head.signature.name)
 
 
 @dataclass(frozen=True)
 class GraphParts:
-    """The nodes of a graph, its functions, and the versions that it is made for."""
+    """The nodes of a graph, its functions, and the versions that it was created for."""
 
     nodes: Callable[[], Iterator[Node]]
     functions: Sequence[FunctionParts]
@@ -137,7 +135,7 @@ class GraphParts:
 
     @classmethod
     def read(cls, content: Bytes) -> "GraphParts":
-        """Return the parts of a serialised GraphDef, whose nodes are read once if it is an mmap.
+        """Return the parts of a serialized GraphDef; from an mmap, nodes can be read only once.
 
         GraphError: it is damaged.
         """
@@ -166,13 +164,13 @@ def _of_function(function: FunctionDef) -> FunctionParts:
 
 
 def _read_function(content: bytes) -> FunctionParts:
-    """Return a function whose head is decoded, and whose nodes are not yet."""
+    """Return a function with a decoded head, whose nodes are decoded later."""
     head = decoded(without_field(content, _BODY), FunctionDef)
     return FunctionParts(head, lambda: _nodes(content, _BODY))
 
 
 def _nodes(content: Bytes, expected: int) -> Iterator[Node]:
-    """Yield the nodes that are a field of a message. GraphError: one is damaged or too long."""
+    """Yield the nodes in a field of a message. GraphError: one is damaged or too long."""
     for _, begin, end in fields(content, expected):
         proto = content[begin:end]
         if end - begin > _LONG_NODE:

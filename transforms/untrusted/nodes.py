@@ -14,9 +14,9 @@ from deploykit.transforms.ir.protos import AttrValue, FunctionDef, OpDef
 from deploykit.transforms.ir.tensors import check_size, is_type, type_name
 from deploykit.transforms.untrusted.edges import OpPorts, Ports
 
-MAX_RANK = 254  # of a shape, for TensorFlow
+MAX_RANK = 254  # of a shape in TensorFlow
 
-# The field of AttrValue that holds an attribute, by its type in the registry.
+# The field of AttrValue for an attribute, by its type in the registry.
 _FIELDS = {
     "string": "s",
     "int": "i",
@@ -32,19 +32,19 @@ _TYPE_OF_FIELD = {field: type_ for type_, field in _FIELDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class AttrRule:
-    """What is demanded of an attribute."""
+    """The requirements on an attribute."""
 
     field: str
-    """Of AttrValue."""
+    """Field of AttrValue."""
     element: str = ""
-    """Of a list: the field of its elements; empty: of any."""
+    """For a list: the field of its elements; empty: any field."""
     minimum: int | None = None
     allowed: frozenset[object] = frozenset()
-    """Empty: any value."""
+    """The allowed values; empty: any value."""
 
     @classmethod
     def of(cls, attr: OpDef.AttrDef) -> "AttrRule":
-        """Read it from an op's definition."""
+        """Create the rule from an op's definition."""
         kind = str(attr.type)
         is_list = kind.startswith("list(")
         field = _FIELDS.get(kind.removeprefix("list(").removesuffix(")"), "")
@@ -57,13 +57,13 @@ class AttrRule:
         )
 
     def fault(self, value: AttrValue) -> str:
-        """Return what is wrong with a value, to follow the attribute's name; or an empty string."""
+        """Return the fault of a value, as the end of a sentence about the attribute; or ''."""
         kind = value.WhichOneof("value") or "nothing"
         if kind == "type" == self.field and value.type in self.allowed:
             return ""
         if kind != self.field:
             held, expected = (_TYPE_OF_FIELD.get(item, item) for item in (kind, self.field))
-            return f"holds {held}, but its op demands {expected}"
+            return f"contains {held}, but its op requires {expected}"
         if kind == "list":
             return self._list_fault(value.list)
         if kind == "type":
@@ -71,7 +71,7 @@ class AttrRule:
         if kind == "s" and self.allowed and value.s not in self.allowed:
             return self._not_allowed(value.s)
         if kind == "i" and self.minimum is not None and value.i < self.minimum:
-            return f"is {value.i}, but its op demands at least {self.minimum}"
+            return f"is {value.i}, but its op requires at least {self.minimum}"
         return ""
 
     def _list_fault(self, values: AttrValue.ListValue) -> str:
@@ -79,10 +79,10 @@ class AttrRule:
         for field, items in values.ListFields():
             if self.element and field.name != self.element:
                 held, expected = _TYPE_OF_FIELD[field.name], _TYPE_OF_FIELD[self.element]
-                return f"is a list of {held}, but its op demands one of {expected}"
+                return f"is a list of {held}, but its op requires one of {expected}"
             count = len(items)
         if self.minimum is not None and count < self.minimum:
-            return f"has {count} elements, but its op demands at least {self.minimum}"
+            return f"has {count} elements, but its op requires at least {self.minimum}"
         if self.element == "type":
             return next(filter(None, map(self._type_fault, set(values.type))), "")
         if self.allowed:
@@ -106,7 +106,7 @@ class AttrRule:
 
 
 def content_fault(value: AttrValue) -> str:
-    """Return what is wrong with the shapes and tensors that an attribute holds, by themselves."""
+    """Return the fault of the shapes and tensors in an attribute, independent of the op; or ''."""
     kind = value.WhichOneof("value")
     if kind == "shape":
         return _shape_fault(value.shape)
@@ -142,15 +142,15 @@ def _shape_fault(shape: Any) -> str:
 
 LEGAL_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # TensorFlow's own rule
 
-_DEVICE = re.compile(  # a part of a device's name
+_DEVICE = re.compile(  # one part of a device name
     r"|job:[^:]*|(replica|task):(\d+|\*)|(device:[A-Za-z]\w*|(?i:[CGT]PU|XLA_\w+))(:(\d+|\*))?"
 )
-_CLASS = AttrRule("list", "s")  # whatever the op
+_CLASS = AttrRule("list", "s")  # for any op
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What an op's definition demands of a node."""
+    """The requirements of an op's definition on a node."""
 
     attrs: Mapping[str, AttrRule]
     required: tuple[str, ...]
@@ -167,16 +167,16 @@ class NodeRules:
     """The rules of the ops and functions that a graph may use."""
 
     def __init__(self, functions: Mapping[str, FunctionDef]) -> None:
-        """`functions` are those of the graph's library."""
+        """Create the rules; `functions` are those of the graph's library."""
         self.functions = functions
         self._rules: dict[str, _Rule] = {}
 
     def knows(self, op: str) -> bool:
-        """Say whether an op is one of TensorFlow's or of the library."""
+        """Return whether an op is one of TensorFlow's or of the library."""
         return op in self._rules or op in op_defs() or op in self.functions
 
     def check(self, node: Node, in_function: bool = False) -> None:
-        """Check a node by itself: name, op and attributes. GraphError: what is wrong."""
+        """Check the name, op and attributes of a node. GraphError: one is invalid."""
         self.check_name(node)
         rule = self._rule(node)
         for name in rule.required:
@@ -199,12 +199,12 @@ class NodeRules:
             raise GraphError("device-unknown", node=node.name, device=node.device[:80])
 
     def check_name(self, node: Node) -> None:
-        """Raise GraphError for a name that no node may bear."""
+        """Raise GraphError for an illegal node name."""
         if not LEGAL_NAME.fullmatch(node.name):
             raise GraphError("node-name-illegal", node=node.name[:80])
 
     def ports(self, node: Node) -> tuple[Ports, Ports]:
-        """Return what a node reads and makes. GraphError: it asks for too much."""
+        """Return the inputs and outputs of a node. GraphError: there are too many."""
         read, made = self._rule(node).signature.ports(node.attrs)
         if not 0 <= made.count <= MAX_PORTS:
             raise GraphError(

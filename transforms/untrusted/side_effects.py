@@ -1,4 +1,4 @@
-"""Whether running a graph reaches beyond it: to files, the network, Python or the process."""
+"""Side effects of running a graph: on files, the network, Python or the process."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ from deploykit.transforms.ir.ops import PLACEHOLDER_OPS
 from deploykit.transforms.ir.protos import AttrValue
 
 WAITS = "waits for another thread or run, and may hang the process"
-"""What queues, staging areas and readers do: training graphs hold them, and a run may not."""
+"""Effect of queues, staging areas and readers, which training graphs contain."""
 
-# Ops that reach beyond the graph when they run, and what they do. The registry does not tell: it
-# marks ReadFile, MatchingFiles, ImmutableConst, DebugIdentity and Abort as stateless.
+# Ops with side effects, and what they do. The registry does not have this information: it marks
+# ReadFile, MatchingFiles, ImmutableConst, DebugIdentity and Abort as stateless.
 SIDE_EFFECTS = {
     "reads or writes files": """
         CSVDataset CSVDatasetV2 CacheDataset CacheDatasetV2 CalibrationStatisticsSaver
@@ -85,8 +85,8 @@ SIDE_EFFECTS = {
 _EFFECT_OF_OP = {op: effect for effect, ops in SIDE_EFFECTS.items() for op in ops.split()}
 
 
-# A model reads its own vocabularies and variables; a training graph keeps what writes and reads its
-# checkpoints, beside what answers.
+# A model reads its vocabularies and variables; a training graph also contains ops that write and
+# read its checkpoints.
 READING_FILES = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 RESTORING_OPS = ("Restore", "RestoreSlice", "RestoreV2")
 READING_OPS = (*READING_FILES, *RESTORING_OPS)
@@ -96,26 +96,25 @@ CHECKPOINT_OPS = (*SAVING_OPS, *RESTORING_OPS)
 
 @dataclass(frozen=True)
 class Effect:
-    """A node that reaches beyond its graph when it runs."""
+    """A node with side effects outside of the graph."""
 
     where: str
-    """The node, and the function that it is in."""
+    """The node, and its function if it is in one."""
     op: str
     does: str
     tensors: tuple[str, ...] = ()
-    """What to feed in its place, and in that of others that wait: with the graph's inputs."""
+    """The tensors to feed instead of it and of other waiting nodes, with the graph's inputs."""
 
     def __str__(self) -> str:
-        """Say what is done where."""
+        """Return the effect and the node as text."""
         return f"{self.where}: {self.op} {self.does} when it runs"
 
 
 def effects_in(graph: Graph) -> list[Effect]:
-    """Return all nodes of a graph that reach beyond it, and those of functions that it calls.
+    """Return all nodes with side effects of a graph, and those of functions that it calls.
 
-    They count also where no output needs them, as they go wherever the graph goes. Only what
-    training graphs have, to save and restore variables and to wait for input, counts only where it
-    is run.
+    They count even if no output needs them, as a copy of the graph contains them. Ops of training
+    graphs that save and restore variables or wait for input count only where they run.
     """
     effects = list(_effects(graph))
     run = _needed(graph) if effects and graph.outputs else None
@@ -131,7 +130,7 @@ def effects_in(graph: Graph) -> list[Effect]:
 
 
 def effect_of(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
-    """Return what a node does beyond the graph when it runs, in words; None: nothing."""
+    """Return the side effect of a node as text; None: it has none."""
     if op == "PrintV2" and "output_stream" in attrs and attrs["output_stream"].s[:5] == b"file:":
         return "writes a file"
     if op == "FixedUnigramCandidateSampler" and "vocab_file" in attrs and attrs["vocab_file"].s:
@@ -140,16 +139,16 @@ def effect_of(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
 
 
 def refuse_side_effects(graph: Graph, allowed: Iterable[str] = ()) -> None:
-    """Raise RefusedError if running the graph's outputs would reach beyond the graph.
+    """Raise RefusedError if running the graph's outputs would have side effects.
 
-    `allowed` are the ops that may do so. Nodes and functions that no output needs do not count.
+    `allowed` are permitted ops. Nodes and functions that no output needs do not count.
     """
     if any(_effects(graph)):
         refuse(_with_a_cut(graph, list(_effects(run_part(graph)))), allowed)
 
 
 def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
-    """Raise RefusedError for the first one whose op is not among those that are allowed."""
+    """Raise RefusedError for the first effect whose op is not allowed."""
     allowed = frozenset(allowed)
     for effect in effects:
         if effect.op not in allowed:
@@ -158,15 +157,15 @@ def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
 
 
 def cut_off(tensors: Iterable[str]) -> str:
-    """Return the option that feeds these tensors, or what to name where they are not known."""
-    return f"--inputs {','.join(tensors) or 'behind it'}"
+    """Return the option that feeds these tensors; without tensors, a general hint."""
+    return f"--inputs {','.join(tensors) or 'after it'}"
 
 
 def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
-    """Return what to feed so that the outputs need none of these nodes: inputs, then the others.
+    """Return the tensors to feed so that the outputs need none of these nodes, inputs first.
 
-    A PlaceholderWithDefault is fed itself. Nothing is returned where no tensor cuts a node off, as
-    where a control input waits for it.
+    A PlaceholderWithDefault is fed itself. The result is empty if feeding tensors cannot cut off a
+    node, as with a control input from it.
     """
     fed = set(graph.inputs)
     names: set[str] = set()
@@ -175,7 +174,7 @@ def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
     while waiting:
         tensor = normal(waiting.pop())
         name, is_wait = producer_name(tensor), tensor[:1] == "^"
-        if is_wait and name in sources:  # no tensor that is fed ends this
+        if is_wait and name in sources:  # no fed tensor can cut this off
             return ()
         if tensor in fed or (name in sources and not is_wait):
             names.add(tensor)
@@ -194,7 +193,7 @@ def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
 
 
 def may_act(op: str) -> bool:
-    """Say whether some node of this op reaches beyond its graph."""
+    """Return whether a node of this op can have side effects."""
     return op in _EFFECT_OF_OP or op in ("PrintV2", "FixedUnigramCandidateSampler")
 
 
@@ -207,9 +206,9 @@ def run_part(graph: Graph) -> Graph:
 
 
 def _needed(graph: Graph) -> set[str]:
-    """Return the nodes that run for the outputs: none that only what is fed is computed from."""
+    """Return the nodes that run for the outputs, without nodes that only fed tensors need."""
     fed = set(map(split, graph.inputs))
-    # TensorFlow runs any other node that is fed where a control input waits for it.
+    # TensorFlow runs any other fed node if a control input waits for it.
     fed |= {(name, -1) for name, _ in fed if name in graph and graph[name].op in PLACEHOLDER_OPS}
 
     def runs(end: tuple[str, int]) -> bool:
@@ -223,7 +222,7 @@ def _needed(graph: Graph) -> set[str]:
 
 
 def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
-    """Yield what has effects, with the name of the node, or None in a function."""
+    """Yield the effects of a graph with the names of their nodes, or None in a function."""
     acting = {op for op in graph.ops if may_act(op)}
     for node in graph if acting else ():
         if node.op in acting and (does := effect_of(node.op, node.attrs)) is not None:
@@ -238,7 +237,7 @@ def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
 
 
 def _with_a_cut(graph: Graph, names: list[tuple[str | None, Effect]]) -> list[Effect]:
-    """Return effects; those that wait with what to feed in place of all of them."""
+    """Return effects; waiting ones get the tensors to feed instead of all of them."""
     waits = {name for name, effect in names if effect.does == WAITS and name is not None}
     tensors = inputs_behind(graph, waits) if waits else ()
     return [replace(effect, tensors=tensors) if name in waits else effect for name, effect in names]

@@ -1,9 +1,9 @@
-"""Whether a graph from an untrusted file can be handed to TensorFlow without killing the process.
+"""Validation of an untrusted graph, so that TensorFlow cannot crash the process.
 
-TensorFlow is no safe parser: 238 bytes of a function that calls itself, or 163 bytes of a Const
-whose type is not its tensor's, end the process that imports them, where no `except` can help. So
-nodes are looked at one by one, of a file before the whole is decoded. Nothing here starts
-TensorFlow, recurses, or decodes a value.
+TensorFlow is not a safe parser. 238 bytes of a function that calls itself crash the process that
+imports them, where no `except` can help; so do 163 bytes of a Const whose type differs from its
+tensor's. So nodes are checked one by one, those of a file before the whole file is decoded. This
+module does not start TensorFlow, recurse, or decode values.
 """
 
 import contextlib
@@ -28,19 +28,18 @@ from deploykit.transforms.untrusted.graph_parts import (
 from deploykit.transforms.untrusted.nodes import NodeRules
 from deploykit.transforms.untrusted.wire import Bytes
 
-# Is told of each sound node: the function it is in or "", the node, whether its op is known.
+# Called for each valid node: the function it is in or "", the node, and whether its op is known.
 See = Callable[[str, Node, bool], None]
 
-_LONGEST = 300  # characters of a name out of a file in a message
+_LONGEST = 300  # characters of a name from a file in a message
 
 
 def validate(graph: Graph) -> None:
-    """Check a graph; GraphError: what is wrong with which node.
+    """Check a graph. GraphError: a node is invalid; the message names it.
 
-    Every node has a legal name, a known op, as many data inputs as the op takes, inputs that their
-    producers make and of the types that they make, and the op's attributes with values that it
-    takes. Tensors fit their shapes and types. Functions exist, and neither call themselves nor
-    expand beyond all bounds.
+    Every node has a legal name, a known op and the op's number of data inputs; its inputs exist and
+    have the right types; its attributes have valid values. Tensors fit their shapes and types.
+    Functions exist, do not call themselves, and do not expand beyond the limits.
     """
     with printable():
         _check(GraphParts.of(graph), None)
@@ -48,10 +47,10 @@ def validate(graph: Graph) -> None:
 
 
 def read_graph(content: Bytes) -> Graph:
-    """Return the graph of a serialised GraphDef. GraphError: what `validate` finds in its bytes.
+    """Return the graph of a serialized GraphDef. GraphError: as in `validate`, for its bytes.
 
-    Of an mmap, the memory of long nodes is released once they are read: see `read_released`. Nodes
-    whose ops TensorFlow does not have are read like any other.
+    For an mmap, the memory of long nodes is released after reading them: see `read_released`. Nodes
+    whose ops TensorFlow lacks are read like any other.
     """
     nodes: list[Node] = []
 
@@ -67,27 +66,27 @@ def read_graph(content: Bytes) -> Graph:
 
 
 def _ignore(function: str, node: Node, is_known: bool) -> None:
-    """See a node, and do nothing."""
+    """Ignore a node."""
 
 
 def survey(parts: GraphParts, see: See = _ignore) -> Expansion:
-    """Check the parts of a GraphDef, and call `see` with all its nodes; custom ops are let pass.
+    """Check the parts of a GraphDef, and call `see` with all its nodes; custom ops are accepted.
 
-    What a custom op reads and makes is not known. GraphError: anything else that `validate` finds.
+    Inputs and outputs of a custom op are unknown. GraphError: any other error of `validate`.
     """
     with printable(), no_collection():
         return _check(parts, see)
 
 
 def check_ends(graph: Graph) -> None:
-    """Raise GraphError for an input or output that is no tensor of the graph."""
+    """Raise GraphError for an input or output that is not a tensor of the graph."""
     with printable():
         _check_ends(graph)
 
 
 @contextlib.contextmanager
 def printable() -> Iterator[None]:
-    """Let a GraphError be one line: names out of a file may hold anything, of any length."""
+    """Limit a GraphError to one line, as names from a file may have any content and length."""
     try:
         yield
     except GraphError as error:
@@ -124,13 +123,13 @@ def _check(parts: GraphParts, see: See | None) -> Expansion:
 def _add(
     node: Node, nodes: Edges, calls: Calls, rules: NodeRules, function: str, see: See | None
 ) -> None:
-    """Check a node by itself and against those before it."""
+    """Check a node by itself and against earlier nodes."""
     is_known = see is None or rules.knows(node.op)
     if is_known:
         rules.check(node, bool(function))
     else:
         rules.check_name(node)
-    # In a function ports depend on the attributes that its caller gives.
+    # In a function, ports depend on the attributes that its caller gives.
     nodes.add(node, None if function or not is_known else rules.ports(node))
     calls.nodes += 1
     if rules.functions:
@@ -140,7 +139,7 @@ def _add(
 
 
 def _check_body(function: FunctionParts, rules: NodeRules, see: See | None) -> Calls:
-    """Check a function's nodes, and that what they read is there, in no cycle."""
+    """Check a function's nodes, and that their inputs exist without cycles."""
     nodes, calls = Edges(colocated=False), Calls(0, [])
     for argument in function.head.signature.input_arg:
         nodes.add(Node(argument.name, "_Arg"), None)

@@ -1,7 +1,7 @@
-"""The files that the tables of a model are filled from: its own ones, and no others.
+"""The vocabulary files of a model's tables: files of the model, and no others.
 
-TensorFlow follows whatever path a model names. A model comes from anywhere, and what it read from
-the machine that freezes it would be in the frozen graph for everybody to see.
+TensorFlow opens any path in a model. A malicious model could read a file of the machine that
+freezes it, and the frozen graph would publish its contents.
 """
 
 import os
@@ -18,23 +18,23 @@ from deploykit.transforms.ir.protos import AssetFileDef, MetaGraphDef
 from deploykit.transforms.untrusted.files import check_regular, said
 from deploykit.transforms.untrusted.side_effects import READING_FILES, Effect, effects_in
 
-MOST_BYTES = 1 << 30  # of a vocabulary: a frozen graph holds it, and is itself at most 2 GiB
+MAX_BYTES = 1 << 30  # of a vocabulary, as the frozen graph contains it and is limited to 2 GiB
 
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Where the files of a model lie."""
+    """The locations of a model's files."""
 
     assets: Mapping[str, Path] = field(default_factory=dict)
-    """Files by the names of the nodes that give their paths."""
+    """Files by the names of the nodes that contain their paths."""
     folder: Path | None = None
-    """Where the model lies: no path in it is followed out of there."""
+    """The folder of the model; no path may lead out of it."""
 
     @classmethod
     def of(cls, meta: MetaGraphDef, path: Path) -> "Vocabularies":
-        """Read which they are. RefusedError: one lies elsewhere. GraphError: the list is damaged.
+        """Find the files. RefusedError: one is elsewhere. GraphError: the list is damaged.
 
-        `path` is the folder of a SavedModel, or what a checkpoint is called.
+        `path` is the folder of a SavedModel, or the prefix of a checkpoint.
         """
         assets = {
             producer_name(asset.tensor_info.name): path / "assets" / _own_name(asset.filename)
@@ -43,21 +43,21 @@ class Vocabularies:
         return cls(assets, path if path.is_dir() else path.parent)
 
     def put_into(self, graph: Graph) -> None:
-        """Let the nodes that give the paths of files give those where the files are now."""
+        """Set the nodes with paths of files to the current paths of these files."""
         for name, path in self.assets.items():
             if name in graph:
                 graph.replace(graph[name], _constant(name, path))
 
     def check(self, graph: Graph) -> None:
-        """Raise FileError for a file that is read and that is not there. LimitError: too large."""
+        """Raise FileError for a file that is read but missing. LimitError: it is too large."""
         for name, path in self.assets.items():
             if name in graph:
                 _check_size(path)
 
     def take_from_beside(self, graph: Graph) -> None:
-        """Let tables be filled from the files of their names that lie beside the model.
+        """Make tables read the files of the same names next to the model.
 
-        LimitError: one is too large.
+        LimitError: a file is too large.
         """
         for node in graph:
             path = _path_read(graph, node) if node.op in READING_FILES else ""
@@ -71,9 +71,10 @@ class Vocabularies:
                     graph.replace(graph[name], _constant(name, own))
 
     def effects(self, graph: Graph) -> list[Effect]:
-        """Return what a graph does besides reading the model's own files.
+        """Return the effects of a graph except for reading the model's files.
 
-        Functions that are not inlined do not tell which file they read, so each counts.
+        Functions that are not inlined do not show the path of the file that they read, so each
+        counts.
         """
         nodes = {f"node '{node.name}'" for node in graph if node.op in READING_FILES}
         results = [effect for effect in effects_in(graph) if effect.where not in nodes]
@@ -81,7 +82,7 @@ class Vocabularies:
             if node.op in READING_FILES and not self._is_own(path := _path_read(graph, node)):
                 what = f"the file {path}" if path else "a file whose name it computes"
                 does = (
-                    f"reads {what}, which is none of the model's own; copy it into "
+                    f"reads {what}, which is not one of the model's files; copy it into "
                     f"{self.folder or 'a folder with the model'}, or save the model as a "
                     "SavedModel, which takes its files along"
                 )
@@ -89,9 +90,9 @@ class Vocabularies:
         return results
 
     def refuse_side_effects(self, graph: Graph, allowed: Container[str] = ()) -> None:
-        """Raise RefusedError if a graph does more than read the model's own files.
+        """Raise RefusedError if a graph has other effects than reading the model's files.
 
-        `allowed` are the ops that may.
+        `allowed` are permitted ops.
         """
         for effect in self.effects(graph):
             if effect.op not in allowed:
@@ -100,10 +101,10 @@ class Vocabularies:
                 )
 
     def refuse_paths(self, graph: Graph, before: Graph) -> None:
-        """Raise GraphError where a frozen graph needs the path of a file, which it does not hold.
+        """Raise GraphError if a frozen graph needs the path of a file, which it cannot contain.
 
-        `before` is the graph as it was read: TensorFlow puts the path of a SavedModel's own copy
-        there when it loads it.
+        `before` is the graph as it was read: when TensorFlow loads a SavedModel, it replaces the
+        path by that of the SavedModel's copy.
         """
         for name, path in self.assets.items():
             if name not in graph or name not in before or graph.is_input(name):
@@ -118,20 +119,20 @@ class Vocabularies:
                 )
 
     def _is_own(self, path: str) -> bool:
-        """Say whether a file is one of the model's assets, or lies beside the model."""
+        """Return whether a file is one of the model's assets, or next to the model."""
         beside = bool(path) and Path(path).parent == self.folder
         return beside or Path(path) in self.assets.values()
 
 
 def forget_reading(graph: Graph, table: str) -> None:
-    """Let nobody wait for a table to be filled from a file at each call."""
+    """Remove the control inputs that fill a table from a file in each call."""
     for reading in [reader for reader in graph.readers(table) if reader.op in READING_FILES]:
         for waiting in graph.consumers(reading.name):
             graph.replace(waiting, waiting.without_control_inputs(f"^{reading.name}"))
 
 
 def _assets(meta: MetaGraphDef) -> list[AssetFileDef]:
-    """Return the vocabulary files: TensorFlow 1 wrote them into a collection."""
+    """Return the vocabulary files: TensorFlow 1 stores them in a collection."""
     from google.protobuf.message import DecodeError
 
     packed = meta.collection_def["saved_model_assets"].any_list.value
@@ -150,21 +151,19 @@ def _own_name(filename: str) -> str:
 
 def _check_size(path: Path) -> None:
     size = check_regular(path).st_size
-    if size > MOST_BYTES:
-        raise LimitError(
-            "vocabulary-too-large", source=path, size=said(size), most=said(MOST_BYTES)
-        )
+    if size > MAX_BYTES:
+        raise LimitError("vocabulary-too-large", source=path, size=said(size), most=said(MAX_BYTES))
 
 
 def _path_read(graph: Graph, node: Node) -> str:
-    """Return the path of the file that fills a table, or nothing where it is computed."""
+    """Return the path of the file that fills a table; '': the path is computed."""
     constant = graph.constant(_source(graph, node.data_inputs[1]))
     values = [] if constant is None else constant.value.reshape(-1).tolist()
     return os.fsdecode(values[0]) if len(values) == 1 and isinstance(values[0], bytes) else ""
 
 
 def _source(graph: Graph, tensor: str) -> str:
-    """Return the tensor whose value a tensor has; TensorFlow 2 keeps paths in variables."""
+    """Return the tensor whose value a tensor has; TensorFlow 2 stores paths in variables."""
     tensor = graph.source(tensor)
     read = graph.producer(tensor)
     if read.op == "ReadVariableOp":
@@ -178,7 +177,7 @@ def _source(graph: Graph, tensor: str) -> str:
 
 
 def _variable(graph: Graph, node: Node) -> object:
-    """Return what tells the variable that a node reads or sets from others."""
+    """Return the identity of the variable that a node reads or sets."""
     handle = graph.producer(graph.source(node.inputs[0]))
     return handle.attr("shared_name") or handle.name
 

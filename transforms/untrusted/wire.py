@@ -1,4 +1,4 @@
-"""Bytes of protobuf messages and their text form, checked before protobuf decodes them."""
+"""Checks of protobuf messages, in binary and text form, before protobuf decodes them."""
 
 import functools
 import mmap
@@ -16,12 +16,12 @@ from deploykit.transforms.common.errors import GraphError
 Bytes = bytes | mmap.mmap
 Kind = TypeVar("Kind", bound=Message)
 
-MAX_DEPTH = 100  # protobuf reads no deeper message
-MAX_GROWTH = 16  # how many times its size a file may take when it is read; honest ones take 4 to 9
-FREE_BYTES = 64 << 20  # what any file may take
+MAX_DEPTH = 100  # protobuf's limit
+MAX_GROWTH = 16  # memory of a decoded file relative to its size; real files take 4 to 9 times
+FREE_BYTES = 64 << 20  # memory that any file may take
 
 _BYTES = 2
-_WIDTHS = {0: 0, 1: 8, 5: 4}  # by wire type; of a varint, the length is in its bytes
+_WIDTHS = {0: 0, 1: 8, 5: 4}  # by wire type; a varint encodes its length
 _FIXED = {
     FieldDescriptor.TYPE_DOUBLE: 8,
     FieldDescriptor.TYPE_FIXED64: 8,
@@ -30,21 +30,21 @@ _FIXED = {
     FieldDescriptor.TYPE_FIXED32: 4,
     FieldDescriptor.TYPE_SFIXED32: 4,
 }
-_PLACE = 16  # of an element in a list that grows by doubling
+_PLACE = 16  # bytes of an element in a list that grows by doubling
 _TEXT = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _LONG = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_SINT64)
 
-# For each tag: the plan of the message it holds, what it takes by itself, what each byte of it may.
+# For each tag: the plan of its message, bytes per element, and bytes per byte of content.
 Plan = dict[int, tuple["Plan | None", int, int]]
 
 
 def fields(
     content: Bytes, expected: int, most: int = sys.maxsize
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield where each message or text that is a field of a message starts, begins and ends.
+    """Yield the start, content start and end of each message or string in a field.
 
-    It starts with its tag and its length. GraphError: the bytes are damaged, or there are more than
-    `most` fields of any kind.
+    The start is that of the tag. GraphError: the bytes are damaged, or there are more than `most`
+    fields of any kind.
     """
     place, stop, wanted_tag, count = 0, len(content), expected << 3 | _BYTES, 0
     while place < stop:
@@ -72,7 +72,7 @@ def fields(
 
 
 def field_bytes(content: Bytes, expected: int) -> bytes:
-    """Return a message that is a field of another; where it stands twice, protobuf joins it."""
+    """Return a message in a field of another one; protobuf merges repeated occurrences."""
     results = [content[begin:end] for _, begin, end in fields(content, expected)]
     return results[0] if len(results) == 1 else b"".join(results)
 
@@ -87,7 +87,7 @@ def without_field(content: bytes, unwanted: int) -> bytes:
 
 
 def decoded(content: bytes, kind: type[Kind]) -> Kind:
-    """Return a message. GraphError: its bytes are damaged, such as a text that is no text."""
+    """Return a decoded message. GraphError: its bytes are damaged, such as an invalid string."""
     try:
         message: Kind = kind.FromString(content)
     except DecodeError:
@@ -96,14 +96,14 @@ def decoded(content: bytes, kind: type[Kind]) -> Kind:
 
 
 def check_growth(content: Bytes, kind: type[Message]) -> None:
-    """Raise GraphError for a message that is damaged, nested too deep, or huge once it is read."""
+    """Raise GraphError for a message that is damaged, nested too deep, or too large to decode."""
     allowed = MAX_GROWTH * len(content) + FREE_BYTES
     if reckoned(content, kind, allowed) > allowed:
         raise GraphError("message-too-large", size=len(content), most=allowed >> 20)
 
 
 def reckoned(content: Bytes, kind: type[Message], allowed: int) -> int:
-    """Return how many bytes a message takes at most when it is read; above `allowed`, any number.
+    """Return an upper bound of a decoded message's bytes; above `allowed`, any larger number.
 
     GraphError: it is damaged, or nested too deep.
     """
@@ -143,16 +143,16 @@ def _taken(content: Bytes, plan: Plan, allowed: int) -> int:
                 outer.append((stop, plan))
                 stop, plan = place + length, inner
         else:
-            is_short = tag & 7 == 0 and content[place] < 0x80  # a number of one byte
+            is_short = tag & 7 == 0 and content[place] < 0x80  # a one-byte number
             place = place + 1 if is_short else _after(content, place, tag & 7)
-            if place > stop or tag < 8:  # there is no field 0
+            if place > stop or tag < 8:  # field numbers start at 1
                 raise _damaged(place)
             used += plan[tag][1] if tag in plan else 4
     return used
 
 
 def _after(content: Bytes, place: int, wire_type: int) -> int:
-    """Return where a field ends that tells its length by its type alone."""
+    """Return the end of a field whose wire type determines its length."""
     if wire_type == 0:
         return _varint(content, place, len(content))[1]
     if wire_type not in _WIDTHS:
@@ -161,7 +161,7 @@ def _after(content: Bytes, place: int, wire_type: int) -> int:
 
 
 def _varint(content: Bytes, place: int, stop: int) -> tuple[int, int]:
-    """Return a number, and where it ends."""
+    """Return a varint, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if place >= stop:
@@ -202,7 +202,7 @@ def _plan(root: Descriptor) -> Plan:
 
 
 def _size(field: FieldDescriptor) -> int:
-    """Return about what an element of a field takes by itself in protobuf's memory."""
+    """Return roughly the memory of an element of a field in protobuf."""
     message: Any = field.message_type
     if message is None:
         return 32 + _PLACE if field.type in _TEXT and _is_repeated(field) else 0
@@ -214,7 +214,7 @@ def _size(field: FieldDescriptor) -> int:
 
 
 def _growth(field: FieldDescriptor) -> int:
-    """Return what each byte of a field takes: one of packed numbers may be a number of 8."""
+    """Return the memory for each byte of a field: a packed varint may become an 8-byte number."""
     if field.message_type is not None:
         return 0
     if field.type in _TEXT or field.type in _FIXED or field.type == FieldDescriptor.TYPE_BOOL:
@@ -223,15 +223,15 @@ def _growth(field: FieldDescriptor) -> int:
 
 
 def _is_repeated(field: FieldDescriptor) -> bool:
-    """Say whether a field is a list. Protobuf 5 has no `is_repeated`, protobuf 8 no `label`."""
+    """Return whether a field is a list. Protobuf 5 has no `is_repeated`, protobuf 8 no `label`."""
     result = getattr(field, "is_repeated", None)
     return bool(field.label == FieldDescriptor.LABEL_REPEATED if result is None else result)
 
 
-_MESSAGE_BYTES = 200  # what an empty part may take when it is read
-_PIECE = 4096  # characters of a text that protobuf's parser is given at once: it takes 100 for each
+_MESSAGE_BYTES = 200  # memory that an empty message may take
+_PIECE = 4096  # characters of a string in one token: protobuf's parser takes 100 bytes for each
 
-_TOKENS = re.compile(  # comments and texts, which may hold any braces, and where parts begin or end
+_TOKENS = re.compile(  # comments, strings, which may contain braces, and braces of messages
     rb"""\#[^\n]*+|(["'])(?:(?!\1)[^\\\n]|\\.)*+(\1?)|([{<])|([}>])"""
 )
 _CHARACTERS = re.compile(
@@ -240,9 +240,9 @@ _CHARACTERS = re.compile(
 
 
 def binary_form(text: bytes, kind: type[Message]) -> bytes:
-    """Return a message in text form as bytes.
+    """Convert a message from text form to binary form.
 
-    GraphError: it is no such message, is nested too deep, or would be huge when it is read.
+    GraphError: it is not such a message, nested too deep, or too large to decode.
     """
     name = kind.DESCRIPTOR.name
     try:
@@ -255,7 +255,7 @@ def binary_form(text: bytes, kind: type[Message]) -> bytes:
 
 
 def _checked(text: bytes) -> bytes:
-    """Return a message whose parts are not too many, with its long texts in pieces."""
+    """Return a message whose number of parts is limited, with its long strings split."""
     parts = depth = 0
     allowed = (MAX_GROWTH * len(text) + FREE_BYTES) // _MESSAGE_BYTES
     result, done = [], 0

@@ -1,1 +1,1 @@
-"""What a model answers, as the files of one part each."""
+"""Output formats: each writes the columns of a part as a file."""

@@ -1,4 +1,4 @@
-"""Columns as a table of text, a line a row."""
+"""Writes columns as CSV, one line per row."""
 
 import csv
 import io
@@ -9,15 +9,15 @@ import numpy as np
 from deploykit.batch_inference.formats.part_table import readable_texts_of
 from deploykit.transforms.ir.tensors import Array
 
-_AT_ONCE = 256  # rows
+_AT_ONCE = 256  # rows converted at a time
 
 
 def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
     r"""Yield a header and a line for each row, as Python's csv module writes them, in UTF-8.
 
-    A row of several values takes as many columns: `X[0]`, or `X[0,1]` of two dimensions. Numbers
-    have as few digits as tell them from all others of their type, so they are read back as they
-    are. Bytes that are no UTF-8 become `\xff`.
+    A row with several values has one CSV column per value: `X[0]`, or `X[0,1]` with two dimensions.
+    Numbers have the fewest digits that restore the exact value. Bytes that are not UTF-8 become
+    `\xff`.
     """
     yield _lines([[label for name, array in columns.items() for label in _labels(name, array)]])
     rows = len(next(iter(columns.values())))
@@ -38,7 +38,7 @@ def _texts(array: Array) -> list[list[str]]:
     if array.dtype == object:
         texts = readable_texts_of(array)
     elif array.dtype.kind == "f" and array.itemsize < 8:
-        texts = list(map(str, array.ravel()))  # of an element, which knows its precision
+        texts = list(map(str, array.ravel()))  # str() of a NumPy scalar respects its precision
     else:
         texts = list(map(str, array.ravel().tolist()))
     width = int(np.prod(array.shape[1:]))

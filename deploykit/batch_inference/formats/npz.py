@@ -1,4 +1,4 @@
-"""Columns as a `.npz` file, which plain NumPy reads."""
+"""Writes columns as a `.npz` file, which NumPy reads without pickles."""
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,20 +12,19 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import said
 
 LENGTH = "_length"
-"""Ends the name of the column that says how long each text of another one is."""
+"""The suffix of a column with the length of each text in another column."""
 
-_MOST_FILLED = 1 << 30  # bytes of the texts of a column, all as long as the longest
-_PIECE = 1 << 22  # of those, that are made at once
-_LONG = 1 << 31  # bytes of an entry that is written as a long one
+_MAX_FILLED = 1 << 30  # maximum bytes of the texts of a column, padded to the longest
+_PIECE = 1 << 22  # bytes of padded texts that are written at a time
+_LONG = 1 << 31  # bytes from which on an entry uses ZIP64
 
 
 def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
-    """Yield a zip archive with an `.npy` entry for each column; texts are deflated.
+    """Yield a zip archive with an `.npy` entry for each column; texts are compressed.
 
-    Files and labels are strings, the texts of a graph are bytes.
-    NumPy fills texts up with NUL to the longest and forgets those at their ends, so where a text
-    ends with one, a column `X_length` says how long each is. GraphError: the texts of a column take
-    more than 1 GiB so.
+    Files and labels are strings; texts from a graph are bytes. NumPy pads texts with NUL and strips
+    NUL at the end. If a text ends with NUL, a column `X_length` contains the length of each text.
+    GraphError: the padded texts of a column exceed 1 GiB.
     """
     sink = _Sink()
     with zipfile.ZipFile(sink, "w") as archive:  # type: ignore[call-overload]
@@ -42,11 +41,11 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
             yield from _texts(archive, sink, name, texts, array.shape)
             if any(text.endswith(b"\0") for text in texts):
                 names.append(f"{name}{LENGTH}")
-                while names[-1] in names[:-1]:  # an output is called so
+                while names[-1] in names[:-1]:  # an output has this name
                     names[-1] += "_"
                 lengths = np.array(list(map(len, texts)), np.int64).reshape(array.shape)
                 yield from _array(archive, sink, names[-1], lengths)
-    yield from sink.taken()
+    yield from sink.drain()
 
 
 def _array(
@@ -59,7 +58,7 @@ def _array(
     is_long = array.nbytes >= _LONG - (1 << 20)
     with archive.open(_entry(name, packing), "w", force_zip64=is_long) as file:
         np.lib.format.write_array(file, array, allow_pickle=False)
-    yield from sink.taken()
+    yield from sink.drain()
 
 
 def _texts(
@@ -70,7 +69,7 @@ def _texts(
     shape: tuple[int, ...],
 ) -> Iterator[bytes]:
     width = max(1, max(map(len, texts), default=0))
-    if len(texts) * width > _MOST_FILLED:
+    if len(texts) * width > _MAX_FILLED:
         raise GraphError(
             "npz-texts-too-large", name=name, width=width, size=said(len(texts) * width)
         )
@@ -79,8 +78,8 @@ def _texts(
         _write_header(file, width, shape)
         for start in range(0, len(texts), count):
             file.write(np.array(texts[start : start + count], f"S{width}").tobytes())
-            yield from sink.taken()
-    yield from sink.taken()
+            yield from sink.drain()
+    yield from sink.drain()
 
 
 def _write_header(file: IO[bytes], width: int, shape: tuple[int, ...]) -> None:
@@ -89,26 +88,26 @@ def _write_header(file: IO[bytes], width: int, shape: tuple[int, ...]) -> None:
 
 
 def _entry(name: str, packing: int) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(f"{name}.npy")  # of 1980: no time is told
+    entry = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, so that results are reproducible
     entry.compress_type = packing
     return entry
 
 
 class _Sink:
-    """A file that cannot be gone back in: what is written to it is taken from it."""
+    """A write-only file without seek, from which written bytes are consumed."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
 
     def write(self, piece: bytes) -> int:
-        """Keep a piece."""
+        """Store a piece."""
         self._pieces.append(bytes(piece))
         return len(piece)
 
     def flush(self) -> None:
         """Do nothing."""
 
-    def taken(self) -> Iterator[bytes]:
-        """Yield what was written since."""
+    def drain(self) -> Iterator[bytes]:
+        """Yield the pieces written since the last call."""
         pieces, self._pieces = self._pieces, []
         yield from pieces

@@ -1,4 +1,4 @@
-"""Columns as a Parquet file, by pyarrow of the extra `parquet`."""
+"""Writes columns as a Parquet file with pyarrow (extra `parquet`)."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,14 +11,14 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array
 
 SHAPE = "shape"
-"""The key of a field's metadata under which the shape of a row is told, as JSON."""
+"""The key in a field's metadata for the shape of a row, as JSON."""
 
 
 def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
-    """Yield a Parquet file; a row of several values is a flat list, whose shape the field tells.
+    """Yield a Parquet file; a row with several values is a flat list, with its shape in the field.
 
-    Files and labels are strings, the texts of a graph are binary. GraphError: a column is of a type
-    that no Parquet file holds.
+    Files and labels are strings; texts from a graph are binary. GraphError: Parquet does not
+    support the dtype of a column.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -42,7 +42,7 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
 
 
 def _column(pa: Any, name: str, array: Array) -> Any:
-    """Return a column as pyarrow holds it."""
+    """Return a column as a pyarrow array."""
     try:
         if array.dtype != object:
             flat = pa.array(np.ascontiguousarray(array).ravel())
@@ -61,5 +61,5 @@ def _column(pa: Any, name: str, array: Array) -> Any:
 
 
 def _path(name: str, array: Array) -> str:
-    """Return what Parquet calls the values of a column."""
+    """Return the Parquet path of the values in a column."""
     return name if array.ndim == 1 else f"{name}.list.element"

@@ -1,4 +1,4 @@
-"""The rows of one part as columns, collected batch by batch, and the output format by name."""
+"""Collects the results of one part as columns, and finds output formats by name."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,36 +13,36 @@ from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.ir.tensors import Array, numpy_type
 
 FILE, ROW = "file", "row"
-"""The columns that say where a row comes from: its file, below the folder of the data, and its
-number there."""
+"""The columns with the source of a row: its file, relative to the data's folder, and its number in
+that file."""
 TOP_CLASSES, TOP_SCORES, TOP_LABELS = "top_classes", "top_scores", "top_labels"
-"""The columns of the classes with the highest scores."""
+"""The columns with the best classes, their scores and their labels."""
 STRINGS = (FILE, TOP_LABELS)
-"""The columns whose texts are ours, and so are no bytes that a graph holds."""
+"""The columns that deploykit adds as strings; texts from a graph are bytes."""
 SHAPE_END = "_shape"
-"""Ends the name of the column that says how large each row of another one was."""
+"""The suffix of a column with the original shape of each row in another column."""
 
 
 class PartFormat(Protocol):
-    """How columns become the bytes of a file, the same for the same columns."""
+    """A reproducible encoding of columns as a file."""
 
     def pieces(self, columns: Mapping[str, Array]) -> Iterator[bytes]:
-        """Yield the bytes of a file that holds these columns, of equal numbers of rows.
+        """Yield the bytes of a file with these columns, which have equal numbers of rows.
 
-        GraphError: the format cannot hold one of them.
+        GraphError: the format does not support a column.
         """
         ...
 
 
 class PartTable:
-    """What a model answered of the rows of a part."""
+    """The results of a model for the rows of a part."""
 
     def __init__(self, expected: Mapping[str, Feature] | None = None) -> None:
-        """Begin without rows.
+        """Create a table without rows.
 
-        `expected` is what the graph says of a row of each column before it runs. Where it leaves a
-        size open, there is a column for the shapes in every part, and not only in those that need
-        one; and a part all of whose rows were left out has the columns of the others.
+        `expected` contains dtype and shape of a row in each column, as far as known from the graph.
+        If a size is unknown, every part has a column for the shapes. A part whose rows were all
+        skipped has the same columns as the others.
         """
         self._expected = expected or {}
         self._sources: list[tuple[str, int]] = []
@@ -50,20 +50,20 @@ class PartTable:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._sources)
 
     def add(self, files: Sequence[str], rows: Sequence[int], columns: Mapping[str, Array]) -> None:
-        """Take the answers to some rows, rows first."""
+        """Add the results of some rows; the first axis of each column is the rows."""
         self._sources.extend(zip(files, rows, strict=True))
         self._batches.append(columns)
 
     def columns(self) -> dict[str, Array]:
-        """Return all rows by column: `file`, `row`, and what was answered.
+        """Return all rows by column: `file`, `row`, and the results.
 
-        Rows of different shapes are filled up with 0, or with empty texts; then, a column `X_shape`
-        says how large each was. Texts are objects: bytes, as graphs hold them, and files `str`.
-        GraphError: rows differ in their number of dimensions.
+        Rows of different shapes are padded with 0 or empty texts; then a column `X_shape` contains
+        the shape of each row. Text columns are object arrays: `bytes` from graphs, `str` for files.
+        GraphError: rows have different numbers of dimensions.
         """
         batches = self._batches or [{k: _empty(item) for k, item in self._expected.items()}]
         files = np.empty(self.rows, object)
@@ -81,7 +81,7 @@ class PartTable:
 
 
 def features_of(columns: Mapping[str, Array]) -> dict[str, Feature]:
-    """Return the type and shape of a row of each column."""
+    """Return the dtype and shape of a row in each column."""
     return {
         name: Feature("string" if item.dtype == object else item.dtype.name, item.shape[1:])
         for name, item in columns.items()
@@ -89,7 +89,7 @@ def features_of(columns: Mapping[str, Array]) -> dict[str, Feature]:
 
 
 def texts_of(array: Array) -> list[bytes]:
-    """Return the texts of a column in a row, as bytes."""
+    """Return all texts of a column as a flat list of bytes."""
     return [
         item if isinstance(item, bytes) else str(item).encode(errors="surrogateescape")
         for item in array.ravel().tolist()
@@ -97,15 +97,15 @@ def texts_of(array: Array) -> list[bytes]:
 
 
 def readable_texts_of(array: Array) -> list[str]:
-    r"""Return the texts of a column in a row; bytes that are no UTF-8 become `\xff`."""
+    r"""Return all texts of a column as a flat list; bytes that are not UTF-8 become `\xff`."""
     return [text.decode(errors="backslashreplace") for text in texts_of(array)]
 
 
 def _plain(array: Array) -> Array:
-    """Return numbers of a type that NumPy has of itself, and texts as objects."""
-    if array.dtype.names is not None and len(array.dtype.names) == 1:  # qint8 and its like
+    """Return numbers in a native NumPy dtype, and texts as objects."""
+    if array.dtype.names is not None and len(array.dtype.names) == 1:  # qint8 and similar types
         array = array[array.dtype.names[0]]
-    if array.dtype.kind == "V":  # bfloat16, float8 and int4, all values of which these hold
+    if array.dtype.kind == "V":  # bfloat16, float8, int4: int8 or float32 represent all values
         return array.astype(np.int8 if "int" in array.dtype.name else np.float32)
     if array.dtype.kind in "SU":
         return array.astype(object)
@@ -113,7 +113,7 @@ def _plain(array: Array) -> Array:
 
 
 def _joined(name: str, arrays: Sequence[Array], is_open: bool) -> tuple[Array, Array | None]:
-    """Return batches as one array, and the shapes of its rows if they are to be told."""
+    """Return batches as one array, and the shapes of its rows if a column needs them."""
     ranks = sorted({array.ndim - 1 for array in arrays})
     if len(ranks) > 1:
         raise GraphError("output-rank-varies", name=name, ranks=ranks)
@@ -147,7 +147,7 @@ _NEEDED = {"parquet": "pyarrow"}
 
 
 def format_named(name: str) -> PartFormat:
-    """Return a format. GraphError: there is none of this name, or what writes it is missing."""
+    """Return a format. GraphError: the name is unknown, or its package is not installed."""
     if name not in FORMATS:
         raise GraphError(
             "not-a-results-format", name=name, hint=nearest(name, FORMATS), known=FORMATS

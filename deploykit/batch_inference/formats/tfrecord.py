@@ -1,4 +1,4 @@
-"""Columns as TFRecords: an Example a row, which are data for the next command."""
+"""Writes columns as TFRecords, one Example per row, which other commands can read as data."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _INT64 = ("uint32", "uint64")
 def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
     """Yield a framed Example for each row.
 
-    GraphError: a column is of a type that no Example holds, or has numbers above int64's.
+    GraphError: Examples do not support the dtype of a column, or a number exceeds int64.
     """
     features = record_features(features_of(columns))
     values = {name: _rows(name, array) for name, array in columns.items()}
@@ -26,10 +26,10 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
 
 
 def record_features(columns: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Return what a record holds of a row: lists of an Example, or the bytes of other numbers.
+    """Return the features of a record: native lists, or raw bytes for other dtypes.
 
-    Rows of several dimensions are written flat, and an index says their shape; where a size
-    differs from part to part, it says that they are lists. GraphError: as in `pieces`.
+    Rows with several dimensions are stored flat, and the index contains their shape. If a size
+    differs between parts, they are lists of unknown length. Raises the errors of `pieces`.
     """
     return {name: _feature(name, item) for name, item in columns.items()}
 
@@ -46,7 +46,7 @@ def _feature(name: str, column: Feature) -> Feature:
 
 
 def _rows(name: str, array: Array) -> Any:
-    """Return the values of each row as `example` takes them."""
+    """Return the values of each row for `example`."""
     if array.dtype == object:
         texts = texts_of(array)
         width = int(np.prod(array.shape[1:]))

@@ -1,1 +1,1 @@
-"""Data of every kind in parts that any process can read alone."""
+"""Splits data of every kind into parts that any process can read independently."""

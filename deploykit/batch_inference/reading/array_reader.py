@@ -1,4 +1,4 @@
-"""Samples of the arrays of a `.npz` file, of which no more is held than is asked for."""
+"""Reads samples of the arrays in a `.npz` file, loading only the requested rows."""
 
 import contextlib
 import math
@@ -30,15 +30,15 @@ _PIECE = 1 << 22
 
 
 class _Rows(Protocol):
-    """An array of a file, of which rows are read."""
+    """An array in a file that can be read by rows."""
 
     def read(self, start: int, stop: int) -> Array:
-        """Return some rows."""
+        """Return a range of rows."""
         ...
 
 
 class _InOrder:
-    """Rows that lie one after another; going forward costs what lies between."""
+    """Rows that are contiguous in the file; skipping forward reads the bytes in between."""
 
     def __init__(self, file: IO[bytes], header: ArrayHeader, where: str) -> None:
         self._file, self._header, self._where = file, header, where
@@ -53,7 +53,7 @@ class _InOrder:
 
 
 class _ByColumn:
-    """Rows whose values lie far apart: the array is unpacked once, to a file without a name."""
+    """Rows of a Fortran-ordered array, which is unpacked once to an unnamed temporary file."""
 
     def __init__(self, file: IO[bytes], header: ArrayHeader, where: str) -> None:
         self._array: Array = np.empty(header.shape, header.dtype)
@@ -72,7 +72,7 @@ class _ByColumn:
 
 
 class _ColumnRows:
-    """Rows of a column, which is in memory."""
+    """Rows of a column in memory."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -82,19 +82,19 @@ class _ColumnRows:
 
 
 class ArrayReader:
-    """Reads samples of the arrays that are features; quick where parts come in order."""
+    """Reads samples of the feature arrays; it is fast for parts in ascending order."""
 
     def __init__(self, data: Data) -> None:
-        """Take which arrays are features."""
+        """Store which arrays are features."""
         self._data = data
         self._open = contextlib.ExitStack()
         self._file = ""
         self._arrays: dict[str, _Rows] = {}
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the samples of a part, so many at once; texts as bytes.
+        """Yield the samples of a part in batches of `size`; texts are bytes.
 
-        FileError: the file cannot be read, or has changed since it was cut. GraphError: it is
+        FileError: the file cannot be read, or has changed since it was split. GraphError: it is
         damaged.
         """
         (file,) = part.files
@@ -119,7 +119,7 @@ class ArrayReader:
                     raise FileError(
                         "data-changed",
                         source=file,
-                        what=f"column '{name[:100]}' is gone or shorter",
+                        what=f"column '{name[:100]}' is missing or shorter",
                         changed=CHANGED,
                     )
                 self._arrays[name] = _ColumnRows(as_feature(self._data, name, table))
@@ -131,13 +131,13 @@ class ArrayReader:
             for name in self._data.features:
                 where = f"{file}: array '{name[:100]}'"
                 if name not in entries:
-                    raise FileError("data-changed", what=f"{where} is gone", changed=CHANGED)
+                    raise FileError("data-changed", what=f"{where} is missing", changed=CHANGED)
                 stream = stack.enter_context(archive.open(entries[name]))
                 header = read_header(stream, entries[name].file_size, where)
                 if header.shape[:1] != (rows,):
                     raise FileError(
                         "data-changed",
-                        what=f"{where} has other samples than before",
+                        what=f"{where} has changed",
                         changed=CHANGED,
                     )
                 by_column = header.by_column and len(header.shape) > 1
@@ -148,7 +148,7 @@ class ArrayReader:
 
 @contextlib.contextmanager
 def _naming(file: str) -> Iterator[None]:
-    """Let what is raised for a damaged archive be an error that names its file."""
+    """Convert exceptions of a damaged archive into errors that name the file."""
     try:
         yield
     except OSError as error:
@@ -159,11 +159,11 @@ def _naming(file: str) -> Iterator[None]:
 
 
 def _batch(key: str, start: int, result: dict[str, Array]) -> RowBatch:
-    """Return some samples; a text that cannot be encoded makes its row a bad one."""
+    """Return some samples; a row is bad if its text cannot be encoded as UTF-8."""
     count = len(next(iter(result.values())))
     bad: dict[int, str] = {}
     for name, array in result.items():
-        reason = f"{name} holds half a character, which is no text"
+        reason = f"{name} contains an unpaired surrogate, which is not valid text"
         bad |= dict.fromkeys(_halves(array), reason)
     retained = [n for n in range(count) if n not in bad]
     return RowBatch(
@@ -175,7 +175,7 @@ def _batch(key: str, start: int, result: dict[str, Array]) -> RowBatch:
 
 
 def _halves(array: Array) -> Iterator[int]:
-    """Yield the samples with texts that hold a surrogate, which UTF-8 has no bytes for."""
+    """Yield the samples whose texts contain a surrogate, which UTF-8 cannot encode."""
     if array.dtype.kind == "U" and array.nbytes:
         unit = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
         codes = array.reshape(len(array), -1).view(unit)
@@ -183,5 +183,5 @@ def _halves(array: Array) -> Iterator[int]:
 
 
 def _native(array: Array) -> Array:
-    """Return an array as TensorFlow takes it: texts as bytes, numbers as this machine has them."""
+    """Return an array for TensorFlow: texts as bytes, numbers in native byte order."""
     return as_objects(array.astype(array.dtype.newbyteorder("="), copy=False))

@@ -1,6 +1,4 @@
-"""A part of a dataset, the rows read from it, where they come from, and rows that cannot be
-read.
-"""
+"""Parts of a dataset, the rows read from them, their locations, and invalid rows."""
 
 import hashlib
 import os
@@ -21,82 +19,82 @@ from deploykit.transforms.untrusted.files import check_regular, read_bytes
 
 @dataclass(frozen=True)
 class DataPart:
-    """Rows that are computed together and written to one file. Any process can read them alone.
+    """Rows whose results are written to one file. Any process can read a part independently.
 
-    They are whole files, of photos, or the rows `start` to `stop` of one file: records, samples of
-    arrays, lines. Parts depend on nothing but the data and the model.
+    A part consists of image files, or of the rows `start` to `stop` of one file (records, samples
+    of arrays, or lines). Parts only depend on the data and the model.
     """
 
     number: int
     files: tuple[str, ...]
-    """As they are opened."""
+    """The paths of the files."""
     start: int = 0
-    """The number of its first row in its file, from 0; of lines, from 1; of a photo, among all."""
+    """The number of the first row in its file, from 0 (lines: from 1; images: among all images)."""
     stop: int = 0
-    """The number behind its last row."""
+    """The number after the last row."""
     offset: int = 0
-    """Of lines: where in the file the first one begins, in bytes."""
+    """For lines: the byte offset of the first line in the file."""
     bytes: int = 0
-    """That its rows take in the file, about; of lines, exactly; 0 of photos."""
+    """The approximate size of the rows in the file; exact for lines, 0 for images."""
     file_rows: int = 0
-    """How many rows its file has, with those of other parts; 0 where that does not matter."""
+    """The number of rows in the whole file; 0 if not needed."""
     file_bytes: int = 0
-    """How large its file was when it was cut; 0 of photos."""
+    """The size of the file when it was split; 0 for images."""
 
     @property
     def rows(self) -> int:
-        """How many rows it has, damaged ones included."""
+        """The number of rows, including damaged ones."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be used: its file, its place there, and the reason in words."""
+    """An invalid row: its file, its number in that file, and the reason."""
 
     file: str
-    """Below the folder of the data, as `sources.key_of` returns it."""
+    """The path relative to the data's folder, as `key_of` returns it."""
     row: int
-    """Its number in the file, as in `DataPart.start`; 0 of a photo."""
+    """The number in the file, as in `DataPart.start`; 0 for an image."""
     reason: str
 
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Some rows of a part in their order: those that could be read, and those that could not."""
+    """Some rows of a part, in order: valid rows and invalid ones."""
 
     files: Sequence[str]
-    """The file of each row that could be read, as in `BadRow.file`."""
+    """The file of each valid row, as in `BadRow.file`."""
     rows: Sequence[int]
-    """The number of each such row in its file."""
+    """The number of each valid row in its file."""
     contents: Sequence[bytes] = ()
-    """Of each such row: a serialized Example, a file of a photo, or a line without its end."""
+    """The content of each valid row: a serialized Example, an image file, or a line."""
     arrays: Mapping[str, Array] = field(default_factory=dict)
-    """Of arrays, instead: the values of these rows, by feature, rows first."""
+    """For arrays instead: the values of the valid rows by feature; the first axis is the rows."""
     bad: tuple[BadRow, ...] = ()
 
 
 class PartReader(Protocol):
-    """What reads parts in a worker; it is quick where parts come in the order of their numbers."""
+    """Reads parts in a worker; it is fast for parts in ascending order."""
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the rows of a part, so many at once, bad ones counted.
+        """Yield the rows of a part in batches of `size`, including invalid rows.
 
         FileError: a file cannot be read at all.
         """
         ...
 
 
-CHANGED = "the data have changed since the run began; leave them as they are until it ends"
+CHANGED = "the data has changed since the run started; do not change it during the run"
 
 _ROWS = {"records": "record", "csv": "line", "arrays": "sample"}
-_LONGEST = 120  # bytes of a name, which has numbers and an end in the names of files
+_LONGEST = 120  # maximum bytes of a name, to which file names add numbers and an extension
 _OTHER = re.compile(r"[^\w.-]+")
 
 
 def key_of(data: Data, file: str) -> str:
-    r"""Return the name of a file below the folder of the data, or its own where it is the data.
+    r"""Return the path of a file relative to the data's folder, or the file name of a single file.
 
-    Bytes that are no UTF-8 are written as `\xff`, so that every format can hold the name.
+    Bytes that are not UTF-8 are written as `\xff`, so that every format supports the name.
     """
     folder = str(PurePath(data.path))
     if file in (data.path, folder):
@@ -111,20 +109,20 @@ def key_of(data: Data, file: str) -> str:
 
 
 def place_of(data: Data, key: str, row: int) -> str:
-    """Return in words where a row lies: `train-00000-of-00003.tfrecord: record 7`."""
+    """Return the location of a row as text: `train-00000-of-00003.tfrecord: record 7`."""
     return place_in(data.kind, key, row)
 
 
 def place_in(kind: str, key: str, row: int) -> str:
-    """Return in words where a row of data of a kind lies."""
+    """Return the location of a row as text, for data of a kind."""
     word = _ROWS.get(kind)
     return key if word is None else f"{key}: {word} {row}"
 
 
 def source_name(data: Data) -> str:
-    """Return what the files of results are called unless someone says: as records, folder or file.
+    """Return the default name of the results: that of the records, the folder or the file.
 
-    It is made of letters, digits, `.`, `_` and `-`, and begins with a letter or a digit.
+    It consists of letters, digits, `.`, `_` and `-`, and starts with a letter or a digit.
     """
     place = PurePath(os.path.abspath(data.path))
     whole = data.name or (place.stem if data.kind == "arrays" or _is_file(data) else place.name)
@@ -135,10 +133,10 @@ def source_name(data: Data) -> str:
 
 
 def fingerprint(data: Data) -> str:
-    """Return a digest that other data do not share: of names below the folder, sizes and times.
+    """Return a digest of the relative names, sizes and modification times of the data's files.
 
-    Of the files, no more is read than the index of records. What decides the rows counts as well:
-    which columns are which feature, and the classes of photos.
+    It only reads the index of records, not the files. It includes everything that affects the rows,
+    such as the columns of each feature and the classes of images.
     """
     result = hashlib.sha256()
     for file, (size, changed) in facts_of(data.files).items():
@@ -153,17 +151,17 @@ def fingerprint(data: Data) -> str:
 
 
 def _is_file(data: Data) -> bool:
-    """Say whether data are one CSV file, and no folder with one."""
+    """Return whether the data is a single CSV file, not a folder with one."""
     return data.kind == "csv" and data.files == (str(PurePath(data.path)),)
 
 
 def reason_of(error: Error, file: str) -> str:
-    """Return what an error says of a file, without its name in front."""
+    """Return the message of an error about a file, without the file name in front."""
     return str(error).removeprefix(f"{file:.300}: ")
 
 
 def check_size(part: DataPart) -> None:
-    """Raise FileError for a file that is not as large as when its parts were cut."""
+    """Raise FileError for a file whose size has changed since it was split into parts."""
     (file,) = part.files
     size = check_regular(file).st_size
     if size != part.file_bytes:

@@ -34,10 +34,10 @@ _FEED = 10
 
 
 def line_offsets(path: str) -> Iterator[Array]:
-    """Yield the offsets at which lines begin, many at once, and as the last one where they end.
+    """Yield arrays with the start offsets of lines; the last offset is the end of the last line.
 
-    A line feed alone ends a line; a byte-order mark is no part of the first one.
-    FileError: the file cannot be read. GraphError: it is no text.
+    Only a line feed ends a line. A byte-order mark is not part of the first line.
+    FileError: the file cannot be read. GraphError: it is not text.
     """
     with opened(path) as file:
         try:
@@ -69,16 +69,16 @@ def line_offsets(path: str) -> Iterator[Array]:
 
 
 class LineReader:
-    """Reads lines without their ends; blank ones too, which are rows that cannot be used."""
+    """Reads lines without line ends. Blank lines are included, as invalid rows."""
 
     def __init__(self, data: Data) -> None:
-        """Take what the lines are."""
+        """Store the data of the lines."""
         self._data = data
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the lines of a part, so many at once.
+        """Yield the lines of a part in batches of `size`.
 
-        FileError: the file cannot be read, or has changed since it was cut.
+        FileError: the file cannot be read, or has changed since it was split.
         """
         (file,) = part.files
         key, number = key_of(self._data, file), part.start
@@ -90,7 +90,7 @@ class LineReader:
 
 
 def _lines(part: DataPart, file: str) -> list[bytes]:
-    """Return the lines of a part with their ends."""
+    """Return the lines of a part."""
     try:
         with opened(file) as stream:
             check_size(part)
@@ -103,27 +103,27 @@ def _lines(part: DataPart, file: str) -> list[bytes]:
     lines = text.split(b"\n")
     if not lines[-1]:
         del lines[-1]
-    begins = before == b"\n" or part.offset == 3  # a byte-order mark is in front of the first
+    begins = before == b"\n" or part.offset == 3  # 3: after a byte-order mark
     ends = text.endswith(b"\n") or not behind
     if len(lines) != part.rows or len(text) != part.bytes or not (begins and ends):
         raise FileError(
             "data-changed",
             source=file,
-            what="its lines are not those that were counted",
+            what="its lines have changed",
             changed=CHANGED,
         )
     return lines
 
 
 class PhotoReader:
-    """Reads the files of photos as they are; one that is gone or empty is a bad row."""
+    """Reads encoded image files; a missing or empty file is an invalid row."""
 
     def __init__(self, data: Data) -> None:
-        """Take what the photos are."""
+        """Store the data of the images."""
         self._data = data
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the photos of a part, so many at once."""
+        """Yield the images of a part in batches of `size`."""
         for start in range(0, len(part.files), size):
             files, contents, bad = [], [], []
             for file in part.files[start : start + size]:
@@ -142,19 +142,19 @@ class PhotoReader:
 
 
 class RecordReader:
-    """Reads serialized Examples, damaged ones as bad rows; a file stays open from part to part."""
+    """Reads serialized Examples; damaged ones are invalid rows. Files stay open between parts."""
 
     def __init__(self, data: Data) -> None:
-        """Take how the files are written."""
+        """Store the compression of the files."""
         self._data = data
         self._file, self._next = "", 0
         self._records: Iterator[bytes | DamagedRecord] = iter(())
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the records of a part, so many at once.
+        """Yield the records of a part in batches of `size`.
 
-        FileError: the file cannot be read, or has changed since it was cut. VerificationError: it
-        holds other records than its index says.
+        FileError: the file cannot be read, or has changed since it was split. VerificationError:
+        its records differ from its index.
         """
         (file,) = part.files
         check_size(part)
@@ -171,7 +171,7 @@ class RecordReader:
             self._next = rows.stop
             yield _batch(key, rows, group)
         if part.stop == part.file_rows:
-            for _ in self._records:  # there is none, which is checked
+            for _ in self._records:  # checks that no record follows
                 pass
 
 
@@ -194,8 +194,8 @@ _READERS: dict[str, Callable[[Data], PartReader]] = {
 
 
 def reader_for(data: Data) -> PartReader:
-    """Return what reads parts of these data; of arrays, those that are features are read.
+    """Return a reader for parts of data; only feature arrays are read.
 
-    The data may lack their files, counts and labels: a part names its own file.
+    The data may lack files, counts and labels, because each part names its file.
     """
     return _READERS[data.kind](data)

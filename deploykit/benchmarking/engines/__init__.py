@@ -1,1 +1,1 @@
-"""How a model is run by the engine that the settings ask for; this lives in child processes."""
+"""Runners of the execution engines; they run in child processes."""

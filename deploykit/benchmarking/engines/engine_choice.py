@@ -1,4 +1,4 @@
-"""The engine that measures a model, and the check of its outputs before it is timed."""
+"""The engine that measures a model, and the check of its outputs before timing."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -23,17 +23,17 @@ logger = logging.getLogger("deploykit")
 def in_own_engine(model: OpenedModel, settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
     """Return settings with the engine that a model was written for, if this machine has it.
 
-    It is said which one measures. GraphError: a setting is of TensorFlow alone.
+    A log line names the engine. GraphError: a setting applies only to TensorFlow.
     """
     use = model.about.engine
     if use is None or use.engine == TENSORFLOW:
         return tuple(settings)
     title = TITLES[use.engine]
     if why := lacking(use.engine):
-        say_emulated(model, why)
+        warn_emulated(model, why)
         return tuple(settings)
-    logger.info("%s was written for %s, which measures it; --engine tensorflow measures what "
-                "TensorFlow makes of it", model.source, title)  # fmt: skip
+    logger.info("%s was written for %s and is measured there; use --engine tensorflow to "
+                "measure it in TensorFlow", model.source, title)  # fmt: skip
     results = []
     for setting in settings:
         precision = setting.precision or ("bf16" if use.precision == "bf16" else None)
@@ -47,23 +47,23 @@ def in_own_engine(model: OpenedModel, settings: Sequence[RunConfig]) -> tuple[Ru
     return tuple(results)
 
 
-def say_emulated(model: OpenedModel, why: str) -> None:
-    """Warn that TensorFlow measures a model that was written for another engine, if one was."""
+def warn_emulated(model: OpenedModel, why: str) -> None:
+    """Warn if TensorFlow only emulates the engine that a model was written for."""
     use = model.about.engine
     if use is not None and use.engine != TENSORFLOW:
-        logger.warning("%s was written for %s, and TensorFlow only emulates it, which is slow: %s",
+        logger.warning("%s was written for %s; TensorFlow only emulates it, which is slow: %s",
                        model.source, TITLES[use.engine], why)  # fmt: skip
 
 
 def started(job: Job) -> Worker:
-    """Return a process of its own with a Runner, in the environment that the settings ask for."""
+    """Return a worker process with a Runner, in the environment of the settings."""
     settings = job.settings
     runs = TITLES[settings.engine or TENSORFLOW]
     return Worker(f"{__name__}:opened", job, forced=settings.environment, runs=runs)
 
 
 def opened(job: Job, like: Runner | None = None) -> Runner:
-    """Load a model; a further session may share what another one has loaded.
+    """Load a model; a further session may share the graph of `like`.
 
     GraphError: the engine does not accept the graph, or cannot run it.
     """
@@ -73,14 +73,14 @@ def opened(job: Job, like: Runner | None = None) -> Runner:
 
 
 BATCHES = 4
-"""So many are compared at most."""
+"""Number of batches that are compared at most."""
 
 
 def check_answers(jobs: Iterable[Job], graph: Graph, name: str) -> None:
-    """Compare other engines' answers with TensorFlow's, for jobs that run one graph.
+    """Compare the outputs of other engines with TensorFlow's, for jobs that run one graph.
 
-    VerificationError: an output departs; it is named. LoadError: an engine refuses the graph; its
-    ops are named.
+    VerificationError: an output differs; the message names it. LoadError: an engine refuses the
+    graph; the message names its ops.
     """
     compared = set()
     for job in jobs:
@@ -100,5 +100,5 @@ def check_answers(jobs: Iterable[Job], graph: Graph, name: str) -> None:
                 "engine-differs-untimed", source=name, engine=title, reason=result.departs
             )
         if result.not_compared:
-            logger.warning("%s: its answers in %s were not compared: %s", name, title,
+            logger.warning("%s: its outputs in %s were not compared: %s", name, title,
                            result.not_compared)  # fmt: skip

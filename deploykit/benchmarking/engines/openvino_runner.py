@@ -1,4 +1,4 @@
-"""A model that OpenVINO has compiled."""
+"""Runner for a model that OpenVINO has compiled."""
 
 import time
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ BF16 = "bf16"
 
 
 class OpenVinoRunner(Runner):
-    """A graph that OpenVINO has compiled for the calls in flight, a stream for each.
+    """A graph that OpenVINO has compiled, with one stream for each concurrent call.
 
-    GraphError: OpenVINO cannot be had, does not accept the graph, or cannot run it.
+    GraphError: OpenVINO is not available, does not accept the graph, or cannot run it.
     """
 
     def __init__(self, job: Job) -> None:
-        """Load OpenVINO, then compile the graph, which is what `load` times."""
+        """Load OpenVINO, then compile the graph; `load` times only the compilation."""
         check_engine(OPENVINO)
         imported()
         self.job = job
@@ -51,11 +51,11 @@ class OpenVinoRunner(Runner):
         self.load = time.perf_counter_ns() - start
 
     def is_graph_of(self, job: Job) -> bool:
-        """Say no: each session compiles its own, whose weights lie where its threads put them."""
+        """Return False: each session compiles its own model, with weights near its threads."""
         return False
 
     def go_on_with(self, job: Job) -> None:
-        """Take other batches, and another number of calls in flight, for which it is compiled."""
+        """Switch to the batches and concurrency of another job, and compile again if needed."""
         kinds = [(array.dtype, array.ndim) for array in self.batches[0]]
         self.job = job
         if compiling(job.settings) != self._compiling or kinds != [
@@ -65,10 +65,10 @@ class OpenVinoRunner(Runner):
         self.batches = job.batches
 
     def profile(self, runs: int) -> "Profile":
-        """Refuse: what OpenVINO makes of a graph has other ops than the graph."""
+        """Raise GraphError: OpenVINO's compiled graph has other ops than the model."""
         raise GraphError("profile-tensorflow-only")
 
-    def _engine_facts(self) -> dict[str, Any]:
+    def _engine_metadata(self) -> dict[str, Any]:
         return {
             OPENVINO: version_of(OPENVINO),
             "precision": self._compiling.precision,
@@ -78,16 +78,16 @@ class OpenVinoRunner(Runner):
 
 
 def check_bf16(precisions: Sequence[str]) -> None:
-    """Raise GraphError where no op runs in bf16, given the precisions of all ops."""
+    """Raise GraphError if no op runs in bf16, given the precisions of all ops."""
     if BF16 not in precisions:
         raise GraphError("precision-bf16-no-op", types=sorted({*precisions}))
 
 
 def compiling(settings: RunConfig) -> Compiling:
-    """Return for what a graph is compiled: a stream for each call in flight, as far as cores go.
+    """Return the options to compile a graph with: one stream per concurrent call, up to the cores.
 
-    OpenVINO computes the ops of a call one after another, so all at once are as many as there are
-    calls, and each stream has the threads of an op. It divides its threads among its streams.
+    OpenVINO divides its threads among its streams and runs the ops of a call sequentially. So each
+    stream gets the threads of one op.
     """
     streams = min(settings.concurrency, usable_cores())
     inside = 0 if settings.threads is None else settings.threads[0]

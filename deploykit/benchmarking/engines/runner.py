@@ -1,4 +1,4 @@
-"""A model in an engine, made ready and run in a loop; it lives in a child process."""
+"""A model that an engine runs in a loop, in a child process."""
 
 import contextlib
 import itertools
@@ -21,48 +21,47 @@ if TYPE_CHECKING:
 
 
 class Runner(ABC):
-    """A model that an engine has loaded, and the loop around its calls. Times are in nanoseconds.
+    """A model that an engine has loaded, and the benchmark loop. Times are in nanoseconds.
 
-    An engine says what makes a call: how a model is loaded, what runs it once, and what is known
-    of it.
+    Subclasses implement loading, one call of the model, and the engine's metadata.
     """
 
     job: Job
     batches: Sequence[tuple[Array, ...]]
-    """What is fed, call by call; the batches come in turn."""
+    """Arrays of each call; calls cycle through the batches."""
     bytes_before: int
-    """Of memory, before the model was loaded."""
+    """Memory before the model was loaded, in bytes."""
     load: int
-    """How long loading took."""
+    """Load time in nanoseconds."""
     _call: Callable[..., Any]
-    """Makes a call with the arrays of a batch."""
+    """Runs the model with the arrays of a batch."""
 
     @abstractmethod
     def is_graph_of(self, job: Job) -> bool:
-        """Say whether a further session of this job may share what was loaded."""
+        """Return whether another session of this job may share the loaded graph."""
 
     @abstractmethod
     def go_on_with(self, job: Job) -> None:
-        """Take other batches and another number of calls in flight, in the session as it is."""
+        """Switch the session to the batches and concurrency of another job."""
 
     @abstractmethod
     def profile(self, runs: int) -> "Profile":
-        """Find what the time goes to, in a pass of its own of so many calls."""
+        """Profile the given number of calls in a separate pass."""
 
     @abstractmethod
-    def _engine_facts(self) -> dict[str, Any]:
-        """Return what is known of the engine: its version, and what is in force there."""
+    def _engine_metadata(self) -> dict[str, Any]:
+        """Return the engine's metadata: its version and effective settings."""
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:
-        """Make an Error of what the engine raises in a call."""
+        """Convert the engine's exceptions into deploykit's errors."""
         return contextlib.nullcontext()
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known of the process: versions, settings in force, memory in bytes."""
+        """Return metadata of the process: versions, effective settings, memory in bytes."""
         feeds = zip(self.job.inputs, self.job.batches[0], strict=True)
         return {
             "inputs": {name: f"{array.dtype} {list(array.shape)}" for name, array in feeds},
-            **self._engine_facts(),
+            **self._engine_metadata(),
             "allocator": [*in_force()],
             "cpus": sorted(os.sched_getaffinity(0)),
             "environment": environment(),
@@ -72,9 +71,10 @@ class Runner(ABC):
         }
 
     def run(self, seconds: float, runs: int | None = None) -> tuple[list[int], int]:
-        """Run for so long, or so often; return each call's time and the time of them all.
+        """Run for `seconds` or `runs` calls; return each call's and the total nanoseconds.
 
-        With several calls in flight, each thread runs for so long, and `runs` counts all calls.
+        With concurrent calls, each thread runs for `seconds`; `runs` counts the calls of all
+        threads.
         """
         count = self.job.settings.concurrency
         item = None if runs is None else -(-runs // count)
@@ -88,12 +88,12 @@ class Runner(ABC):
         return [latency for _, latency in result], used
 
     def compute(self, number: int) -> None:
-        """Make a call with the batch of this number; batches come in turn."""
+        """Run the batch of this index, modulo the number of batches."""
         with self._explained():
             self._call(*self.batches[number % len(self.batches)])
 
     def outputs(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the outputs of one call, as the job names them."""
+        """Return the outputs of one call, in the order of the job's outputs."""
         with self._explained():
             return list(self._call(*arrays))
 
@@ -123,7 +123,7 @@ def _loop(
     seconds: float,
     runs: int | None,
 ) -> list[tuple[int, int]]:
-    """Return when each call ended, and how long it took."""
+    """Return the end and the duration of each call, in nanoseconds."""
     clock = time.perf_counter_ns
     calls: list[tuple[int, int]] = []
     end = clock() + int(seconds * 1e9)
@@ -138,7 +138,7 @@ def _loop(
 
 
 def status(field: str) -> int:
-    """Return a field of the process's status in bytes."""
+    """Return a field of /proc/self/status in bytes. LimitError: the kernel does not report it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) << 10

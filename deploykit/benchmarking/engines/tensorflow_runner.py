@@ -1,4 +1,4 @@
-"""A model in a session of TensorFlow."""
+"""Runner for a model in a TensorFlow session."""
 
 import contextlib
 import functools
@@ -20,12 +20,12 @@ from deploykit.benchmarking.devices import (
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.replicas import (
+    GraphReplica,
     Supply,
-    Tower,
     dataset_of,
     fed_together,
+    import_replicas,
     resident,
-    towers,
 )
 from deploykit.benchmarking.run_config import FEED, RESIDENT, check_computed, float32_of, in_words
 from deploykit.system.allocators import check_in_force
@@ -42,16 +42,16 @@ _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
 
 
 class TensorFlowRunner(Runner):
-    """A session with one graph, or a tower on each of several devices.
+    """A session with one graph, or one replica per device.
 
-    GraphError: TensorFlow does not accept the graph, or cannot run it, or the device that the
-    settings ask for is not there.
+    GraphError: TensorFlow does not accept the graph or cannot run it, or the requested device does
+    not exist.
     """
 
     def __init__(self, job: Job, like: "TensorFlowRunner | None" = None) -> None:
-        """Load TensorFlow, then the graph and what gives its inputs, which is what `load` times.
+        """Load TensorFlow, then the graph and its input pipeline; `load` times only the latter.
 
-        A further session may share the graph of another one; each has weights of its own.
+        A further session may share the graph of `like`; each session has its own variables.
         """
         parts = start_tensorflow()
         self._failures = (ValueError, TypeError, MemoryError, parts.errors.OpError)
@@ -61,22 +61,22 @@ class TensorFlowRunner(Runner):
         self.config = config(job.settings, devices)
         self.bytes_before = status("VmRSS")
         start = time.perf_counter_ns()
-        self.towers: list[Tower]
+        self.replicas: list[GraphReplica]
         self.graph: Any = parts.ops.Graph() if like is None else like.graph
         with self._explained("load the graph"):
             self.session = parts.session.Session(graph=self.graph, config=self.config)
             self._check(devices)
             supply = None
             if like is None:
-                supply, self.towers = self._imported(devices)
+                supply, self.replicas = self._imported(devices)
             else:
-                self.towers = like.towers
-            self.fetches = [tensor for tower in self.towers for tensor in tower.outputs]
+                self.replicas = like.replicas
+            self.fetches = [tensor for replica in self.replicas for tensor in replica.outputs]
             if job.settings.input == RESIDENT:  # no output leaves the device
                 self.fetches = [*dict.fromkeys(tensor.op for tensor in self.fetches)]
             if supply is None:
-                self.fed = [tensor for tower in self.towers for tensor in tower.inputs]
-                self.batches = fed_together(job.batches, len(self.towers))
+                self.fed = [tensor for replica in self.replicas for tensor in replica.inputs]
+                self.batches = fed_together(job.batches, len(self.replicas))
             else:
                 self.fed, self.batches = [], [()]
                 self.session.run(supply.initializers, dict(supply.feeds))
@@ -86,18 +86,18 @@ class TensorFlowRunner(Runner):
             self._call = ready(self.fetches, self.fed)
         self.load = time.perf_counter_ns() - start
 
-    def _imported(self, devices: Sequence[str]) -> tuple[Supply | None, list[Tower]]:
-        """Build the graph, with what gives its inputs where no call does."""
+    def _imported(self, devices: Sequence[str]) -> tuple[Supply | None, list[GraphReplica]]:
+        """Build the graph, with an input pipeline unless calls feed the inputs."""
         job, supply = self.job, None
         supplied = {"tfdata": dataset_of, RESIDENT: resident}.get(job.settings.input)
         with self.graph.as_default():
             graph_def = GraphDef.FromString(Path(job.model).read_bytes())
             if job.inputs and supplied is not None:
                 supply = supplied(graph_def, job.inputs, job.batches, devices)
-            return supply, towers(graph_def, job.inputs, job.outputs, devices, supply)
+            return supply, import_replicas(graph_def, job.inputs, job.outputs, devices, supply)
 
     def is_graph_of(self, job: Job) -> bool:
-        """Say whether the session of a job may have this graph; one with a supply has its own."""
+        """Return whether a job's session may share the graph; never one with an input pipeline."""
         mine, other = (
             (item.inputs, item.outputs, item.devices, item.settings.device, item.settings.engine)
             for item in (self.job, job)
@@ -106,15 +106,15 @@ class TensorFlowRunner(Runner):
         return bool(self.fed) and job.settings.input == FEED and is_same
 
     def _check(self, devices: Sequence[str]) -> None:
-        """See that the devices are there: soft placement would take another without a word."""
+        """Raise GraphError for a missing device: soft placement would silently use another one."""
         names = [device.name.partition("/device:")[2] for device in self.session.list_devices()]
         there = [f"/{name}" for name in names if not name.startswith("XLA_")]
         for device in devices:
             if device not in there:
                 raise unknown_name("device of TensorFlow", device, sorted(there))
 
-    def _engine_facts(self) -> dict[str, Any]:
-        """Return TensorFlow's version, and what is in force there."""
+    def _engine_metadata(self) -> dict[str, Any]:
+        """Return TensorFlow's version and effective settings."""
         parts = start_tensorflow()
         libraries = {
             line.split()[-1]
@@ -132,18 +132,18 @@ class TensorFlowRunner(Runner):
             "intra_op_threads": threads.intra_op_parallelism_threads,
             "inter_op_threads": threads.inter_op_parallelism_threads,
             "openmp": sorted(Path(library).name for library in libraries),
-            "towers": [tower.device for tower in self.towers],
+            "towers": [replica.device for replica in self.replicas],
             "soft_placement": threads.allow_soft_placement,
             "gpu_options": gpu_options(self.config),
         }
 
     @functools.cached_property
     def _float32(self) -> str:
-        """What float32 is multiplied in."""
+        """Precision in which TensorFlow multiplies float32 matrices."""
         return float32_of(capabilities(self.config))
 
     def _layers(self) -> "Layers":
-        """Return the layers as they ran, where TensorFlow chooses their types or their devices."""
+        """Return the executed layers if TensorFlow chooses their types or devices."""
         from deploykit.benchmarking.profiling.execution import Layers
 
         settings = self.job.settings
@@ -153,20 +153,20 @@ class TensorFlowRunner(Runner):
         return Layers.of(self.run_once(options)[1].partition_graphs)
 
     def go_on_with(self, job: Job) -> None:
-        """Take other batches and another number of calls in flight, in the session as it is."""
+        """Switch the session to the batches and concurrency of another job."""
         self.job = job
-        self.batches = fed_together(job.batches, len(self.towers))
+        self.batches = fed_together(job.batches, len(self.replicas))
 
     @contextlib.contextmanager
     def _explained(self, action: str = "run the graph") -> Iterator[None]:
-        """Make an Error of what TensorFlow raises in a call, or in another action."""
+        """Convert TensorFlow's exceptions into deploykit's errors."""
         try:
             yield
         except self._failures as error:
             raise runtime_failed(error, action) from None
 
     def run_once(self, options: Any = None) -> tuple[int, Any]:
-        """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""
+        """Run the first batch with these RunOptions; return nanoseconds and RunMetadata."""
         feeds = dict(zip(self.fed, self.batches[0], strict=True))
         metadata = None if options is None else start_tensorflow().config.RunMetadata()
         start = time.perf_counter_ns()
@@ -175,7 +175,7 @@ class TensorFlowRunner(Runner):
         return time.perf_counter_ns() - start, metadata
 
     def profile(self, runs: int) -> "Profile":
-        """Find what the time goes to, in a pass of its own of so many traced calls."""
+        """Profile the given number of traced calls in a separate pass."""
         from deploykit.benchmarking.profiling.traced_calls import profile
 
         return profile(self.run_once, self.job, runs, self._float32)

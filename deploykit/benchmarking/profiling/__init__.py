@@ -1,1 +1,1 @@
-"""Where the time of a call goes."""
+"""Profiles: the time of each node and op in a call."""

@@ -1,4 +1,4 @@
-"""What a graph costs at batch 1: bytes by node, and floating-point operations by op."""
+"""Cost of a graph at batch 1: bytes by node, and floating-point operations by op."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,10 +20,11 @@ GIVES_ON = frozenset(
 
 
 def memory(graph: Graph, shapes: Shapes, top: int) -> dict[str, Any]:
-    """Return the bytes of constants, of variables and of what else is computed, and the top nodes.
+    """Return the bytes of constants, variables and computed tensors, and the largest nodes.
 
-    A node's bytes are those of its first output. What is computed counts once each, as if nothing
-    were reused, but what only gives on what it reads does not; nor does what has no known shape.
+    The bytes of a node are those of its first output. Computed tensors are added up as if no memory
+    were reused. Nodes that pass on their input, such as Reshape, and nodes of unknown shape are
+    skipped.
     """
     results: list[dict[str, Any]] = []
     sums = Counter({"constants": 0, "variables": 0, "computed": 0})
@@ -44,7 +45,7 @@ def memory(graph: Graph, shapes: Shapes, top: int) -> dict[str, Any]:
 
 
 def _type(node: Node) -> str | None:
-    """Return the type of a node's first output, or of what a variable holds."""
+    """Return the dtype of a node's first output, or of a variable's value."""
     if node.op in VARIABLE_OPS:
         type_ = node.attr("dtype")
         return None if type_ is None else str(type_)
@@ -53,7 +54,7 @@ def _type(node: Node) -> str | None:
 
 
 def item_bytes(type_: str) -> int:
-    """Return the bytes of an element; those of texts and handles are not known, so 0."""
+    """Return the bytes of an element; 0 for strings and handles, whose size is unknown."""
     if type_ == "string":
         return 0
     try:
@@ -63,16 +64,16 @@ def item_bytes(type_: str) -> int:
 
 
 def flops(graph: Graph, shapes: Shapes) -> dict[str, Any]:
-    """Return the floating-point operations of the layers, a multiplication and an addition each.
+    """Return the floating-point operations of the layers; a multiply-add counts as two.
 
-    `unknown` counts the layers that are left out because their shapes are not known.
+    `unknown` is the number of layers of unknown shape, which are skipped.
     """
     by_op: Counter[str] = Counter()
     unknown = 0
     for node in graph:
         if node.op not in FLOPS_OPS:
             continue
-        read = 2 if node.op in PRIVATE_OPS else len(node.data_inputs)  # others are not multiplied
+        read = 2 if node.op in PRIVATE_OPS else len(node.data_inputs)  # the rest is not multiplied
         operands = [shapes.full_shape(tensor) for tensor in node.data_inputs[:read]]
         known = [shape for shape in operands if shape is not None]
         result = shapes.full_shape(node.name)
@@ -102,7 +103,7 @@ _FLOPS: dict[str, Callable[[Node, Shape, list[Shape]], int]] = {
     "BatchMatMulV2": _matmul,
     "BatchMatMulV3": _matmul,
     "Conv2D": lambda _, result, shapes: prod(result) * prod(shapes[WEIGHTS][:-1]),
-    # Each value that is read goes to every place of the window and every channel.
+    # Each input value contributes to every position of the window and every channel.
     "Conv2DBackpropInput": lambda _, result, shapes: prod(shapes[2]) * prod(shapes[WEIGHTS][:3]),
     "Conv3D": lambda _, result, shapes: prod(result) * prod(shapes[WEIGHTS][:-1]),
     "DepthwiseConv2dNative": lambda _, result, shapes: prod(result) * prod(shapes[WEIGHTS][:2]),

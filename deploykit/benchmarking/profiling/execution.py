@@ -1,12 +1,12 @@
-"""What TensorFlow executed in one call: which node when, what it moved and what it computed.
+"""What TensorFlow executed in one call: time, memory traffic and arithmetic of each node.
 
-A node on a GPU is two things: the host launches it, and its kernels run on a stream some time
-later. TensorFlow traces the kernels by CUPTI, NVIDIA's library, and gives each twice: on the stream
-that it ran on, and on one of all streams.
+A node on a GPU has two parts: the host launches it, and its kernels run on a stream later.
+TensorFlow traces the kernels with CUPTI, NVIDIA's library. It reports each of them twice: on its
+own stream, and on one of all streams.
 
-The graph that runs is not the model's: Grappler and oneDNN fuse layers with what follows them, and
-give the result the name of the last node. So operations are counted on the executed graph alone,
-once for each of its layers, from the shapes that its tensors had in the call.
+The executed graph differs from the model: Grappler and oneDNN fuse layers with the nodes after
+them, under the name of the last node. So operations are counted only on the executed graph, once
+per layer, from the tensor shapes of the call.
 """
 
 import math
@@ -38,20 +38,20 @@ _CALLS = frozenset(
         "StatelessWhile", "While",
     }
 )  # fmt: skip
-_ENDS = ("_SOURCE", "_SINK")  # of the executor, no nodes of the graph
+_ENDS = ("_SOURCE", "_SINK")  # of the executor, not nodes of the graph
 _STREAM = re.compile(
     r"/device:GPU:\d+/(?:stream:(?P<stream>\w*)(?:<(?P<copy>\w+)>)?|(?P<other>\w+))$"
 )
 _OF_NODE = re.compile(r"(?P<node>[^:\s]+):(?P<op>\w+)$")
 _DETAILS = re.compile(r" (?=[a-z_]+:[^:\s])")
 _SIZE = re.compile(r"\bsize:(\d+)")
-_OTHER_CLOCK = 3600 * 10**9  # nanoseconds between host and streams, which no call lasts
+_OTHER_CLOCK = 3600 * 10**9  # nanoseconds; no call lasts as long, so the clocks differ
 _OF_HOST = ("node", "launch")
 
 
 @dataclass(frozen=True)
 class Event:
-    """A node that ran, or what ran for it on a stream of a GPU. Times are in nanoseconds."""
+    """The run of a node, or its work on a GPU stream. Times are in nanoseconds."""
 
     node: str
     op: str
@@ -59,23 +59,23 @@ class Event:
     start: int
     end: int
     allocated: int = 0
-    """Bytes, for results and for the time of the run; none where a result takes an input's."""
+    """Bytes allocated for results and temporary memory; 0 if a result reuses an input's memory."""
     moved: int = 0
-    """Bytes of all that it reads and writes."""
+    """Bytes read and written."""
     flops: int | None = 0
-    """Of a layer; None where its shapes are not known."""
+    """Floating-point operations of a layer; None if its shapes are unknown."""
     type: str = ""
-    """Of a layer: the numbers that it computes in, such as `float32`."""
+    """Compute type of a layer, such as `float32`; empty for other ops."""
     label: str = ""
-    """Of what runs on a stream: what it is called there."""
+    """Name of the work on a stream, for example of the kernel."""
 
     @property
     def kind(self) -> str:
-        """What it is, as of its device.
+        """Kind of the event, derived from its device.
 
-        `node`: a run of a node on the CPU. `launch`: the host gives a node to a GPU. On a stream of
-        that: `kernel`, `copy`, whose op is its kind, such as `MemcpyH2D`, or `again`, which is one
-        of these a second time. `wait`: the host waits for a stream.
+        `node`: a node runs on the CPU. `launch`: the host launches a node on a GPU. `wait`: the
+        host waits for a stream. On a GPU stream: `kernel`; `copy`, whose op is its direction, such
+        as `MemcpyH2D`; or `again`, a duplicate of one of these.
         """
         match = _STREAM.search(self.device)
         if match is None:
@@ -88,15 +88,15 @@ class Event:
 
     @property
     def ms(self) -> float:
-        """How long it took."""
+        """Duration in milliseconds."""
         return (self.end - self.start) / 1e6
 
 
 class ExecutedGraph:
-    """The nodes of all devices as TensorFlow ran them."""
+    """The nodes of all devices, as TensorFlow ran them."""
 
     def __init__(self, partition_graphs: Iterable[Any]) -> None:
-        """Read them from a call's RunMetadata."""
+        """Read the partition graphs of a call's RunMetadata."""
         nodes = [Node.from_proto(node) for graph in partition_graphs for node in graph.node]
         self._nodes = {node.name: node for node in nodes}
         self._sent = {
@@ -106,7 +106,7 @@ class ExecutedGraph:
         }
 
     def events(self, step_stats: Any) -> list[Event]:
-        """Return what ran in a call, in order."""
+        """Return the events of a call, in order of their start."""
         shapes: dict[str, Shape] = {}
         sizes: dict[str, int] = {}
         runs = [
@@ -127,16 +127,16 @@ class ExecutedGraph:
                 event = self._with_work(event, stats, shapes, sizes)
             events.append(event)
         inside = any(e.node not in self._nodes for e in events if e.kind in _OF_HOST)
-        if inside:  # what a function runs is told apart: its call would count that time again
+        if inside:  # the nodes of a function are listed too: its call would count their time twice
             events = [event for event in events if event.op not in _CALLS]
         return sorted(_by_one_clock(events), key=lambda event: (event.start, event.end))
 
     def _with_work(
         self, event: Event, stats: Any, shapes: dict[str, Shape], sizes: dict[str, int]
     ) -> Event:
-        """Return a node's event with the bytes that it moves, and the operations of a layer."""
+        """Return a node's event with its bytes moved and, for a layer, its operations."""
         node = self._nodes.get(event.node)
-        if node is None or node.op != event.op:  # inside a function, whose graph is not told
+        if node is None or node.op != event.op:  # inside a function, whose graph is not reported
             return replace(event, flops=0 if layer_of(event.op) is None else None)
         read = self._read(node)
         written = [tensor_name(event.node, output.slot) for output in stats.output]
@@ -150,7 +150,7 @@ class ExecutedGraph:
         )
 
     def _read(self, node: Node) -> list[str]:
-        """Return the tensors that a node reads; of a copy from another device, the tensor there."""
+        """Return the tensors that a node reads; a received tensor is replaced by the one sent."""
         read = []
         for tensor in node.data_inputs:
             producer = self._nodes.get(split(tensor)[0])
@@ -161,7 +161,7 @@ class ExecutedGraph:
 
 
 def layer_of(op: str) -> str | None:
-    """Return the layer that an executed op computes, whatever else it does, or None."""
+    """Return the layer op that an executed op contains, such as `Conv2D`, or None."""
     match = _LAYER.fullmatch(op)
     if match is None:
         return None
@@ -171,17 +171,17 @@ def layer_of(op: str) -> str | None:
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a model as it ran."""
+    """The layers of a model, as TensorFlow ran them."""
 
     types: Mapping[str, int]
-    """How many compute in which type of numbers, as far as they say."""
+    """Number of layers by compute type, where the type is known."""
     on_cpu: Mapping[str, int]
-    """How many of each op ran on the CPU."""
+    """Number of layers on the CPU, by op."""
     on_gpu: int
 
     @classmethod
     def of(cls, partition_graphs: Iterable[Any]) -> "Layers":
-        """Find them in the graphs of a call's RunMetadata."""
+        """Count the layers in the partition graphs of a call's RunMetadata."""
         nodes = [Node.from_proto(node) for graph in partition_graphs for node in graph.node]
         layers = [node for node in nodes if layer_of(node.op)]
         on_cpu = Counter(node.op for node in layers if "/device:GPU:" not in node.device)
@@ -190,14 +190,14 @@ class Layers:
 
 
 def _type(node: Node) -> str:
-    """Return the numbers that a layer computes in; empty: it is no layer, or does not say."""
+    """Return the compute type of a layer; empty if the node is not a layer, or has no type."""
     if layer_of(node.op) is None or "T" not in node.attrs:
         return ""
     return str(node.attr("T"))
 
 
 def _flops(node: Node, read: Sequence[Shape | None], result: Shape | None) -> int | None:
-    """Return the operations of a layer, None where a shape is unknown; 0 for other ops."""
+    """Return the operations of a layer, None if a shape is unknown; 0 for other ops."""
     layer = layer_of(node.op)
     if layer is None:
         return 0
@@ -216,7 +216,7 @@ def _moved(op: str, read: int, written: int) -> int:
 
 
 def _by_one_clock(events: Sequence[Event]) -> list[Event]:
-    """Return events whose streams begin with their launches, where they have another clock."""
+    """Return events with GPU streams shifted to the host's clock if the two clocks differ."""
     streams = [event for event in events if event.kind not in _OF_HOST]
     host = [event for event in events if event.kind in _OF_HOST]
     if not streams or not host:
@@ -245,9 +245,9 @@ def _event(stats: Any, device: str) -> Event:
 
 
 def _on_stream(event: Event, label: str) -> Event:
-    """Return what runs on a stream with the node that it runs for, and the bytes of a copy.
+    """Return a stream event with its node, op and label, and the bytes of a copy.
 
-    TensorFlow calls it `NODE:OP` where it knows the node, and else as the kernel is called.
+    TensorFlow names an event `NODE:OP` if it knows the node, otherwise after the kernel.
     """
     of_node, stream, size = (
         _OF_NODE.match(event.node), _STREAM.search(event.device), _SIZE.search(label)

@@ -13,12 +13,12 @@ from deploykit.transforms.common.documents import Hidden, document, written
 
 @dataclass(frozen=True)
 class Cost:
-    """What a node, or all nodes of an op, cost in a call."""
+    """Cost of a node, or of all nodes of an op, in a call."""
 
     calls: int
     ms: float
     allocated: int
-    """Bytes, for results and for the time of a run; none where a result takes an input's."""
+    """Bytes allocated for results and temporary memory; 0 if a result reuses an input's memory."""
     moved: int
     """Bytes read and written."""
     flops: int
@@ -26,7 +26,7 @@ class Cost:
     @property
     @written()
     def gflops_per_second(self) -> float:
-        """The rate of its arithmetic."""
+        """Arithmetic rate in GFLOP/s."""
         return self.flops / self.ms / 1e6 if self.ms else 0.0
 
 
@@ -38,65 +38,67 @@ class NodeCost(Cost):
     op: str
     device: str
     launch_ms: float
-    """Of a node on a GPU: how long the host took to give it to the GPU; 0 on the CPU."""
+    """Time that the host took to launch a GPU node, in milliseconds; 0 on the CPU."""
     share_of_peak: float | None
-    """The time that the measured peak needs, of its time; above 1 where caches or 8 bits help."""
+    """Time at the measured peak divided by the actual time; above 1 with cached data or int8
+    ops."""
     bound: str
-    """What the peak is limited by at its arithmetic intensity: compute, memory or nothing."""
+    """What limits the peak at the node's arithmetic intensity: compute, memory or nothing."""
 
 
 @dataclass(frozen=True)
 class OpCost(Cost):
-    """All nodes of an op."""
+    """Cost of all nodes of an op."""
 
     op: str
 
 
 @dataclass(frozen=True)
 class StreamCost:
-    """What the streams of all GPUs did in a call, of one kind: kernels, or copies of a direction.
+    """Work of all GPU streams in a call, by kind: kernels, or copies in one direction.
 
-    TensorFlow tells when it began and ended in whole microseconds.
+    TensorFlow reports its start and end in whole microseconds.
     """
 
     kind: str
-    """`kernel`, or NVIDIA's name of a copy: MemcpyH2D is into the GPU, MemcpyD2H out of it."""
+    """`kernel`, or NVIDIA's name of a copy: MemcpyH2D copies to the GPU, MemcpyD2H from it."""
     calls: int
     ms: float
     moved: int
-    """Bytes that were copied; 0 for kernels."""
+    """Bytes copied; 0 for kernels."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a call's time goes to. Nodes and ops are in the order of their time.
+    """Time of a call by node and op, longest first.
 
-    A node on a GPU takes the time of its kernels, not that of its launch.
+    The time of a GPU node is that of its kernels, without its launch.
     """
 
     runs: int
     samples: int
-    """In each call."""
+    """Number of samples per call."""
     nodes: Hidden[tuple[NodeCost, ...]]
     ops: Hidden[tuple[OpCost, ...]]
     peak: Peak
     untraced_ms: float
-    """The median call without a trace, in turn with the traced ones."""
+    """Median latency of untraced calls, interleaved with the traced ones."""
     traced_ms: float
     span_ms: float
-    """From the start of the first node to the end of the last one, in a traced call."""
+    """Time from the start of the first node to the end of the last one, in a traced call."""
     busy_ms: float
-    """Of this, while any node ran."""
+    """Part of `span_ms` in which at least one node ran."""
     overlap: float
-    """How many nodes ran at once, on average, while any did."""
+    """Average number of concurrent nodes while any node runs."""
     model_flops: int
-    """Of the layers of the graph that was given; those of unknown shape not counted."""
+    """Operations of the layers in the given graph, without layers of unknown shape."""
     uncounted: tuple[str, ...]
-    """Layers that ran, but whose shapes are not known."""
+    """Names of executed layers whose shapes are unknown."""
     events: Hidden[tuple[Event, ...]]
-    """The traced call that took the median time."""
+    """Events of the traced call with the median time."""
     streams: tuple[StreamCost, ...] = ()
-    """Of GPUs; empty: none computed, or CUPTI, by which TensorFlow traces them, gave nothing."""
+    """Work of GPU streams; empty if no GPU was used, or if TensorFlow could not trace with
+    CUPTI."""
 
     @property
     @written(flat=True)
@@ -113,23 +115,23 @@ class Profile:
     @property
     @written()
     def share_of_peak(self) -> float:
-        """The rate of the whole call, of the machine's."""
+        """Arithmetic rate of the whole call, as a share of the machine's peak."""
         return self.gflops_per_second / self.peak.gflops
 
     @cached_property
     def total(self) -> Cost:
-        """The sum of all nodes."""
+        """Sum of the costs of all nodes."""
         return sum_of(self.nodes)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether nodes were given to a GPU."""
+        """Whether any node was launched on a GPU."""
         return any(event.kind == "launch" for event in self.events)
 
     @property
     @written()
     def launch_ms(self) -> float:
-        """How long the host took to give all nodes to GPUs."""
+        """Time that the host took to launch all GPU nodes, in milliseconds."""
         return sum(node.launch_ms for node in self.nodes)
 
     @property
@@ -141,9 +143,9 @@ class Profile:
     @property
     @written()
     def unattributed_share(self) -> float:
-        """The share of the model's operations that no executed node accounts for.
+        """Share of the model's operations that no executed node accounts for.
 
-        They were computed when the session began, or run inside a compiled cluster.
+        They ran when the session started, or inside a compiled cluster.
         """
         missing = max(self.model_flops - self.total.flops, 0)
         return missing / self.model_flops if self.model_flops else 0.0
@@ -151,16 +153,16 @@ class Profile:
     @property
     @written()
     def gflops_per_second(self) -> float:
-        """The rate of the whole untraced call."""
+        """Arithmetic rate of an untraced call in GFLOP/s."""
         return self.total.flops / self.untraced_ms / 1e6
 
     def share(self, cost: Cost) -> float:
-        """Return the share of a cost's time in the sum of all nodes' times."""
+        """Return a cost's share of the summed time of all nodes."""
         return cost.ms / self.total.ms if self.total.ms else 0.0
 
 
 def sum_of(costs: Iterable[Cost]) -> Cost:
-    """Return what costs come to together."""
+    """Return the sum of costs."""
     item = list(costs)
     return Cost(
         calls=sum(cost.calls for cost in item),
@@ -172,7 +174,7 @@ def sum_of(costs: Iterable[Cost]) -> Cost:
 
 
 def profile_tables(profile: "Profile", top: int = 10) -> list[str | Table]:
-    """Return what a profile says, in lines and tables; of the nodes, the `top` costliest."""
+    """Return a profile as lines and tables, with the `top` slowest nodes."""
     return [*_lines(profile), _by_op(profile), *([_by_node(profile, top)] if top else [])]
 
 
@@ -184,43 +186,43 @@ def _lines(profile: "Profile") -> Iterator[str]:
         f"{profile.untraced_ms:.2f} ms without the trace"
     )
     yield (
-        f"nodes:  {total.ms:.2f} ms, the sum of each one's median; from the first to the last "
-        f"{profile.span_ms:.2f} ms, {100 * profile.idle_share:.1f} % of it without any"
+        f"nodes:  {total.ms:.2f} ms, the sum of their medians; from the first to the last "
+        f"{profile.span_ms:.2f} ms, {100 * profile.idle_share:.1f} % of it idle"
     )
     if profile.overlap > 1.05:
-        yield f"        {profile.overlap:.2f} ran at once; shares are of the sum of their times"
+        yield f"        {profile.overlap:.2f} ran concurrently; shares are of their summed time"
     yield (
         f"peak:   {peak.gflops:.1f} GFLOP/s ({peak.precision} matrices of {peak.matrix}), "
         f"{peak.gigabytes:.1f} GB/s (arrays of {peak.array_bytes >> 20} MiB)"
     )
     if len(peak.by_precision) > 1:
         rates = (f"{name} {rate / 1e3:.1f}" for name, rate in peak.by_precision.items())
-        yield f"        matrices in other precisions, TFLOP/s: {', '.join(rates)}"
+        yield f"        peak by precision, TFLOP/s: {', '.join(rates)}"
     if total.flops:
         yield (
-            f"layers: {total.flops / 1e9:.3g} GFLOP, {profile.gflops_per_second:.1f} GFLOP/s in a "
-            f"call without the trace: {100 * profile.gflops_per_second / peak.gflops:.0f} % of peak"
+            f"layers: {total.flops / 1e9:.3g} GFLOP, {profile.gflops_per_second:.1f} GFLOP/s in an "
+            f"untraced call: {100 * profile.gflops_per_second / peak.gflops:.0f} % of peak"
         )
     if profile.unattributed_share > 0.0005:
         yield (
             f"        {100 * profile.unattributed_share:.1f} % of the model's "
-            f"{profile.model_flops / 1e9:.3g} GFLOP are in no node that ran: computed beforehand, "
-            "or inside a compiled cluster"
+            f"{profile.model_flops / 1e9:.3g} GFLOP are in no node that ran: precomputed, or in "
+            "a compiled cluster"
         )
     if profile.uncounted:
         names = ", ".join(profile.uncounted[:3]) + ", ..." * (len(profile.uncounted) > 3)
-        yield f"        not counted, of unknown shape: {len(profile.uncounted)} layers ({names})"
+        yield f"        not counted (unknown shape): {len(profile.uncounted)} layers ({names})"
     if profile.on_gpu:
         yield from _gpu_lines(profile)
 
 
 def _gpu_lines(profile: "Profile") -> Iterator[str]:
-    """Say what the streams of GPUs did, apart from what launching it took."""
+    """Yield a line on the work of GPU streams and on the launch time."""
     launched = f"the host took {profile.launch_ms:.2f} ms to launch it"
     if not profile.streams:
         yield (
-            "GPU:    no kernel was traced, so nodes on it have no time here: TensorFlow could not "
-            f"use CUPTI, NVIDIA's library for that (deploykit doctor says why); {launched}"
+            "GPU:    no kernel was traced, so GPU nodes have no time here: TensorFlow could not "
+            f"use CUPTI, NVIDIA's tracing library (deploykit doctor shows why); {launched}"
         )
         return
     names = {"kernel": "kernels", "MemcpyH2D": "copies in", "MemcpyD2H": "copies out"}

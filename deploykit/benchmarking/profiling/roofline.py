@@ -1,10 +1,12 @@
-"""What the machine can do at most, with the model's settings: a roofline.
+"""Measured limits of the machine with the model's settings: a roofline.
 
-A model's op takes at least as long as its arithmetic takes at the rate of a large matrix
-multiplication, and as long as its bytes take at the rate of memory (Williams, Waterman, Patterson:
-Roofline, 2009). Both rates are measured with TensorFlow's own kernels, in the process and with the
-threads of the model. On a GPU a call costs more than a small op takes, and what its cache of 50 MB
-and more holds is not its memory's, so there many ops of a call share that, and arrays are of 1 GiB.
+An op takes at least as long as its arithmetic takes at the rate of a large matrix multiplication.
+It also takes at least as long as its bytes take at the memory rate (Williams, Waterman, Patterson:
+Roofline, 2009). TensorFlow's own kernels measure both rates, in the model's process and with its
+threads.
+
+On a GPU, the overhead of a call exceeds the time of a small op, so one call runs many ops. Arrays
+have 1 GiB there, as caches hold 50 MB and more.
 """
 
 import time
@@ -16,36 +18,37 @@ from typing import Any
 from deploykit.benchmarking.run_config import RunConfig
 
 _SIZES = (512, 1024, 2048, 4096, 8192)  # of matrices; more threads need larger ones
-_MATMUL_SECONDS = 0.2  # for one size; no larger one is tried that takes longer for one call
+_MATMUL_SECONDS = 0.2  # per size; larger sizes whose single call takes longer are skipped
 _MEMORY_SECONDS = 0.5
-_ARRAY_BYTES = (64 << 20, 256 << 20)  # at least, at most
-_GPU_ARRAY_BYTES = (1 << 30, 256 << 20)  # at first, and at least where its memory is less
-_GPU_OPS = 20  # in a call
+_ARRAY_BYTES = (64 << 20, 256 << 20)  # minimum, maximum
+_GPU_ARRAY_BYTES = (1 << 30, 256 << 20)  # first attempt, and minimum if memory is short
+_GPU_OPS = 20  # per call
 _TYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The measured limits of a machine for one process."""
+    """The measured limits of a machine, for one process."""
 
     gflops: float
-    """Of a multiplication of matrices in the precision of the model, GFLOP/s. An 8-bit op may go
-    beyond."""
+    """Rate of a matrix multiplication in the model's precision, in GFLOP/s. An int8 op may exceed
+    it."""
     gigabytes: float
-    """Read from and written to memory, GB/s. What lies in a cache goes beyond."""
+    """Rate of memory reads and writes in GB/s. Cached data may exceed it."""
     matrix: int
-    """The size of the square matrices that gave the best rate."""
+    """Rows of the square matrices that gave the best rate."""
     array_bytes: int
-    """The size of each array that memory was measured with."""
+    """Size of each array of the memory measurement, in bytes."""
     precision: str = "fp32"
-    """In which the matrices were multiplied."""
+    """Precision of the matrix multiplication."""
     by_precision: Mapping[str, float] = field(default_factory=dict)
-    """The same rate for each precision that the device has."""
+    """GFLOP/s for each precision that the device supports."""
 
     def milliseconds(self, flops: int, moved: int, type_: str = "") -> tuple[float, str]:
-        """Return how long so much takes at least, and which limit it is: compute or memory.
+        """Return the shortest possible time for this work, and its limit: compute or memory.
 
-        `type_` is what a layer computes in, such as `float16`; empty: as most of the model does.
+        `type_` is the compute type of a layer, such as `float16`; empty: the precision of the
+        model.
         """
         rates = [rate for name, rate in self.by_precision.items() if _TYPES[name] == type_]
         fastest = max(rates) if rates and type_ != _TYPES[self.precision] else self.gflops
@@ -54,9 +57,9 @@ class Peak:
 
 
 def peak(settings: RunConfig, float32: str = "fp32") -> Peak:
-    """Measure the limits, in a process that runs TensorFlow; takes about two seconds.
+    """Measure the limits in a process that runs TensorFlow; takes about two seconds.
 
-    `float32` is what float32 is multiplied in there. LimitError: there is no memory for it.
+    `float32` is the precision of float32 matrices there. LimitError: out of memory.
     """
     import tensorflow as tf
 
@@ -85,16 +88,16 @@ def peak(settings: RunConfig, float32: str = "fp32") -> Peak:
 
 
 def _precisions(settings: RunConfig, float32: str) -> list[str]:
-    """Return the precisions whose rates are measured: a GPU's all, the CPU's if it is asked for."""
+    """Return the precisions to measure: all of a GPU, on the CPU fp32 and a requested bf16."""
     if settings.device != "cpu":
         return list(dict.fromkeys(["fp32", float32, "fp16", "bf16"]))
     return ["fp32", *(["bf16"] if settings.precision == "bf16" else [])]
 
 
 def _matmul_rate(session: Any, precision: str, count: int) -> tuple[float, int]:
-    """Return the best rate in GFLOP/s, and the size of the matrices that gave it.
+    """Return the best rate in GFLOP/s, and the matrix size that gave it.
 
-    A call makes so many multiplications one after another.
+    A call runs `count` multiplications one after another.
     """
     import tensorflow as tf
 
@@ -120,9 +123,9 @@ def _matmul_rate(session: Any, precision: str, count: int) -> tuple[float, int]:
 
 
 def _memory_rate(session: Any) -> tuple[float, int]:
-    """Return the rate of `a += b`, which reads two arrays and writes one, in GB/s, and their size.
+    """Return the rate of `a += b` (two arrays read, one written) in GB/s, and the bytes per array.
 
-    The sum is written in its place: a new array would measure how the kernel hands out pages.
+    The sum is written in place: a new array would measure how the kernel allocates pages.
     """
     least, most = _ARRAY_BYTES
     size = min(max(4 * _last_level_cache(), least), most)
@@ -130,7 +133,7 @@ def _memory_rate(session: Any) -> tuple[float, int]:
 
 
 def _gpu_memory_rate(session: Any) -> tuple[float, int]:
-    """Return the rate of the same sum on a GPU, and the size of the arrays: as large as fit."""
+    """Return the rate of the same sum on a GPU, and the bytes per array: as large as fit."""
     import tensorflow as tf
 
     size, least = _GPU_ARRAY_BYTES
@@ -144,7 +147,7 @@ def _gpu_memory_rate(session: Any) -> tuple[float, int]:
 
 
 def _sums(session: Any, size: int, count: int, seconds: float) -> float:
-    """Return the rate in GB/s of so many sums in a call, of arrays of so many bytes."""
+    """Return the rate in GB/s of `count` sums per call, of arrays of `size` bytes."""
     import tensorflow as tf
 
     a, b = (_variable(session, tf.random.uniform([size // 4])) for _ in range(2))
@@ -164,7 +167,7 @@ def _variable(session: Any, value: Any) -> Any:
 
 
 def _best(call: Callable[[], Any], seconds: float) -> float:
-    """Return the shortest time of a call, in seconds, of two at least after a first one."""
+    """Return the shortest time of a call in seconds, of at least two after a first one."""
     call()
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -176,7 +179,7 @@ def _best(call: Callable[[], Any], seconds: float) -> float:
 
 
 def _last_level_cache() -> int:
-    """Return its size in bytes, 0 where the kernel does not tell."""
+    """Return the cache size in bytes, or 0 if the kernel does not report it."""
     sizes = [0]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()

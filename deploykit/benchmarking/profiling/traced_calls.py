@@ -1,6 +1,4 @@
-"""Traced calls in a pass of their own beside the measured ones, and their trace file for
-Perfetto.
-"""
+"""Profiling by traced calls in a separate pass, and their trace file for Perfetto."""
 
 import statistics
 from collections import defaultdict
@@ -28,7 +26,7 @@ from deploykit.transforms.shapes.static_shapes import Shapes
 
 
 def trace(calls: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
-    """Return the JSON document of a call of each model, by its name.
+    """Return a trace as a JSON document, with one call of each model by its name.
 
     Times are in microseconds from the start of each call's first node.
     """
@@ -90,12 +88,12 @@ _WARM_UP_RUNS = 3
 def profile(
     run_once: Callable[..., tuple[int, Any]], job: Job, runs: int = RUNS, float32: str = "fp32"
 ) -> Profile:
-    """Trace so many calls of a job, and measure what its process could do at most.
+    """Profile a job with `runs` traced calls, and measure the peak of its process.
 
-    `run_once` runs the job's first batch with RunOptions, and returns the nanoseconds that the call
-    took and its RunMetadata. `float32` is what float32 is multiplied in.
+    `run_once` runs the job's first batch with RunOptions; it returns the nanoseconds of the call
+    and its RunMetadata. `float32` is the precision of float32 matrices.
 
-    GraphError: TensorFlow cannot run the graph. LimitError: there is no memory for the peak.
+    GraphError: TensorFlow cannot run the graph. LimitError: out of memory for the peak.
     """
     run_options = start_tensorflow().config.RunOptions
     options = run_options(trace_level=run_options.FULL_TRACE)
@@ -133,15 +131,15 @@ def profile(
 
 
 def _nodes(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]:
-    """Return what each node costs, the median of the runs; the costliest first."""
+    """Return the median cost of each node over the runs, slowest first."""
     times, launches = _medians(runs, _TIMED), _medians(runs, ("launch",))
     events: dict[str, list[Event]] = defaultdict(list)
-    for event in runs[-1]:  # what is no time is the same in all runs
+    for event in runs[-1]:  # everything except times is the same in all runs
         if event.kind in (*_TIMED, "launch"):
             events[event.node or event.op].append(event)
     results = []
     for node, every in events.items():
-        # A kernel that runs for no node of the graph is all that is known of what it computes.
+        # For a kernel without a node in the graph, the kernel itself is all that is known.
         item = [event for event in every if event.kind != "kernel"] or every
         ms = times.get(node, 0.0)
         moved, operations = sum(e.moved for e in item), sum(e.flops or 0 for e in item)
@@ -165,7 +163,7 @@ def _nodes(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]
 
 
 def _medians(runs: Sequence[Sequence[Event]], kinds: Collection[str]) -> dict[str, float]:
-    """Return how many ms events of these kinds took for each node, the median of the runs."""
+    """Return each node's time in events of these kinds, the median of the runs in milliseconds."""
     times: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         in_run: dict[str, float] = defaultdict(float)
@@ -178,7 +176,7 @@ def _medians(runs: Sequence[Sequence[Event]], kinds: Collection[str]) -> dict[st
 
 
 def _streams(runs: Sequence[Sequence[Event]]) -> tuple[StreamCost, ...]:
-    """Return what the streams of GPUs did: the kernels, then the copies, the longest first."""
+    """Return the work of GPU streams: kernels first, then copies, longest first."""
     every = [[e for e in run if e.kind in ("kernel", "copy")] for run in runs]
     kinds = dict.fromkeys(e.kind if e.kind == "kernel" else e.op for run in every for e in run)
     results = []
@@ -204,7 +202,7 @@ def _ops(nodes: Iterable[NodeCost]) -> tuple[OpCost, ...]:
 
 
 def _times(events: Sequence[Event]) -> tuple[float, float, float]:
-    """Return the ms from the first start to the last end, those in which one ran, and of all."""
+    """Return milliseconds of the span, of its active part, and of all events in sum."""
     busy, until = 0, events[0].start if events else 0
     for event in events:  # in the order of their starts
         busy += max(event.end - max(event.start, until), 0)
@@ -214,7 +212,7 @@ def _times(events: Sequence[Event]) -> tuple[float, float, float]:
 
 
 def _model_flops(job: Job) -> int:
-    """Return the operations of the graph as it was given, with the shapes that are fed."""
+    """Return the operations of the original graph, with the shapes that are fed."""
     graph_def = GraphDef.FromString(Path(job.model).read_bytes())
     graph = Graph.from_graph_def(graph_def, job.inputs, job.outputs)
     graph.prune()

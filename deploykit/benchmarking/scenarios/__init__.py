@@ -1,1 +1,1 @@
-"""MLPerf's scenarios: one call after another, all samples at once, calls at random times."""
+"""MLPerf's scenarios: one call after another, all samples at once, or random arrivals."""

@@ -1,6 +1,4 @@
-"""Runs models in a load scenario one after another, each alone on the machine, and shows the
-results.
-"""
+"""Runs models in a load scenario, one after another, and formats the results."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,14 +12,14 @@ from deploykit.benchmarking.rounds import (
     WARM_UP_SECONDS,
     Advance,
     SettingsOf,
-    contestants_of,
+    candidates_of,
     performed,
 )
 from deploykit.benchmarking.run_config import OFFLINE, BenchmarkOptions
 from deploykit.benchmarking.scenarios.load import Played
 from deploykit.benchmarking.scenarios.validity import latencies_of, result_of_scenario
 from deploykit.benchmarking.system_load import Sampler, Watch
-from deploykit.benchmarking.worker_sessions import Course, Seat, Seating
+from deploykit.benchmarking.worker_sessions import CandidateRun, CandidateSession, SessionPool
 from deploykit.importers.open_model import OpenedModel
 from deploykit.rendering.tables import Cell, Table, table
 from deploykit.rendering.templates import number
@@ -29,7 +27,7 @@ from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import LimitError
 from deploykit.transforms.runtime.child_process import limits
 
-_LOOK_SECONDS = 1.0  # from one look at a load to the next, as a look takes a moment of a core
+_LOOK_SECONDS = 1.0  # polling interval; each poll uses CPU time that the load needs
 
 
 def measure_scenario(
@@ -41,30 +39,30 @@ def measure_scenario(
     profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
 ) -> BenchmarkResult:
-    """Measure models by name, each with each of the settings, in one scenario.
+    """Measure models by name, with each of the settings, in one scenario.
 
-    Ctrl-C ends it early: what was measured until then is the result. Errors are those of
+    Ctrl-C ends the measurement early: the result contains the calls until then. Errors are those of
     `measure_models`.
     """
     everything = timing.scenario == OFFLINE
-    with contestants_of(models, settings, feeding, everything=everything) as contestants:
-        steps = len(contestants) * (2 + bool(profile_runs))
+    with candidates_of(models, settings, feeding, everything=everything) as candidates:
+        steps = len(candidates) * (2 + bool(profile_runs))
 
-        def play(seating: Seating, sampler: Sampler, watch: Watch) -> None:
-            for course in seating.courses:
+        def play(session_pool: SessionPool, sampler: Sampler, watch: Watch) -> None:
+            for course in session_pool.courses:
                 watch.refer()
-                name = course.contestant.name
+                name = course.candidate.name
                 advance(f"{timing.scenario} {name}", steps)
                 with sampler.watching(name, course.seats[0].process.worker.pid):
                     _act(course, timing, lambda line: advance(line, 0))
                 watch.refer()
 
-        result = performed(contestants, play, WARM_UP_SECONDS, steps, profile_runs, advance)
+        result = performed(candidates, play, WARM_UP_SECONDS, steps, profile_runs, advance)
     return replace(result, models=models)
 
 
-def _act(course: Course, timing: BenchmarkOptions, tell: Callable[[str], None]) -> None:
-    """Let a contestant have its load, and note what was found."""
+def _act(course: CandidateRun, timing: BenchmarkOptions, tell: Callable[[str], None]) -> None:
+    """Run a candidate's load, and store the result."""
     seat, whole = course.seats[0], True
     seat.ask("begin", seat.number, timing)
     try:
@@ -75,14 +73,14 @@ def _act(course: Course, timing: BenchmarkOptions, tell: Callable[[str], None]) 
         played = _waited_for(seat, tell)
     if played.calls:
         course.rounds_ms.append(tuple(latencies_of(played.calls)))
-        course.rounds_seconds.append(played.taken / 1e9)
+        course.rounds_seconds.append(played.elapsed_ns / 1e9)
         number = seat.process.number
         course.turns.append(Turn(0, number, 0, played.cpu / 1e6, played.waited, played.pushed))
         course.scenario = result_of_scenario(
             timing,
             played,
             course.samples,
-            course.contestant.job.settings.concurrency,
+            course.candidate.job.settings.concurrency,
             whole=whole,
             settled=course.settled,
         )
@@ -90,8 +88,8 @@ def _act(course: Course, timing: BenchmarkOptions, tell: Callable[[str], None]) 
         raise KeyboardInterrupt
 
 
-def _waited_for(seat: Seat, tell: Callable[[str], None]) -> Played:
-    """Return what a load found when it is over. LimitError: no call ends any more."""
+def _waited_for(seat: CandidateSession, tell: Callable[[str], None]) -> Played:
+    """Wait for a load to end, and return its result. LimitError: calls no longer finish."""
     done, since = -1, time.monotonic()
     while not (played := seat.ask("so_far")).over:
         if played.done != done:
@@ -99,7 +97,7 @@ def _waited_for(seat: Seat, tell: Callable[[str], None]) -> Played:
             tell(f"{done} calls")
         elif time.monotonic() - since > limits.seconds:
             raise LimitError(
-                "no-call-ended", source=seat.course.contestant.name, seconds=limits.seconds
+                "no-call-ended", source=seat.course.candidate.name, seconds=limits.seconds
             )
         time.sleep(_LOOK_SECONDS)
     result: Played = played
@@ -115,7 +113,7 @@ _LINES = {
 
 
 def scenario_tables(result: BenchmarkResult) -> list[str | Table]:
-    """Return the figure of each, and what the scenario is; nothing for another benchmark."""
+    """Return the scenario's metric for each model; empty for other benchmarks."""
     results = [
         (measurement.name, measurement.scenario)
         for measurement in result.measurements
@@ -140,7 +138,7 @@ def scenario_tables(result: BenchmarkResult) -> list[str | Table]:
 
 
 def scenario_row(scenario_result: ScenarioResult | None) -> dict[str, Any]:
-    """Return the cells of a line of CSV; nothing for another benchmark."""
+    """Return the scenario columns of a CSV row; empty for other benchmarks."""
     if scenario_result is None:
         return {}
     cells = document(scenario_result) | {"why": "; ".join(scenario_result.why)}

@@ -10,13 +10,13 @@ from deploykit.benchmarking.measurement import ScenarioResult
 from deploykit.benchmarking.run_config import SERVER, SINGLE, BenchmarkOptions
 from deploykit.benchmarking.scenarios.load import Call, Played
 from deploykit.benchmarking.statistics import ENOUGH_CALLS
-from deploykit.serving.client.load_generator import LATE_SECONDS, MOST_LATE
+from deploykit.serving.client.load_generator import LATE_SECONDS, MAX_LATE
 
 CONFIDENCE = 0.99
 
 
 def discarded(calls: int, percentile: float) -> int:
-    """Return how many of the highest latencies can be discarded; 0: there are too few calls."""
+    """Return how many of the highest latencies can be discarded; 0: too few calls."""
     above = 1 - percentile / 100
     result, seen = 0, 0.0
     for count in range(calls):
@@ -31,7 +31,7 @@ def discarded(calls: int, percentile: float) -> int:
 
 
 def fewest_calls(percentile: float) -> int:
-    """Return from how many calls on something is known of a percentile."""
+    """Return the minimum number of calls for a bound of a percentile."""
     calls = 1
     while not discarded(calls, percentile):
         calls += 1
@@ -39,18 +39,18 @@ def fewest_calls(percentile: float) -> int:
 
 
 def at_most(latencies: Sequence[float], percentile: float) -> float | None:
-    """Return what a percentile is at most, at 99 %; None: there are too few calls to tell."""
+    """Return the upper bound of a percentile with 99 % confidence; None: too few calls."""
     count = discarded(len(latencies), percentile)
     return sorted(latencies)[-1 - count] if count else None
 
 
-LEAST_SECONDS = 10.0
+MIN_SECONDS = 10.0
 PERCENTILE = {SINGLE: 90.0, SERVER: 99.0}
-_LAST = 0.75  # of the time, after which a backlog has to have been worked off once
+_LAST = 0.75  # share of the time; later, a thread must have been free at least once
 
 
 def latencies_of(calls: Sequence[Call]) -> list[float]:
-    """Return the milliseconds of each call, from when it was due."""
+    """Return the latency of each call in milliseconds, from its scheduled time."""
     return [(stop - due) / 1e6 for due, _, _, stop in calls]
 
 
@@ -63,28 +63,28 @@ def result_of_scenario(
     whole: bool,
     settled: bool,
 ) -> ScenarioResult:
-    """Return what a load tells.
+    """Return the result of a load.
 
-    `samples` are in each call; `whole` is False where the user ended it; `settled` says whether
-    latencies were steady before.
+    `samples` is the number of samples per call. `whole` is False if the user ended the load.
+    `settled` states whether latencies were steady before it.
     """
     name, latencies = str(timing.scenario), latencies_of(played.calls)
-    seconds = timing.seconds if whole and name == SERVER else played.taken / 1e9
+    seconds = timing.seconds if whole and name == SERVER else played.elapsed_ns / 1e9
     percentile = PERCENTILE.get(name)
     bound = None if percentile is None or played.left else at_most(latencies, percentile)
     why = [] if whole else ["it was interrupted"]
-    why += [] if settled else ["there was no steady state before"]
-    if seconds < LEAST_SECONDS:
-        why.append(f"it took {seconds:.3g} s, and {LEAST_SECONDS:g} are the least")
+    why += [] if settled else ["no steady state before the load"]
+    if seconds < MIN_SECONDS:
+        why.append(f"it took {seconds:.3g} s, the minimum is {MIN_SECONDS:g} s")
     least = ENOUGH_CALLS if percentile is None else fewest_calls(percentile)
     if played.done < least:
-        why.append(f"of {least} calls, which are the least, there were {played.done}"
+        why.append(f"at least {least} calls are needed, there were {played.done}"
                    + _longer(timing, least))  # fmt: skip
     if name == SERVER:
         why += _of_the_rate(timing, played, threads) + _of_the_limit(timing, played, bound)
     value: float | None = None
     if percentile is None:
-        value = samples * played.done / (played.taken / 1e9)
+        value = samples * played.done / (played.elapsed_ns / 1e9)
     elif not played.left:
         value = float(np.percentile(latencies, percentile))
     return ScenarioResult(
@@ -99,52 +99,51 @@ def result_of_scenario(
         played.done,
         played.left,
         timing.rate,
-        played.done / (played.taken / 1e9),
+        played.done / (played.elapsed_ns / 1e9),
         timing.latency_limit,
     )
 
 
 def _longer(timing: BenchmarkOptions, least: int) -> str:
-    """Say how long is long enough, where it is known."""
+    """Return a hint on the necessary duration, if the rate is known."""
     if not timing.rate:
         return ""
     enough = least + 3 * math.sqrt(least)  # as arrivals are random
-    longer = max(LEAST_SECONDS, math.ceil(enough / timing.rate))
-    return f"; at this rate it takes --seconds {longer:g}"
+    longer = max(MIN_SECONDS, math.ceil(enough / timing.rate))
+    return f"; at this rate, use --seconds {longer:g}"
 
 
 def _of_the_rate(timing: BenchmarkOptions, played: Played, threads: int) -> list[str]:
-    """Say why the rate was not kept: calls wait longer and longer, or the load was made late.
+    """Return why the rate was not sustained: the backlog grows, or the load was generated late.
 
-    That the backlog does not grow is shown by two things together. Some call of the last quarter
-    of the time found a thread free, so what had waited was worked off. And at the rate, calls take
-    less time than the threads have, for sure: the mean of a call is known to within its error. Of
-    loads of made-up calls that take just as long as there is, one in a hundred passes.
+    Two conditions together show that the backlog does not grow. Some call in the last quarter of
+    the time found a free thread. And the threads have capacity for the rate, within the error of
+    the mean call time. Of simulated loads exactly at capacity, one in a hundred passes.
     """
     rate, calls, why = timing.rate or 0.0, played.calls, []
     times = [(stop - start) / 1e9 for _, _, start, stop in calls]
     late = sum(start - max(due, free) > 1e9 * LATE_SECONDS for due, free, start, _ in calls)
-    if late > MOST_LATE * len(calls):
-        why.append(f"{late} calls were made more than {1e3 * LATE_SECONDS:g} ms late, by no fault "
-                   "of the model")  # fmt: skip
+    if late > MAX_LATE * len(calls):
+        why.append(f"{late} calls started more than {1e3 * LATE_SECONDS:g} ms late, which is not "
+                   "due to the model")  # fmt: skip
     if played.left:
-        why.append(f"the rate was not kept: {played.left} calls were still waiting in the end")
+        why.append(f"the rate was not sustained: {played.left} calls were waiting at the end")
         return why
     last = [call for call in calls if call[0] >= _LAST * timing.seconds * 1e9]
     if not any(free < due for due, free, _, _ in last):
-        why.append("the rate was not kept: in the last quarter of the time calls always waited")
+        why.append("the rate was not sustained: calls always waited in the last quarter")
     elif len(times) > 1:
         once = statistics.NormalDist().inv_cdf(CONFIDENCE)
         error = once * statistics.stdev(times) / math.sqrt(len(times))
         busy, most = (rate * item / threads for item in (_mean(times), _mean(times) + error))
         if most >= 1:
-            why.append("it is not sure that the rate can be kept: the threads compute for "
+            why.append("the rate may not be sustainable: threads are in use "
                        f"{100 * busy:.0f} % of the time")  # fmt: skip
     return why
 
 
 def _of_the_limit(timing: BenchmarkOptions, played: Played, bound: float | None) -> list[str]:
-    """Say why it is not sure that latencies are within the limit."""
+    """Return why latencies may exceed the limit."""
     limit = timing.latency_limit
     if limit is None or played.left:
         return []

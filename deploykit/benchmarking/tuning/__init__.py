@@ -1,1 +1,1 @@
-"""Settings with which a model runs faster, searched for by short trials."""
+"""Search for settings with which a model runs faster, by short trials."""

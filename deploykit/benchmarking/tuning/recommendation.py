@@ -1,4 +1,4 @@
-"""Recommended settings for each goal, and their form for a server."""
+"""Recommended settings for each goal, and their use in a server."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,32 +26,33 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.engines.engines import TENSORFLOW
 
 WORTH = 1.05
-"""How much faster a change has to be than the same without it, besides being so for sure: what is
-worth less is found on one day and not on another."""
+"""Minimum speedup of a change, besides being significant. Smaller gains are not reproducible from
+day to day."""
 
 
 @dataclass(frozen=True)
 class Recommendation(AsHtml):
-    """The outcome of `tune`. Its figures come from the final measurement alone."""
+    """The result of `tune`. Its metrics come only from the final measurement."""
 
     HEAD: ClassVar = head("tuned")
 
     model: Hidden[OpenedModel]
     goal: str
-    """`latency` or `throughput`: which settings are recommended."""
+    """`latency` or `throughput`: the goal of the recommended settings."""
     latency_limit: Annotated[float | None, Written("latency_limit_ms")]
-    """What p99 of the throughput choice may take, in milliseconds."""
+    """Limit on p99 of the throughput choice, in milliseconds."""
     final: Hidden[BenchmarkResult]
-    """The default settings first, then those that did best, in turn."""
+    """Interleaved measurement of the default settings, which are first, and of the best
+    candidates."""
     trials: Sequence[SettingsTrial]
     kept: Annotated[Mapping[str, Sequence[str]], Written("not_searched")]
-    """Settings that were not searched, and the variables of the user that hold them."""
+    """Settings that were not searched, with the user's environment variables that define them."""
     complete: bool
-    """Whether the search ended by itself and not by its budget."""
+    """Whether the search finished within its budget."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
-    """What became of files on the way to each input, in words."""
+    """Preprocessing of the files for each input, in words."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """Allocators and engines that could not be tried, and why this machine does not have them."""
+    """Allocators and engines that could not be tried, and why they are not available."""
 
     @property
     @written(flat=True)
@@ -67,12 +68,12 @@ class Recommendation(AsHtml):
 
     @property
     def default(self) -> Measurement:
-        """The default settings of the engine that the search began in."""
+        """Measurement of the default settings, in the engine in which the search started."""
         return self.final.measurements[0]
 
     @property
     def latency(self) -> Measurement:
-        """What is faster than the default, alone and with as many samples; else the default."""
+        """The fastest with the default batch and no concurrency; the default if none is faster."""
         shape = self.default.settings.batch, 1
         alone = [e for e in self.final.measurements
                  if (e.settings.batch, e.settings.concurrency) == shape]  # fmt: skip
@@ -80,7 +81,7 @@ class Recommendation(AsHtml):
 
     @property
     def throughput(self) -> Measurement | None:
-        """What has more items a second and keeps to the limit; None: nothing keeps to it."""
+        """The highest throughput within the latency limit; None: no candidate meets it."""
         limit = math.inf if self.latency_limit is None else self.latency_limit
         fit = [
             measurement
@@ -90,10 +91,10 @@ class Recommendation(AsHtml):
         return self._best(fit, seconds_an_item)
 
     def _best(self, candidates: Sequence[Measurement], figure: Figure) -> Measurement | None:
-        """Return the one with the fewest changes that no other beats for sure, by what is WORTH it.
+        """Return the candidate with the fewest changes that no other beats by WORTH, significantly.
 
-        What is not faster than the default for sure is no candidate, so that two searches
-        recommend the same unless their measurements contradict each other.
+        A candidate must be significantly faster than the default. So two searches recommend the
+        same, unless their measurements contradict each other.
         """
         default = self.default
         results = [
@@ -115,7 +116,7 @@ class Recommendation(AsHtml):
     @property
     @written()
     def settings(self) -> RunConfig:
-        """Those for the goal; where none keeps to the limit, those of the lowest latency."""
+        """Settings for the goal; if none meets the limit, those with the lowest latency."""
         result = self.throughput if self.goal == "throughput" else None
         return (result or self.latency).settings
 
@@ -139,11 +140,10 @@ class Recommendation(AsHtml):
     @property
     @written()
     def undecided(self) -> list[str]:
-        """Say of what was measured in the end and is not recommended where it may be faster yet."""
+        """Settings of the final measurement that are not recommended but may be faster."""
         chosen = (self.default, self.latency, self.throughput)
         return [
-            f"{measurement.settings} "
-            f"({verdict.wall.low:.2f} to {verdict.wall.high:.2f} times the items)"
+            f"{measurement.settings} ({verdict.wall.in_words()} the items)"
             for measurement in self.final.measurements
             if measurement not in chosen
             and not (verdict := self.more(measurement)).is_decided
@@ -151,11 +151,11 @@ class Recommendation(AsHtml):
         ]
 
     def faster(self, chosen: Measurement) -> SpeedVerdict:
-        """Return how often a choice runs while the default settings run once."""
+        """Return the speed of a choice relative to the default settings, by latency."""
         return self._judged(chosen, latency)
 
     def more(self, chosen: Measurement) -> SpeedVerdict:
-        """Return how many items a choice does in the time of one by the default settings."""
+        """Return the throughput of a choice relative to the default settings."""
         return self._judged(chosen, seconds_an_item)
 
     def _judged(self, chosen: Measurement, figure: Figure) -> SpeedVerdict:
@@ -163,10 +163,10 @@ class Recommendation(AsHtml):
         return judge(self.default, chosen, figure=figure, busy=busy)
 
     def at_most(self, chosen: Measurement) -> float | None:
-        """Return how many times the items the cores allow; None: CPU times are not known.
+        """Return the largest gain in throughput that the cores allow; None: CPU times are unknown.
 
-        That is all cores busy with a choice, and one alone with the default settings. What was
-        measured beyond is what something else held up.
+        It assumes that a choice uses all cores, and the default settings one. A larger measured
+        gain means that something else slowed the default down.
         """
         default, other = (summary(item).core_seconds_per_1000 for item in (self.default, chosen))
         if not default or not other:
@@ -176,7 +176,7 @@ class Recommendation(AsHtml):
     @property
     @written()
     def impossible(self) -> str:
-        """Say where more was measured than the cores allow; empty: nowhere."""
+        """A warning if a measured gain exceeds what the cores allow; empty: none does."""
         for chosen in (self.latency, self.throughput):
             if chosen is None or chosen is self.default:
                 continue
@@ -184,14 +184,14 @@ class Recommendation(AsHtml):
             if most is not None and gain.value > most:
                 return (
                     f"{chosen.settings}: {gain.value:.2f} times the items is more than the cores "
-                    f"allow ({most:.2f} times): the default settings were held up by something "
-                    "else, so measure again on a quieter machine"
+                    f"allow ({most:.2f} times): other load slowed the default settings down, "
+                    "so measure again on an idle machine"
                 )
         return ""
 
 
 def changes(default: RunConfig, settings: RunConfig) -> list[str]:
-    """Return the names of the settings that are others than the default's."""
+    """Return the names of the settings that differ from the default's."""
     return [
         field_.name
         for field_ in fields(RunConfig)
@@ -200,18 +200,18 @@ def changes(default: RunConfig, settings: RunConfig) -> list[str]:
 
 
 def _extent(default: RunConfig, settings: RunConfig) -> tuple[int, int]:
-    """Return how many settings are others than the default's, and how few threads are asked for.
+    """Return the number of settings that differ from the default's, and the negated thread count.
 
-    So of settings that do as well, two searches take the same.
+    As a sort key, it makes two searches choose the same among equally fast settings.
     """
     return len(changes(default, settings)), -sum(settings.threads or ())
 
 
 def without_one(default: RunConfig, settings: RunConfig) -> Iterator[RunConfig]:
-    """Yield settings with each change of theirs taken back, if there are several.
+    """Yield settings with one of their changes reverted at a time, if there are several.
 
-    A change that does not show when it is taken back is not worth making. Threads and calls in
-    flight are one, as the threads are there for the calls.
+    A change is not worthwhile if reverting it costs nothing. Threads and concurrency count as one
+    change, as the threads serve the concurrent calls.
     """
     names = changes(default, settings)
     together = [n for n in names if n in ("threads", "concurrency")]
@@ -232,10 +232,9 @@ _ONE_GPU = ("gpu", "gpu:0")
 def check_served(
     settings: RunConfig, name: str, gpu: bool = True, engines: Collection[str] = ()
 ) -> None:
-    """Raise GraphError for a setting that no server has; `name` is where it comes from.
+    """Raise GraphError for a setting that no server supports; `name` is its source.
 
-    `gpu` says whether it may be one that runs on the first GPU, `engines` are those that it has
-    besides TensorFlow.
+    `gpu` allows settings for the first GPU; `engines` are those that it has besides TensorFlow.
     """
     device = settings.device == "cpu" or (gpu and settings.device in _ONE_GPU)
     plain = settings.precision is None or (settings.precision, settings.device) == ("fp32", "cpu")
@@ -249,7 +248,7 @@ def check_served(
 
 
 def to_set(settings: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to set beside those that are set: of no setting that these hold."""
+    """Return the environment variables to add for settings that these variables do not define."""
     added: dict[str, str] = {}
     for part in _parts(settings):
         if not _held(part, variables) and not _lacking(part):
@@ -258,7 +257,7 @@ def to_set(settings: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield in words what is recommended, and otherwise in these variables."""
+    """Yield, in words, the recommended settings that these variables contradict or lack."""
     for part in _parts(settings):
         expected = part.environment
         held = {n: v for n, v in _held(part, variables).items() if v != expected.get(n)}
@@ -267,23 +266,23 @@ def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
         unset = [f"{n}={v}" for n, v in expected.items() if v not in (None, variables.get(n))]
         if held:
             said = " and ".join(f"{n}={v}" for n, v in held.items())
-            yield f"{part}; {said} {'is set, and stays' if len(held) == 1 else 'are set, and stay'}"
+            yield f"{part}; {said} {'is' if len(held) == 1 else 'are'} set and not changed"
         elif unset and (why := _lacking(part)):
-            yield f"{part}, which cannot be had here: {why}"
+            yield f"{part}, which is not available here: {why}"
         elif unset:
-            yield f"{part}; this process began without {' '.join(unset)}, and cannot change that"
+            yield f"{part}; this process started without {' '.join(unset)}, and cannot change that"
 
 
 def _parts(settings: RunConfig) -> Iterator[RunConfig]:
-    """Yield what is set by variables, one setting at a time."""
+    """Yield the settings that environment variables define, one at a time."""
     for setting in fields(RunConfig):
         part = replace(RunConfig(), **{setting.name: getattr(settings, setting.name)})
-        if part.environment and setting.name != "engine":  # a server sees to its own
+        if part.environment and setting.name != "engine":  # a server chooses its own
             yield part
 
 
 def _held(part: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are set already and hold a setting."""
+    """Return the variables that already define a setting."""
     if part.allocator is not None:
         return {name: variables[name] for name in allocators.held(variables)}
     results = {name: variables[name] for name in part.environment if name in variables}
@@ -293,5 +292,5 @@ def _held(part: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _lacking(part: RunConfig) -> str:
-    """Say why this machine does not have an allocator; empty: it has, or none is asked for."""
+    """Return why the allocator is not available on this machine; empty: it is, or none is set."""
     return "" if part.allocator is None else allocators.lacking(part.allocator)

@@ -1,4 +1,4 @@
-"""Search settings for the lowest latency and the highest throughput, one coordinate at a time."""
+"""Coordinate search of settings for the lowest latency and the highest throughput."""
 
 import math
 import statistics
@@ -20,20 +20,20 @@ Coordinate = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Figures:
-    """What a short run showed. Its turns alternate with those of the default settings."""
+    """Metrics of a short run, whose rounds alternate with those of the default settings."""
 
     p50_ms: float
     p99_ms: float
     items_per_second: float
     faster: tuple[float, ...]
-    """In each turn, the default's median latency over this one's."""
+    """For each round, the default's median latency divided by this one's."""
     more: tuple[float, ...]
-    """In each turn, the items a second over the default's."""
+    """For each round, the throughput divided by the default's."""
 
 
 @dataclass(frozen=True)
 class SettingsTrial:
-    """Settings that were tried, and their figures, or why there are none."""
+    """Settings that were tried, with their metrics or the reason of the failure."""
 
     settings: RunConfig
     figures: Flat[Figures | None]
@@ -42,7 +42,7 @@ class SettingsTrial:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "SettingsTrial":
-        """Return a trial that was written. KeyError, GraphError: it is something else."""
+        """Return a trial from its document. KeyError, GraphError: not a trial."""
         settings, seconds = RunConfig.of(plain["settings"]), converted(plain["seconds"], float)
         failure = converted(plain.get("failure", ""), str)
         return cls(settings, None if failure else converted(plain, Figures), failure, seconds)
@@ -50,32 +50,32 @@ class SettingsTrial:
 
 @dataclass
 class Search:
-    """A coordinate search from one start for both goals; each trial is made once.
+    """A coordinate search for both goals from one start; each trial runs once.
 
-    Coordinates are lists of changes to the best settings so far, tried in this order and again
-    until none helps or the time is spent. Of settings with several batches or calls in flight, the
-    first goal wants those of the start.
+    Coordinates are lists of changes to the best settings so far. They are tried in this order, and
+    again until none helps or the time is used up. For the first goal, batch and concurrency stay as
+    in the start.
     """
 
     trial: Callable[[RunConfig], Figures]
-    """It may raise an Error, which is noted; that of the start goes on to the caller."""
+    """Runs a trial. It may raise an Error, which is stored; the error of the start is passed on."""
     start: RunConfig
     coordinates: Sequence[Coordinate]
     seconds: float
-    """From its beginning, and of this, `last` for what follows."""
+    """Time limit from the start of the search, including `last` for the final measurement."""
     latency_limit: float | None = None
-    """What p99 of the throughput choice may take, in milliseconds."""
+    """Limit on p99 of the throughput choice, in milliseconds."""
     done: Iterable[SettingsTrial] = ()
     """Trials of an earlier search, whose time counts."""
     keep: Callable[[Sequence[SettingsTrial]], None] = lambda trials: None
-    """Takes all trials after each."""
+    """Stores all trials, after each trial."""
     advance: Callable[[str, int], None] = lambda name, count: None
     last: Callable[[Sequence[SettingsTrial]], float] = lambda best: 0.0
-    """The seconds that the last measurement takes, if the best stay what they are."""
+    """Seconds that the final measurement takes, if the best settings do not change."""
     clock: Callable[[], float] = time.monotonic
     best: dict[str, RunConfig] = field(default_factory=dict)
     complete: bool = False
-    """Whether the search ended by itself and not by its time."""
+    """Whether the search finished before its time limit."""
 
     def __post_init__(self) -> None:
         self._trials = {item.settings: item for item in self.done}
@@ -83,13 +83,13 @@ class Search:
 
     @property
     def finalists(self) -> tuple[SettingsTrial, ...]:
-        """The start, and what is best so far."""
+        """The start, and the best settings so far."""
         chosen = dict.fromkeys([self.start, *self.best.values()])
         return tuple(self._trials[item] for item in chosen if item in self._trials)
 
     @property
     def runner_up(self) -> SettingsTrial | None:
-        """What did better than the lowest latency, though not clearly; None: nothing did."""
+        """Settings that beat the lowest latency, but not clearly; None: none did."""
         shape = (self.start.batch, self.start.concurrency)
         levels = {
             trial.settings: level(trial.figures.faster)[0]
@@ -101,11 +101,11 @@ class Search:
 
     @property
     def trials(self) -> tuple[SettingsTrial, ...]:
-        """All that was tried, in this order."""
+        """All trials in the order in which they ran."""
         return tuple(self._trials.values())
 
     def run(self) -> None:
-        """Fill `best`, which holds the best so far at any time."""
+        """Run the search; `best` always contains the best settings so far."""
         self._try(self.start)
         self.best = dict.fromkeys(GOALS, self.start)
         improved = True
@@ -159,7 +159,7 @@ class Search:
                 return meets
         else:
             meets = goal == "throughput"
-        # What does not meet the limit is a step on the way to where it is met.
+        # Settings beyond the limit are compared by latency, on the way to meeting it.
         return _clearly(a.more, b.more) if meets else _clearly(a.faster, b.faster)
 
     def _has_time(self) -> bool:
@@ -168,20 +168,20 @@ class Search:
         return spent + longest + self.last(self.finalists) <= self.seconds
 
     def _expected(self) -> int:
-        """Return how many trials there will be, if they go on as they went."""
+        """Return the expected number of trials, at the speed of those so far."""
         spent, count = self.clock() - self._began, len(self._trials)
         left = max(0.0, self.seconds - spent - self.last(self.finalists))
         return count + 1 + (int(left * count / spent) if spent else 0)
 
 
 def _clearly(new: Sequence[float], old: Sequence[float]) -> bool:
-    """Say whether gains in turns are larger than others beyond what the turns scatter."""
+    """Return whether gains are larger than others, beyond the scatter of their rounds."""
     (a, error_a), (b, error_b) = level(new), level(old)
     return a - b > max(math.log1p(CLEARLY), NOISE * math.hypot(error_a, error_b))
 
 
 def level(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the median of the logarithms of gains in turns, and its standard error."""
+    """Return the median logarithm of gains per round, and its standard error."""
     logs = [math.log(gain) for gain in gains]
     middle = statistics.median(logs)
     scatter = 1.4826 * statistics.median(abs(log - middle) for log in logs)

@@ -1,4 +1,4 @@
-"""TuneOptions, and the values of settings that tuning tries."""
+"""TuneOptions, and the settings that tuning tries."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.engines.engines import (
     AUTO,
     ENGINES,
-    MOST_BATCH,
+    MAX_BATCH,
     TENSORFLOW,
     check_engine,
     lacking,
@@ -21,11 +21,11 @@ from deploykit.transforms.engines.engines import (
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """How `deploykit.tune` searches."""
+    """Options of the search by `deploykit.tune`."""
 
     HEADING: ClassVar = "Search"
 
-    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MOST_BATCH)] = ()
+    batch: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MAX_BATCH)] = ()
     """Batch sizes to try; the smallest one is used for the lowest latency [default: 1,8,32 if the
     model has no fixed batch]."""
     goal: Literal["latency", "throughput"] = "latency"
@@ -40,16 +40,16 @@ class TuneOptions:
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The batches to try."""
+        """The batch sizes to try."""
         return (self.batch,) if isinstance(self.batch, int) else tuple(self.batch)
 
     def check(self) -> None:
-        """Raise GraphError for an engine that is not here."""
+        """Raise GraphError for an engine that is not available."""
         if self.engine not in (None, AUTO):
             check_engine(self.engine)
 
     def engines(self, own: str) -> tuple[str, ...]:
-        """Return those to search in, the one to start from first; `own` is that of the model."""
+        """Return the engines to search in, starting with the first; `own` is that of the model."""
         if self.engine == AUTO:
             return tuple(engine for engine in ENGINES if not lacking(engine))
         return (self.engine or (TENSORFLOW if lacking(own) else own),)
@@ -59,7 +59,7 @@ _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the settings that the user's environment holds already, with the variables' names."""
+    """Return the settings that the user's environment already defines, with the variable names."""
     settings_of = {
         "onednn": RunConfig(onednn=True),
         "caller_thread": RunConfig(caller_thread=True),
@@ -84,20 +84,21 @@ def coordinates(
     here: Sequence[str] = (),
     engines: Sequence[str] = (TENSORFLOW,),
 ) -> list[Coordinate]:
-    """Return what to try, what usually pays first; the batch and calls in flight share starts.
+    """Return the changes to try, usually the most effective first.
 
-    With one thread inside ops, calls in flight do not wait for each other's ops. `here` are the
-    allocators that this machine has; what keeps the C library's memory says nothing to tcmalloc.
+    With one thread per op, concurrent calls do not wait for each other's ops. Changes of batch and
+    concurrency need no new process. `here` are the available allocators. The C library's memory
+    settings have no effect on tcmalloc.
     """
     every = len(os.sched_getaffinity(0))
-    usual = None if cores == every else (cores, cores)  # TensorFlow sees no quota
+    usual = None if cores == every else (cores, cores)  # TensorFlow ignores CPU quotas
     streams: list[dict[str, Any]] = [{"threads": usual, "concurrency": 1}]
     for flight in dict.fromkeys((cores, cores // 2)):
         if flight > 1:
             streams.append({"threads": (1, flight), "concurrency": flight})
             streams.append({"threads": usual, "concurrency": flight})
     alone = dict.fromkeys([(cores, 1), (1, cores), (max(1, cores // 2), 1), (1, 1)])
-    lean = [{"executor": "caller", "threads": (1, 1)}]  # many small ops gain by both alone
+    lean = [{"executor": "caller", "threads": (1, 1)}]  # many small ops gain only by both
     if "threads" in retained:
         lean = []
         streams = [{"concurrency": stream["concurrency"]} for stream in streams]
@@ -115,7 +116,9 @@ def coordinates(
 
 
 def _engines(names: Sequence[str]) -> Coordinate:
-    """Return what to try of engines, where there are several; what only one has, goes with it."""
+    """Return the changes of the engine, if there are several; they reset settings of a single
+    engine.
+    """
     if len(names) == 1:
         return []
     retained = ("batch", "concurrency", "threads", "keep_memory", "engine")
@@ -126,7 +129,7 @@ def _engines(names: Sequence[str]) -> Coordinate:
 
 
 def _memory(retained: Mapping[str, Sequence[str]], here: Sequence[str]) -> Coordinate:
-    """Return what to try of the allocator and of the memory that the C library keeps."""
+    """Return the changes of the allocator and of the C library's memory."""
     results: dict[tuple[tuple[str, Any], ...], None] = {}
     for keep, allocator in ((True, None), (None, "tcmalloc"), (True, "huge-pages"), (None, None)):
         if allocator is None or allocator in here:

@@ -1,7 +1,7 @@
-"""Short runs of one model with many settings, each in turns with the default settings.
+"""Short runs of one model with many settings, interleaved with the default settings.
 
-A drift of the machine thus hits both. A process starts TensorFlow once for all settings that differ
-in the batch and in the calls in flight alone.
+So a drift of the machine affects both alike. TensorFlow starts once for all settings that differ
+only in batch and concurrency.
 """
 
 import statistics
@@ -19,34 +19,34 @@ from deploykit.transforms.common.errors import Error
 from deploykit.transforms.runtime.child_process import ResourceLimits, Worker, limits
 
 TURNS = 16
-TURN_SECONDS = 0.03  # many short turns scatter less than few long ones on a busy machine
-FEWEST = 6  # turns, after which what is clearly slower than the defaults is left
+TURN_SECONDS = 0.03  # many short rounds scatter less than few long ones under load
+FEWEST = 6  # rounds before a clearly slower trial stops
 WARM_UP_SECONDS = 0.25
-ENOUGH_SECONDS = 5.0  # of turns; a slow model gets fewer
+ENOUGH_SECONDS = 5.0  # total of all rounds; a slow model gets fewer rounds
 
 
 class Trials:
-    """The default settings in one process, and the settings last tried in another.
+    """One process with the default settings, and another with the settings last tried.
 
-    Before another engine is tried, its answers are compared with TensorFlow's.
+    Outputs of another engine are compared with TensorFlow's before it is tried.
     """
 
     def __init__(
         self, job: Callable[[RunConfig], Job], default: RunConfig, model: OpenedModel
     ) -> None:
-        """Start with the default settings; `job` gives what is run for settings."""
+        """Start the process of the default settings; `job` returns the job for settings."""
         self._job, self._default, self._model = job, default, model
         self._compared: dict[object, Error | None] = {}
         self._check_answers(default)
         self.until = float("inf")
-        """When (time.monotonic) a trial that hangs is given up."""
+        """Deadline (time.monotonic) after which a hanging trial is stopped."""
         began = time.monotonic()
         self._reference = started(job(default))
         self._worker: Worker | None = None
         self._process: RunConfig | None = None
         try:
             self.onednn: bool = self._reference.ask("facts").get("onednn", False)
-            """Whether TensorFlow uses oneDNN unless it is told."""
+            """Whether TensorFlow uses oneDNN by default."""
             self._reference.ask("run", 0, 1)
             self._reference.ask("run", WARM_UP_SECONDS)
         except BaseException:
@@ -55,7 +55,7 @@ class Trials:
         self.start_seconds = time.monotonic() - began
 
     def __call__(self, settings: RunConfig) -> Figures:
-        """Run with these settings. Error: TensorFlow cannot, dies or hangs."""
+        """Run with these settings. Error: TensorFlow refuses them, dies or hangs."""
         self._check_answers(settings)
         left = max(self.until - time.monotonic(), 1.0)
         try:
@@ -71,7 +71,7 @@ class Trials:
             raise
 
     def _check_answers(self, settings: RunConfig) -> None:
-        """Compare the engine's answers with TensorFlow's, once for each batch."""
+        """Compare the engine's outputs with TensorFlow's, once per batch size."""
         key = settings.engine, settings.precision, settings.batch
         if key not in self._compared:
             self._compared[key] = None
@@ -88,7 +88,7 @@ class Trials:
         self._stop()
 
     def _ready(self, settings: RunConfig) -> Worker:
-        """Return a process with these settings, the last one if it only has to be fed otherwise."""
+        """Return a process with these settings; reuse the last one if only its inputs change."""
         process = replace(settings, batch=None, concurrency=1)
         if self._worker is not None and process == self._process:
             self._worker.ask("go_on_with", self._job(settings))
@@ -134,11 +134,11 @@ class Trials:
 
 
 def _are_losses(gains: Sequence[float]) -> bool:
-    """Say whether gains in turns are below 1 beyond what the turns scatter."""
+    """Return whether gains are below 1, beyond the scatter of their rounds."""
     middle, error = level(gains)
     return middle + NOISE * error < 0
 
 
 def _p99(latencies: Sequence[int]) -> float:
-    """Return the latency that 99 % of the calls keep to; of a few, the slowest."""
+    """Return the 99th percentile of latencies; of a few, the maximum."""
     return float(sorted(latencies)[-(-99 * len(latencies) // 100) - 1])

@@ -1,7 +1,7 @@
-"""Find settings with which a model runs faster here: short trials, then a proper measurement.
+"""Search of faster settings: short trials, then a full measurement of the best.
 
-What TensorFlow and the C library read when they start is tried in a process of its own. What the
-user has set in the environment is left as it is.
+Settings that TensorFlow and the C library read at start are tried in separate processes. Variables
+that the user has set are not changed.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.engines.engine_choice import say_emulated
+from deploykit.benchmarking.engines.engine_choice import warn_emulated
 from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs, samples_in
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.rounds import ROUNDS, Advance, everyone, measure, spill
@@ -24,7 +24,7 @@ from deploykit.benchmarking.tuning.recommendation import Recommendation, without
 from deploykit.benchmarking.tuning.search import Search, SettingsTrial
 from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates, held
 from deploykit.benchmarking.tuning.trials import Trials
-from deploykit.benchmarking.worker_sessions import Contestant
+from deploykit.benchmarking.worker_sessions import BenchmarkCandidate
 from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.system import allocators
@@ -38,36 +38,36 @@ from deploykit.transforms.runtime.child_process import limits
 
 logger = logging.getLogger("deploykit")
 
-BATCHES = (8, 32)  # besides one, where the batch is open
-FINALISTS = 5  # default, lowest latency, highest throughput, and these less a change
-MOST_LAST = 6
-LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and what ends a round or begins one
+BATCHES = (8, 32)  # besides 1, if the batch is not fixed
+FINALISTS = 5  # default, lowest latency, highest throughput, and these without one change
+MAX_LAST = 6
+LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and calls at the ends of rounds
 
 
 @dataclass(frozen=True)
 class _Pace:
-    """How the time is spent: trials first, then a measurement of the best beside the defaults."""
+    """Division of the time between trials and the final measurement."""
 
     seconds: float
     began: float = field(default_factory=time.monotonic)
 
     @property
     def measured(self) -> float:
-        """How long each of the best is measured in the end."""
+        """Seconds to measure each of the best in the end."""
         return max(1.0, min(10.0, self.seconds / 45))
 
     @property
     def warm_up(self) -> float:
-        """How long each may take to warm up before."""
+        """Maximum seconds to warm up each of the best before."""
         return max(1.0, self.measured / 3)
 
     @property
     def left(self) -> float:
-        """The seconds that are left of all."""
+        """Remaining seconds of the whole budget."""
         return self.began + self.seconds - time.monotonic()
 
     def last(self, start_seconds: float, best: Sequence[SettingsTrial]) -> float:
-        """Return how long the last measurement takes, if the best stay what they are."""
+        """Return the seconds of the final measurement, if the best settings do not change."""
         late = sum(item.figures.p50_ms for item in best if item.figures) / 1000
         item = 2 * start_seconds + self.warm_up + 1.4 * self.measured  # two processes of each
         return FINALISTS * item + LATE_CALLS * late
@@ -81,11 +81,11 @@ def tune_model(
     state: str | os.PathLike[str] | None = None,
     advance: Advance = lambda name, count: None,
 ) -> Recommendation:
-    """Search the settings with the lowest latency, and those with the most items a second.
+    """Search the settings with the lowest latency and those with the highest throughput.
 
-    `state` is a file that keeps the trials while this runs, and from which it goes on when it was
-    interrupted; it is removed at the end. `advance` is called with what comes next, and how many
-    steps there are about. Errors are those of the API's function.
+    `state` is a file that stores the trials, so that an interrupted search resumes; it is removed
+    at the end. `advance` is called with the next step, and with the estimated number of steps.
+    Errors are those of the API's function.
     """
     pace = _Pace(60 * how.budget)
     graph, feeding = model.graph, feeding.read()
@@ -98,18 +98,21 @@ def tune_model(
         def job(settings: RunConfig) -> Job:
             return Job(str(path), graph.inputs, graph.outputs, fed(settings.batch), settings)
 
-        kept_trials = State(state, "tuning", _bound(graph, sha256_of_graph, feeding))
+        stored_trials = State(state, "tuning", _bound(graph, sha256_of_graph, feeding))
         own = model.about.engine.engine if model.about.engine else TENSORFLOW
         if how.engine is None and (why := lacking(own)):
-            say_emulated(model, why)
+            warn_emulated(model, why)
         engines = how.engines(own)
         search, last = _searched(model, job, (sizes, engines), pace, how.latency_limit,
-                                 kept_trials, advance)  # fmt: skip
+                                 stored_trials, advance)  # fmt: skip
         with _explained(state, search):
             chosen = _measured_last(search)
             left = (pace.left - last + FINALISTS * pace.measured) / len(chosen)
             final = measure(
-                [Contestant(str(item), model.source, model.sha256, job(item)) for item in chosen],
+                [
+                    BenchmarkCandidate(str(item), model.source, model.sha256, job(item))
+                    for item in chosen
+                ],
                 seconds=max(1.0, min(pace.measured, left)),
                 warm_up=pace.warm_up,
                 advance=lambda name, steps: advance(name, steps and len(search.trials) + steps),
@@ -117,7 +120,7 @@ def tune_model(
             )
             if final.interrupted:
                 raise KeyboardInterrupt
-    kept_trials.forget()
+    stored_trials.forget()
     retained = held(os.environ)
     absent = {allocator: why for allocator in ALLOCATORS if (why := allocators.lacking(allocator))}
     absent = {} if "allocator" in retained else absent
@@ -130,10 +133,10 @@ def tune_model(
 
 
 def _measured_last(search: Search) -> list[RunConfig]:
-    """Return what is measured in the end: default, the best, and these with a change less each.
+    """Return the candidates of the final measurement: the default, the best, and reverted changes.
 
-    And the lowest latency with one op at a time, or with one thread where ops take turns anyway,
-    and what did better yet but not clearly so: they gain less than a trial finds.
+    It adds variants of gains too small for a trial: the lowest latency with one concurrent op or
+    one thread, and the runner-up.
     """
     result = dict.fromkeys(finalist.settings for finalist in search.finalists)
     if (other := search.runner_up) is not None:
@@ -149,7 +152,7 @@ def _measured_last(search: Search) -> list[RunConfig]:
             )
     tried = {trial.settings for trial in search.trials if trial.failure}
     possible = [item for item in result if item not in tried and item.in_engine == item]
-    return possible[:MOST_LAST]
+    return possible[:MAX_LAST]
 
 
 def _searched(
@@ -158,17 +161,17 @@ def _searched(
     among: tuple[Sequence[int | None], Sequence[str]],
     pace: _Pace,
     latency_limit: float | None,
-    kept_trials: State,
+    stored_trials: State,
     advance: Advance,
 ) -> tuple[Search, float]:
-    """Return the search when it has ended, and the seconds that the last measurement takes.
+    """Return the finished search, and the seconds of the final measurement.
 
-    `among` are the batches and the engines to try; the first of each are the default.
+    `among` are the batch sizes and the engines to try; the first of each are the default.
     """
     sizes, engines = among
     default = RunConfig(batch=sizes[0], engine=engines[0])
     here = [allocator for allocator in ALLOCATORS if not allocators.lacking(allocator)]
-    earlier = _resumed(kept_trials)
+    earlier = _resumed(stored_trials)
     with contextlib.closing(Trials(job, default, model)) as trials:
         last = functools.partial(pace.last, trials.start_seconds)
         trials.until = time.monotonic() + pace.left - last(())
@@ -179,17 +182,17 @@ def _searched(
             seconds=pace.left,
             latency_limit=latency_limit,
             done=earlier,
-            keep=lambda result: kept_trials.keep("trials", document(result)),
+            keep=lambda result: stored_trials.keep("trials", document(result)),
             advance=advance,
             last=last,
         )
-        with _explained(kept_trials.path, search):
+        with _explained(stored_trials.path, search):
             search.run()
     return search, last(search.finalists)
 
 
 def _bound(graph: Graph, sha256: str, feeding: BenchmarkInputs) -> dict[str, Any]:
-    """Return what trials hold for."""
+    """Return everything that trials depend on."""
     data: Any = feeding.data
     seen, shapes = machine(), {name: tuple(sizes) for name, sizes in feeding.shapes.items()}
     return {
@@ -207,7 +210,7 @@ def _bound(graph: Graph, sha256: str, feeding: BenchmarkInputs) -> dict[str, Any
 
 
 def _batches(feeds: Any, requested: Sequence[int]) -> list[int | None]:
-    """Return the batches to try, the smallest first; None: as many as the inputs demand."""
+    """Return the batch sizes to try, smallest first; None: the batch that the inputs require."""
 
     def samples(size: int | None) -> int:
         return samples_in(feeds(size)[0])
@@ -229,25 +232,25 @@ def _batches(feeds: Any, requested: Sequence[int]) -> list[int | None]:
 def _resumed(state: State) -> tuple[SettingsTrial, ...]:
     """Return the trials of an interrupted run."""
     try:
-        trials = tuple(SettingsTrial.of(item) for item in state.found.get("trials", ()))
+        trials = tuple(SettingsTrial.of(item) for item in state.stored.get("trials", ()))
     except (Error, KeyError, TypeError, ValueError) as error:
-        logger.info("%s: the trials cannot be read (%s), so the search begins anew",
+        logger.info("%s: the trials cannot be read (%s), so the search starts again",
                     state.path, error)  # fmt: skip
         return ()
     if trials:
-        logger.info("%s: the search goes on after %d trials", state.path, len(trials))
+        logger.info("%s: the search resumes after %d trials", state.path, len(trials))
     return trials
 
 
 @contextlib.contextmanager
 def _explained(state: str | os.PathLike[str] | None, search: Search) -> Iterator[None]:
-    """Say on Ctrl-C what was found until then, and how to go on."""
+    """Log the best settings so far on Ctrl-C, and how to resume."""
     try:
         yield
     except KeyboardInterrupt:
         for goal, settings in search.best.items():
             logger.info("best %s so far: %s", goal, settings)
         if state is not None and search.trials:
-            logger.info("%d trials are kept in %s; the same command goes on from there",
+            logger.info("%d trials are stored in %s; run the same command to resume",
                         len(search.trials), state)  # fmt: skip
         raise

@@ -1,5 +1,5 @@
-"""What each command prints of its result, and the options that only matter there.
+"""Output of each command, and options that only affect the output.
 
-A presenter bears the name of the public function. It is called with an `Invocation`, makes one call
-of the function, and shows the result. Its keyword arguments are options of the command.
+A presenter has the name of the public function. It gets an `Invocation`, calls the function once,
+and prints the result. Its keyword arguments are options of the command.
 """

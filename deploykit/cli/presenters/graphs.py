@@ -1,4 +1,4 @@
-"""What commands that read and rewrite graphs print of their results."""
+"""Output of the commands that read and rewrite graphs."""
 
 import logging
 from typing import Annotated, Any
@@ -13,30 +13,30 @@ logger = logging.getLogger("deploykit")
 
 
 def ship(call: Invocation) -> None:
-    """Show the stages."""
+    """Print the stages."""
     value = call.result()
     call.report.output_file = str(value.folder)
     call.show(value, written=str(value.folder) if value.stages else None)
 
 
 def _rewritten(call: Invocation) -> Any:
-    """Return a graph that was made of another one, and take its facts."""
+    """Return the rewritten graph, and store how it was made in the report."""
     graph = call.result()
     call.report.output_file, call.report.made = call.values["output"], graph.report.rewriting
     return graph
 
 
 def freeze(call: Invocation) -> None:
-    """Show what was read and written."""
+    """Print the input, the output and the comparison."""
     _rewritten(call)
     call.show()
 
 
 def optimize(call: Invocation, *, verify: Annotated[bool, Flag(hidden="--verify")] = False) -> None:
-    """Show what was read and written.
+    """Print the input, the output and the comparison.
 
     Args:
-        call: the call.
+        call: the run of the command.
         verify: Deprecated: the result is always compared.
     """
     if verify:
@@ -45,7 +45,7 @@ def optimize(call: Invocation, *, verify: Annotated[bool, Flag(hidden="--verify"
 
 
 def transform(call: Invocation) -> None:
-    """Show the steps, and what would suit the graph."""
+    """Print the steps, and advice on further transforms."""
     from deploykit.transforms.common.errors import PipelineError
     from deploykit.transforms.ir.pipeline import parse
 
@@ -62,13 +62,13 @@ def transform(call: Invocation) -> None:
 
 
 _HINT = (
-    "with --calibration DATA, layers compute in 8 bits too, 1.5 to 2 times as fast as in "
-    "float on most image networks (x86, AVX2 or VNNI)"
+    "with --calibration DATA, layers run in int8 too: 1.5x to 2x faster than float32 on most "
+    "image models (x86, AVX2 or VNNI)"
 )
 
 
 def quantize(call: Invocation) -> None:
-    """Show what became of each layer, also where nothing is written."""
+    """Print the precision of each layer, even if nothing is written."""
     from deploykit.pipelines.rewrite import SLOW
     from deploykit.quantization.result import Quantized
     from deploykit.transforms.common.errors import NotQuantizedError
@@ -100,14 +100,14 @@ def _quantized(call: Invocation, made: Any) -> None:
 
 
 def inspect(call: Invocation) -> None:
-    """Show what the model holds."""
+    """Print the contents of the model."""
     value = call.result()
     call.report.of(value.model)
     call.show(value)
 
 
 def check(call: Invocation) -> None:
-    """Show the findings; raise the first that makes the model unsound."""
+    """Print the findings. Raises the first error that makes the model invalid."""
     value = call.result()
     call.report.bytes_in = value.bytes
     call.report.nodes_in = sum(graph.nodes + graph.function_nodes for graph in value.graphs)
@@ -116,7 +116,7 @@ def check(call: Invocation) -> None:
 
 
 def diff(call: Invocation) -> None:
-    """Show the differences; status 5 if there are any."""
+    """Print the differences, and exit with 5 if there are any."""
     from deploykit.transforms.common.errors import VerificationError
 
     value = call.result()
@@ -128,14 +128,14 @@ def diff(call: Invocation) -> None:
 
 
 def list_transforms(call: Invocation) -> None:
-    """Show one transform, or a line for each."""
+    """Print one transform, or a line for each."""
     value = call.result()
     call.report.input_file = None
     call.show(value)
 
 
 def calibrate(call: Invocation) -> None:
-    """Show the ranges."""
+    """Print the ranges."""
     value = call.result()
     call.report.of(value.model)
     call.report.bytes_in, call.report.bytes_out = None, value.bytes
@@ -143,10 +143,10 @@ def calibrate(call: Invocation) -> None:
 
 
 def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N")] = None) -> None:
-    """Show the layers by noise.
+    """Print the layers by noise.
 
     Args:
-        call: the call.
+        call: the run of the command.
         top: Show only the N noisiest layers [default: all].
     """
     value = call.result()
@@ -156,7 +156,7 @@ def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N"
 
 
 def verify(call: Invocation) -> None:
-    """Show the differences; raise if there are any, or nothing was compared."""
+    """Print the differences. Raises an error if there are any, or if nothing was compared."""
     from deploykit.cli.output import files_table
     from deploykit.rendering.formatters.models import verification_lines
     from deploykit.transforms.common.errors import UnverifiedError, VerificationError
@@ -176,7 +176,7 @@ def verify(call: Invocation) -> None:
 
 
 def accuracy(call: Invocation) -> None:
-    """Show the metric of each model."""
+    """Print the metric of each model."""
     refuse_twice(call.values["models"])
     value = call.result()
     call.report.of(value.models[0].opened)
@@ -184,12 +184,12 @@ def accuracy(call: Invocation) -> None:
 
 
 def placement(call: Invocation, *, log: bool = False) -> None:
-    """Show where nodes ran.
+    """Print the device of each node.
 
     Args:
-        call: the call.
-        log: Print `name: (Op): device` for each node of the model instead, as TensorFlow's
-            log_device_placement does.
+        call: the run of the command.
+        log: Only print `name: (Op): device` for each node of the model, like TensorFlow's
+            log_device_placement.
     """
     from deploykit.inspection.engine_placement import EnginePlacement
     from deploykit.transforms.common.errors import GraphError
@@ -200,6 +200,6 @@ def placement(call: Invocation, *, log: bool = False) -> None:
     call.report.of(value.model)
     if log and isinstance(value, EnginePlacement):
         raise GraphError(
-            "only-for", option="--log", what="the nodes of TensorFlow (--engine tensorflow)"
+            "only-for", option="--log", what="nodes in TensorFlow (--engine tensorflow)"
         )
     call.show(value, text=value.log() if log else None)

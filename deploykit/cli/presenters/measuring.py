@@ -1,4 +1,4 @@
-"""What commands that measure, and those for data, print of their results."""
+"""Output of the commands that measure, and of those for data."""
 
 import json
 import os
@@ -22,14 +22,14 @@ def benchmark(
         Flag("--trace", format="text output", metavar="FILE.json", heading="Output"),
     ] = None,
 ) -> None:
-    """Show the latencies, and write the other requested files.
+    """Print the latencies, and write the other requested files.
 
     Args:
-        call: the call.
-        top: Number of nodes listed in a profile.
-        csv_file: Write a line of figures for each measurement; - is standard output.
-        plot_file: Draw latencies, throughput and batches.
-        trace_file: Profile, and write a call of each model as a trace for chrome://tracing or
+        call: the run of the command.
+        top: Number of nodes to list in a profile.
+        csv_file: Write the metrics of each measurement to a CSV file; - is standard output.
+        plot_file: Plot latency, throughput and batch sizes.
+        trace_file: Profile, and write one run of each model as a trace for chrome://tracing or
             ui.perfetto.dev; - is standard output.
     """
     from deploykit.benchmarking.tables import csv_lines
@@ -67,7 +67,7 @@ def benchmark(
 
 
 def _refuse_beside_files(values: Any, named: Any) -> None:
-    """Raise Error for files that are not written of a benchmark of input."""
+    """Raise Error for output files that a benchmark of an input pipeline does not write."""
     from deploykit.data.pipeline import InputPipelineOptions
 
     if InputPipelineOptions(pipeline=values["pipeline"]).reads_files(
@@ -79,7 +79,7 @@ def _refuse_beside_files(values: Any, named: Any) -> None:
 
 
 def compare(call: Invocation) -> None:
-    """Show the ratios; raise where one is below the limit."""
+    """Print the ratios. Raises an error if one is below the limit."""
     b, baseline, limit = (call.values[name] for name in ("b", "baseline", "fail_below"))
     if (b is None) == (baseline is None):
         raise Error("give-one", options=["B.json", "--baseline"])
@@ -91,7 +91,7 @@ def compare(call: Invocation) -> None:
 
 
 def tune(call: Invocation) -> None:
-    """Show the recommended settings."""
+    """Print the recommended settings."""
     value, output = call.result(), call.values["output"]
     call.report.of(value.model)
     call.report.bytes_out = None if output == "-" else os.path.getsize(output)
@@ -99,7 +99,7 @@ def tune(call: Invocation) -> None:
 
 
 def report(call: Invocation) -> None:
-    """Name the page."""
+    """Print the path of the page."""
     from deploykit.api.report import default_page
     from deploykit.rendering.templates import size
 
@@ -115,7 +115,7 @@ def report(call: Invocation) -> None:
 
 
 def doctor(call: Invocation) -> None:
-    """Show the machine."""
+    """Print the properties of the machine."""
     call.show(call.result())
 
 
@@ -128,17 +128,17 @@ def label(
     ] = None,
     root_dir: Annotated[str, Flag("--root_dir --root-dir", format="path", metavar="DIR")] = "",
 ) -> None:
-    """Show the classes with the highest scores.
+    """Print the classes with the highest scores.
 
     Args:
-        call: the call.
+        call: the run of the command.
         image_file: The image, instead of the argument IMAGE.
         graph: The same as --model.
-        root_dir: Folder of image and model [default: the current one].
+        root_dir: Folder of the image and the model [default: the current folder].
     """
     image = _one("IMAGE", call.values["image"], "--image", image_file)
     model = _one("--model", call.values["model"], "--graph", graph)
-    if root_dir:  # as for label_image, absolute paths lie below it too
+    if root_dir:  # as in label_image, absolute paths are relative to it too
         image, model = (f"{root_dir.rstrip('/')}/{path.lstrip('/')}" for path in (image, model))
     call.values |= {"image": image, "model": model}
     call.report.input_file = model
@@ -148,7 +148,7 @@ def label(
 
 
 def _one(first: str, value: str | None, second: str, other: str | None) -> str:
-    """Return what was given in one of two ways. Error: it is not there, or twice."""
+    """Return a value that can be given in two ways. Error: it is missing or given twice."""
     results = [item for item in (value, other) if item is not None]
     if len(results) != 1:
         raise Error("give-one", options=[first, second])
@@ -156,7 +156,7 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 
 
 def write_input(call: Invocation) -> None:
-    """Print the code, or name the file."""
+    """Print the code, or the name of the written file."""
     value, output = call.result(), call.values["output"]
     if output is not None:
         call.report.bytes_out = os.path.getsize(output)
@@ -165,7 +165,7 @@ def write_input(call: Invocation) -> None:
 
 
 def infer(call: Invocation) -> None:
-    """Show what was written."""
+    """Print the columns, the skipped rows and the written files."""
     value = call.result()
     call.report.output_file = call.values["out"]
     call.report.inputs, call.report.outputs = tuple(value.fed), tuple(value.outputs)
@@ -173,7 +173,7 @@ def infer(call: Invocation) -> None:
 
 
 def convert_records(call: Invocation) -> None:
-    """Show what was written."""
+    """Print the features and the written shards."""
     value, folder = call.result(), call.values["folder"]
     call.report.input_file, call.report.output_file = ", ".join(call.values["sources"]), folder
     call.report.bytes_out = value.bytes
@@ -181,14 +181,14 @@ def convert_records(call: Invocation) -> None:
 
 
 def inspect_records(call: Invocation) -> None:
-    """Show what records hold."""
+    """Print the features and the first record."""
     value = call.result()
     call.report.bytes_in = None if value.index is None else value.index.bytes
     call.show(value)
 
 
 def verify_records(call: Invocation) -> None:
-    """Show what is damaged, and raise if something is."""
+    """Print the damaged shards. Raises an error if there are any."""
     value = call.result()
     call.report.bytes_in = value.bytes
     call.report.check(value.check)

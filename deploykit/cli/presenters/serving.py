@@ -1,4 +1,4 @@
-"""What commands of servers print of their results."""
+"""Output of the commands for model servers."""
 
 import logging
 import os
@@ -34,19 +34,19 @@ def export(
     tuned: Annotated[str | None, Flag(format="path", heading=_ELSEWHERE)] = None,
     force: Annotated[bool, Flag(heading="Output")] = False,
 ) -> None:
-    """Show the version that was written.
+    """Print the version that was written.
 
     Args:
-        call: the call.
+        call: the run of the command.
         manifests: Also write files to BASE_DIR that serve all its models: config (models.config,
             monitoring.config, a template of ssl.config), docker (Dockerfiles for TensorFlow Serving
             and for deploykit serve, the latter without TensorFlow if OpenVINO runs all models, and
             compose.yaml), kubernetes (Deployment, Service, HorizontalPodAutoscaler,
             PodDisruptionBudget), kserve (InferenceService, ServingRuntime), or all; separated by
             commas.
-        batching: Write batching.config too, and turn batching on in the other files.
-        tuned: Put the threads, batch and environment from deploykit tune into these files; a batch
-            above 1 turns batching on.
+        batching: Also write batching.config, and enable batching in the other files.
+        tuned: Write the threads, batch size and environment from this deploykit tune file into
+            these files; a batch size above 1 enables batching.
         force: Replace existing files in BASE_DIR, but never a version.
     """
     from deploykit.benchmarking.results import load_tuned
@@ -68,14 +68,14 @@ def serve(
         bool, Flag("--use_alts_credentials", format="true or false", heading="Network")
     ] = False,
 ) -> None:
-    """Serve until a signal comes, in a process whose environment is set before TensorFlow starts.
+    """Serve until a signal arrives; the environment is set before TensorFlow starts.
 
     Args:
-        call: the call.
-        use_alts_credentials: Not possible here; use --ssl_config_file.
+        call: the run of the command.
+        use_alts_credentials: Not supported; use --ssl_config_file.
     """
     if use_alts_credentials:
-        raise click.UsageError("--use_alts_credentials works between machines of Google alone; use "
+        raise click.UsageError("--use_alts_credentials only works between Google's machines; use "
                                "--ssl_config_file")  # fmt: skip
     from deploykit.api.shipped import tuned_of
     from deploykit.cli.serving_flags import prepare_environment
@@ -91,10 +91,10 @@ def serve(
             call.show(server)
             sys.stdout.flush()
             server.wait()
-    except KeyboardInterrupt:  # before it listened
+    except KeyboardInterrupt:  # before the server listened
         pass
     sys.stdout.flush()
-    os._exit(0)  # a call that was cut off may compute for long yet
+    os._exit(0)  # an aborted request may still run for long
 
 
 def predict(
@@ -104,11 +104,11 @@ def predict(
         tuple[str, ...], Flag("--input", format="named values", metavar="[NAME=]VALUE")
     ] = (),
 ) -> None:
-    """Show the outputs.
+    """Print the outputs.
 
     Args:
-        call: the call.
-        given: Input value, such as 2.5 or [1, 2], a .npy file, an image, or any file for a text
+        call: the run of the command.
+        given: Input value, such as 2.5 or [1, 2], a .npy file, an image, or any file for a string
             input. May be repeated. NAME is optional if the model has one input.
     """
     call.values["inputs"] = (*call.values["inputs"], *given)
@@ -121,7 +121,7 @@ def predict(
 
 
 def status(call: Invocation) -> None:
-    """Show whether the server is ready, or the versions of a model."""
+    """Print whether the server is ready, or the versions of a model."""
     from deploykit.transforms.common.errors import VerificationError
 
     value = call.result()
@@ -131,11 +131,11 @@ def status(call: Invocation) -> None:
 
 
 def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
-    """Show latency over throughput.
+    """Print latency and throughput of each load.
 
     Args:
-        call: the call.
-        plot_file: Draw latency over throughput.
+        call: the run of the command.
+        plot_file: Plot latency over throughput.
     """
     from deploykit.reporting.charts.plots import plot_loads
 
@@ -143,7 +143,7 @@ def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = Non
 
 
 def _result_and_plot(call: Invocation, plot_file: str | None, plot: Callable[..., bytes]) -> Any:
-    """Return the result, after its plot is written if that is requested."""
+    """Return the result, after writing its plot if requested."""
     from deploykit.reporting.charts.plots import check_plot
     from deploykit.storage.files import write
 
@@ -159,11 +159,11 @@ def _result_and_plot(call: Invocation, plot_file: str | None, plot: Callable[...
 
 
 def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
-    """Show how many replicas are needed; raise where no number will do.
+    """Print the number of replicas. Raises an error if no number is enough.
 
     Args:
-        call: the call.
-        plot_file: Draw p99 over the calls that each replica gets.
+        call: the run of the command.
+        plot_file: Plot p99 latency over the request rate per replica.
     """
     from deploykit.reporting.charts.plots import plot_plan
     from deploykit.transforms.common.errors import VerificationError

@@ -1,1 +1,1 @@
-"""Keras files and archives, read by the Keras version that wrote them."""
+"""Import of Keras files and archives with the Keras version that wrote them."""

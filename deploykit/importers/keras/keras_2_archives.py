@@ -1,8 +1,7 @@
-"""Weights and .keras archives of Keras 2.12 and 2.13, in the layout of later versions.
+"""Conversion of weights and .keras archives of Keras 2.12 and 2.13 to the later layout.
 
-They wrote a model's layers below `_layer_checkpoint_dependencies`, where each layer with weights
-takes two numbers of its class (`dense`, `dense_2`); later ones write them below `layers`, and count
-each once, and read nothing else.
+These versions store layers below `_layer_checkpoint_dependencies` and count each layer with weights
+twice (`dense`, `dense_2`). Later versions use `layers`, count each layer once, and read only that.
 """
 
 import io
@@ -18,7 +17,7 @@ _NUMBERED = re.compile(r"(.*?)(?:_(\d+))?")
 
 
 def has_old_layout(weights: BinaryIO) -> bool:
-    """Say whether an HDF5 file of weights has the old layout."""
+    """Return whether an HDF5 file of weights has the old layout."""
     import h5py
 
     with h5py.File(weights, "r") as file:
@@ -26,7 +25,7 @@ def has_old_layout(weights: BinaryIO) -> bool:
 
 
 def write_weights(source: BinaryIO, target: BinaryIO) -> dict[str, str]:
-    """Write weights of the old layout in the new one; return the new paths by the old ones."""
+    """Convert weights from the old layout to the new one; return new paths by old path."""
     import h5py
 
     moved = {"": ""}
@@ -48,7 +47,7 @@ def write_weights(source: BinaryIO, target: BinaryIO) -> dict[str, str]:
 
 
 def write_archive(archive: zipfile.ZipFile, target: Path) -> None:
-    """Write an archive of the old layout in the new one."""
+    """Convert an archive from the old layout to the new one."""
     weights = io.BytesIO()
     moved = write_weights(io.BytesIO(archive.read(WEIGHTS)), weights)
     with zipfile.ZipFile(target, "w") as written:
@@ -60,7 +59,7 @@ def write_archive(archive: zipfile.ZipFile, target: Path) -> None:
 
 
 def _counted_once(names: Iterable[str]) -> dict[str, str]:
-    """Return the names of layers by those that count layers with weights twice."""
+    """Return new layer names by old names, which count layers with weights twice."""
     by_class: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
@@ -74,7 +73,7 @@ def _counted_once(names: Iterable[str]) -> dict[str, str]:
 
 
 def _asset(name: str, moved: dict[str, str]) -> str:
-    """Return the new name of a file, such as a vocabulary, that lies in the folder of its layer."""
+    """Return the new path of a file, such as a vocabulary, in the folder of its layer."""
     top, _, rest = name.partition("/")
     folder, _, file = rest.rpartition("/")
     return f"{top}/{moved[folder]}/{file}" if folder in moved and folder else name

@@ -1,4 +1,4 @@
-"""Keras files, loaded in safe mode in a child process by the Keras that wrote them."""
+"""Keras files, loaded in safe mode in a child process by a matching Keras version."""
 
 import importlib
 import io
@@ -26,18 +26,18 @@ from deploykit.storage.archives import check_hdf5, open_archive
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import Error, GraphError, RefusedError, failed, lacks_memory
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.untrusted.files import MOST_TEXT, parsed_json, read_json, said
+from deploykit.transforms.untrusted.files import MAX_TEXT, parsed_json, read_json, said
 
 _METADATA = KERAS_FOLDER[1]
-_OLD = ("1.", "2.")  # versions of Keras whose files today's Keras no longer reads
-_OF_TRAINING = ("compile_config", "training_config")  # parts that are not loaded
-# Functions of TensorFlow that a layer of Keras 2 may call: those that only compute.
+_OLD = ("1.", "2.")  # versions whose files Keras 3 does not read
+_OF_TRAINING = ("compile_config", "training_config")  # not loaded
+# TensorFlow functions without side effects, which a Keras 2 layer may call.
 _COMPUTES = re.compile(
     r"((compat\.v1\.)?(bitwise|dtypes|image|keras\.(activations|backend|layers)|linalg|math|nn|ragged"
     r"|random|sets|signal|sparse|strings)\.|compat\.v1\.|experimental\.numpy\.|__operators__\.)?\w+"
 )
 _ACTS = re.compile(r"file|py_func|numpy_function|load|print|save|restore|delete|variable", re.I)
-# Layers of TF-MOT (tensorflow-model-optimization), and what its users do with them.
+# Quantization layers of TF-MOT (tensorflow-model-optimization).
 _QUANTIZING = frozenset({"QuantizeLayer", "QuantizeWrapper", "QuantizeWrapperV2"})
 _UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
 
@@ -45,41 +45,41 @@ _UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
 def read_keras(
     path: Path, architecture: Path | None = None
 ) -> AbstractContextManager[tuple[Graph, Initialisers]]:
-    """Return a Keras file as a graph, with the model's own inputs and outputs in their order.
+    """Read a Keras file as a graph, with the model's inputs and outputs in order.
 
-    `architecture` is the JSON file of a model whose weights alone are in the file.
-    RefusedError: it holds code. GraphError: it is damaged, or lacks a custom layer's code.
+    `architecture` is the JSON file of the model if the file contains only weights.
+    RefusedError: it contains code. GraphError: it is damaged, or lacks a custom layer's code.
     """
     description = (
-        None if architecture is None else read_bytes(architecture, MOST_TEXT, "description")
+        None if architecture is None else read_bytes(architecture, MAX_TEXT, "description")
     )
     return saved_again("deploykit.importers.keras.keras_files:resave", str(path), description)
 
 
 def resave(folder: str, path: str, architecture: bytes | None) -> Resaved:
-    """Write a Keras file as a SavedModel.
+    """Convert a Keras file to a SavedModel.
 
-    This is done in a child process. RefusedError: the file holds code (a Lambda layer).
-    GraphError: it is damaged, lacks a custom layer's code, or cannot be run.
+    It runs in a child process. RefusedError: the file contains code (a Lambda layer).
+    GraphError: it is damaged, lacks a custom layer's code, or cannot run.
     """
     return write_model(folder, load_model(path, architecture))
 
 
 def load_model(path: str, architecture: bytes | None) -> Any:
-    """Return the model in a Keras file; this is done in a child process, and raises likewise."""
+    """Load the model of a Keras file in a child process; it raises the errors of `resave`."""
     with ExitStack() as files:
         try:
             return _load(Path(path), architecture, files)
         except (Error, ModuleNotFoundError):
             raise
-        except Exception as error:  # Keras raises whatever the damage happens to cause
+        except Exception as error:  # damaged files may raise any exception
             raise _failed("load the model", error) from None
 
 
 def write_model(folder: str, model: Any) -> Resaved:
-    """Write a model of Keras as a SavedModel.
+    """Write a Keras model as a SavedModel.
 
-    GraphError: it cannot be run, or its inputs are open.
+    GraphError: it cannot run, or its inputs are undefined.
     """
     import tensorflow as tf
 
@@ -92,7 +92,7 @@ def write_model(folder: str, model: Any) -> Resaved:
 
     def answer(*tensors: Any) -> dict[str, Any]:
         parts = run(tensors)
-        counts[:] = map(len, parts)  # a ragged tensor consists of several
+        counts[:] = map(len, parts)  # a ragged tensor has several components
         return named_outputs(tf.identity(part) for item in parts for part in item)
 
     is_open = _takes_any_batch(keras, model)
@@ -118,11 +118,11 @@ def write_model(folder: str, model: Any) -> Resaved:
 
 
 def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
-    """Return a function of the model's inputs, in their order, that calls it as its author would.
+    """Return a function of the model's inputs, in order, that calls it for inference.
 
-    No `training` is given: layers that the author calls with training=True stay in that mode, as in
-    `model.export`. Layers whose own default is training=True are off; `augmenting` takes their
-    names. The function returns the tensors of each output. GraphError: Keras cannot run the model.
+    It does not pass `training`, so layers that the author called with training=True keep that
+    mode, as in `model.export`. Layers whose default is training=True are turned off; their names
+    are added to `augmenting`. It returns the tensors of each output. GraphError: the call fails.
     """
     import tensorflow as tf
 
@@ -136,7 +136,7 @@ def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
         try:
             with augmentation_off(keras) as names:
                 answers = model(given)
-        except Exception as error:  # Keras raises whatever the model happens to cause
+        except Exception as error:  # models may raise any exception
             raise _failed("run the model that it loaded", error) from None
         if augmenting is not None:
             augmenting.update(dict.fromkeys(names))
@@ -146,22 +146,22 @@ def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
 
 
 def package_of(model: Any) -> Any:
-    """Return the Keras whose class a model is: the package `keras` or `tf_keras`."""
+    """Return the package of a model's class: `keras` or `tf_keras`."""
     names = [item.__module__.split(".")[0] for item in type(model).__mro__]
     return importlib.import_module("tf_keras" if "tf_keras" in names else "keras")
 
 
 def _takes_any_batch(keras: Any, model: Any) -> bool:
-    """Say whether a batch in a model's shapes is only that of the data it was first called on.
+    """Return whether a model accepts any batch size, although its shapes may contain one.
 
-    Keras writes that into a Sequential without Input, and calls it on any other batch all the same.
+    Keras stores the batch size of the first call in a Sequential without Input, but ignores it.
     """
     is_stateful = any(part.get("stateful") for part in _parts(model.get_config()))
     return isinstance(model, keras.Sequential) and not is_stateful
 
 
 def _output_names(keras: Any, model: Any) -> list[str]:
-    """Return what users call the outputs: keys of a dictionary, or else names of layers."""
+    """Return the output names: keys of a dictionary, or else names of layers."""
     if isinstance(model, keras.Sequential):
         return [model.layers[-1].name]
     if isinstance(model.output, dict) and len(model.output) == len(model.outputs):
@@ -170,9 +170,9 @@ def _output_names(keras: Any, model: Any) -> list[str]:
 
 
 def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
-    """Return a model as the Keras that wrote it reads it; raises whatever that Keras raises.
+    """Load a model with a matching Keras version; it also raises the errors of Keras.
 
-    RefusedError: the file holds code. GraphError: it lacks code that the model needs.
+    RefusedError: the file contains code. GraphError: it lacks code that the model needs.
     """
     scratch = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
     is_archive = path.is_dir() or zipfile.is_zipfile(path)
@@ -199,9 +199,9 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
 
 
 def _refuse_code(config: Any) -> None:
-    """Raise RefusedError for a Lambda layer, or a call of what acts outside of the model.
+    """Raise RefusedError for a Lambda layer or a call of a function with side effects.
 
-    Keras 2 describes `x * 2` by the name of a function of TensorFlow, and calls what is named.
+    Keras 2 stores `x * 2` as the name of a TensorFlow function, and calls any named function.
     """
     for part in _parts(config):
         if part.get("class_name") in ("Lambda", "__lambda__"):
@@ -213,7 +213,7 @@ def _refuse_code(config: Any) -> None:
 
 
 def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
-    """Return the description in a .keras file or folder, Keras's version, and what to load."""
+    """Return the config in a .keras file or folder, the Keras version, and the path to load."""
     if path.is_dir():
         config, metadata = (read_json(path / name, "Keras model") for name in KERAS_FOLDER)
         return config, _keras_version(metadata), path
@@ -222,8 +222,8 @@ def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str,
         for name in KERAS_FOLDER:
             if name not in names:
                 raise GraphError("keras-archive-incomplete", name=name)
-            if archive.getinfo(name).file_size > MOST_TEXT:
-                raise GraphError("over-limit", what=name, most=said(MOST_TEXT))
+            if archive.getinfo(name).file_size > MAX_TEXT:
+                raise GraphError("over-limit", what=name, most=said(MAX_TEXT))
         config, metadata = (parsed_json(archive.read(name), name) for name in KERAS_FOLDER)
         version = _keras_version(metadata)
         named = scratch / "model.keras"
@@ -236,7 +236,7 @@ def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str,
 
 
 def _is_of_old_layout(weights: bytes) -> bool:
-    """Say whether weights of Keras 2 are to be written anew; they are checked, as it does not."""
+    """Return whether Keras 2 weights need conversion; this checks them, as Keras 2 does not."""
     import h5py
 
     with h5py.File(io.BytesIO(weights), "r") as file:
@@ -251,9 +251,9 @@ def _keras_version(metadata: Any) -> str:
 
 
 def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
-    """Return the description of an HDF5 file's model, Keras's version, and what to load.
+    """Return the config of an HDF5 file's model, the Keras version, and the path to load.
 
-    The weights may be alone in the file: then the description is in a file of its own.
+    If the file contains only weights, `architecture` is the config.
     """
     import h5py
 
@@ -284,7 +284,7 @@ def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[A
 
 
 def _link_weights(path: Path, name: Path) -> None:
-    """Put weights of today's format under a name by which Keras knows it."""
+    """Link or convert weights of the current format under a name that Keras recognizes."""
     with path.open("rb") as weights:
         if not has_old_layout(weights):
             _link(path, name)
@@ -295,7 +295,7 @@ def _link_weights(path: Path, name: Path) -> None:
 
 
 def _version(config: Any, *groups: Any) -> str:
-    """Return the version of Keras that wrote an HDF5 file; the oldest did not say."""
+    """Return the Keras version that wrote an HDF5 file; the oldest versions did not store it."""
     said = [group.attrs.get("keras_version") for group in groups] + [config.get("keras_version")]
     version = next((item for item in said if item is not None), None)
     if version is None:
@@ -304,12 +304,12 @@ def _version(config: Any, *groups: Any) -> str:
 
 
 def _link(path: Path, name: Path) -> None:
-    """Put a file under a name by which Keras knows its format."""
+    """Link a file under a name by which Keras recognizes its format."""
     name.symlink_to(path.absolute())
 
 
 def _parts(config: Any) -> Iterator[dict[str, Any]]:
-    """Yield all dictionaries of a description, at any depth, but for what only training needs."""
+    """Yield all dictionaries of a config, at any depth, except those for training."""
     waiting = [config]
     while waiting:
         part = waiting.pop()
@@ -321,7 +321,7 @@ def _parts(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def _custom_part(config: Any) -> str | None:
-    """Return what a description names that is no part of Keras: a class or a function."""
+    """Return the first layer or function in a config that is not part of Keras, or None."""
     for part in _parts(config):
         if "class_name" in part and "module" in part and "config" in part:
             is_function = part["class_name"] == "function"

@@ -1,6 +1,6 @@
-"""What the layers of a Keras model do when the model is called.
+"""Recording and patching of layer calls in a Keras model.
 
-All of this runs where Keras is imported: in a child process, or in that of a live model.
+This runs in a process with Keras: a child process, or that of an in-memory model.
 """
 
 import contextlib
@@ -13,17 +13,17 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.differences import compare
 
 Call = Callable[[Sequence[Any]], list[list[Any]]]
-"""A function of the tensors of all inputs that returns the tensors of each output."""
+"""A function from the tensors of all inputs to the tensors of each output."""
 
 
 @dataclass
 class LayerCalls:
-    """The calls of layers in the order in which they end: inner layers come before outer ones."""
+    """Layer calls in the order in which they return: inner layers before outer ones."""
 
     outputs: dict[tuple[str, int], list[Any]] = field(default_factory=dict)
-    """Tensors by layer and the number of its earlier calls."""
+    """Output tensors by layer name and number of its earlier calls."""
     in_training: list[str] = field(default_factory=list)
-    """Layers that are called with training=True; not those inside of such a layer."""
+    """Names of layers called with training=True, without those inside such a layer."""
 
 
 @contextlib.contextmanager
@@ -57,10 +57,10 @@ def layer_calls(keras: Any) -> Iterator[LayerCalls]:
 
 @contextlib.contextmanager
 def augmentation_off(keras: Any) -> Iterator[list[str]]:
-    """Call layers whose own default is training=True in inference mode; yield their names.
+    """Run layers whose default is training=True in inference mode; yield their names.
 
-    Layers that augment images have that default, which no author wrote into the model. Keras'
-    `predict()` turns them off as well.
+    Image augmentation layers have that default, without a choice of the model's author. Keras'
+    `predict()` also turns them off.
     """
     names: list[str] = []
     original = keras.layers.Layer.__call__
@@ -77,21 +77,21 @@ def augmentation_off(keras: Any) -> Iterator[list[str]]:
 
 
 def _patched(layers: Any, called: Callable[..., Any]) -> Any:
-    """Return a context in which a class of layers is called by another function."""
-    from unittest import mock  # it loads asyncio, which no command but those on Keras needs
+    """Return a context in which `called` replaces the `__call__` of a layer class."""
+    from unittest import mock  # it loads asyncio, which only Keras commands need
 
     return mock.patch.object(layers, "__call__", called)
 
 
 def _trains_by_default(layer: Any) -> bool:
-    """Return whether a class of layers trains where its caller does not say."""
+    """Return whether a layer class has training=True as its default."""
     parameter = inspect.signature(layer.call).parameters.get("training")
     return parameter is not None and parameter.default is True
 
 
 @contextlib.contextmanager
 def variables_restored(model: Any) -> Iterator[None]:
-    """Put back what calls in the block change: moving averages, seeds, states."""
+    """Restore variables that calls in the block change: moving averages, seeds, states."""
     before = [(variable, variable.numpy()) for variable in model.non_trainable_variables]
     try:
         yield
@@ -103,9 +103,9 @@ def variables_restored(model: Any) -> Iterator[None]:
 def differing_layer(
     keras: Any, model: Any, call: Call, feed: Sequence[Array], tolerance: float
 ) -> str:
-    """Return the first layer that gives other values in a traced call than in an eager one.
+    """Return the name of the first layer whose outputs differ between traced and eager calls.
 
-    An empty string: there is none. `tolerance` is relative to the largest value of an output.
+    It is an empty string if there is none. `tolerance` is relative to an output's largest value.
     """
     import numpy as np
     import tensorflow as tf

@@ -1,3 +1,3 @@
-"""Variables and tables that a model updates while it runs, and what remains of the updates in a
+"""Variables and tables that a model updates while it runs, and the effect of these updates in a
 frozen graph.
 """

@@ -1,4 +1,4 @@
-"""Updates inside the functions of branches and loops, whose bodies are edited as graphs."""
+"""Updates in the functions of branches and loops, whose bodies are edited as graphs."""
 
 import functools
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from deploykit.transforms.ir.tensors import DType, type_number
 
 
 def graph_of(library: Library, callee: Callee, graph: Graph) -> Graph:
-    """Return a function's body: its arguments are placeholders, its results outputs.
+    """Return a function's body as a graph with placeholders as arguments and outputs as results.
 
     The body shares the library of `graph`. GraphError: an argument or result is a list.
     """
@@ -39,10 +39,10 @@ def graph_of(library: Library, callee: Callee, graph: Graph) -> Graph:
 
 
 def written(body: Graph, name: str, value: tuple[int, DType], changed: int | None) -> str:
-    """Add a function with a body to the library of the body; return its name.
+    """Add a function with this body to the body's library; return its name.
 
-    It is as the function `name`, but takes a value of a type at an argument. The result `changed`,
-    which may be one more, has that type, too.
+    It equals the function `name`, except that the argument in `value` is a value of that dtype.
+    The result `changed`, which may be an additional one, also has that dtype.
     """
     library, (argument, dtype) = Library(body), value
     function_def = FunctionDef()
@@ -84,7 +84,7 @@ def _proto(node: Node, inputs: list[str]) -> NodeDef:
 
 
 def _body_references(body: Graph, library: Library, arguments: list[str]) -> dict[str, list[str]]:
-    """Return how a function refers to each output of each node."""
+    """Return the references to each output of each node, in a FunctionDef's notation."""
     results = {name: [name] for name in arguments}
     for node in body:
         op_def = library.op_def(node.op)
@@ -94,7 +94,7 @@ def _body_references(body: Graph, library: Library, arguments: list[str]) -> dic
 
 
 def _reference(references: dict[str, list[str]], tensor: str) -> str:
-    """Return how a function refers to a tensor; "": it waits for an argument, which is there."""
+    """Return a FunctionDef's reference to a tensor; "" for a control input from an argument."""
     name, port = split(tensor)
     if port < 0:
         return "" if references[name] == [name] else tensor
@@ -103,16 +103,16 @@ def _reference(references: dict[str, list[str]], tensor: str) -> str:
 
 @dataclass
 class Uses:
-    """What functions do with a variable or table."""
+    """The uses of a variable or table in functions."""
 
     updates: list[tuple[str, Node]] = field(default_factory=list)
-    """Each with its function."""
+    """Updates as (function, node)."""
     is_read: bool = False
-    """Whether its value leaves a function; what only updates it again does not count."""
+    """Whether a function returns a value that depends on it; reads for updates do not count."""
 
 
 class _Body:
-    """A function's nodes, and which of them read a tensor."""
+    """A function's nodes with an index of the readers of each tensor."""
 
     def __init__(self, function: FunctionDef) -> None:
         self.arguments = [argument.name for argument in function.signature.input_arg]
@@ -126,15 +126,15 @@ class _Body:
 
 
 class FunctionUses:
-    """What the functions of a graph do with what they are given."""
+    """Uses of resources in the functions of a graph."""
 
     def __init__(self, graph: Graph) -> None:
-        """Index the graph's library; a function is looked into when it is asked for."""
+        """Index the graph's library; functions are analyzed on demand."""
         self._library = Library(graph)
         self._bodies: dict[str, _Body] = {}
 
     def of(self, call: Node, port: int) -> Uses:
-        """Return what the functions that a node calls do with what it has at a port."""
+        """Return how the functions that a node calls use its input at a port."""
         callees = [(name, argument) for name, argument, _ in _callees(call, port)]
         if self._updating.isdisjoint(name for name, _ in callees):
             return Uses(is_read=bool(callees))
@@ -144,7 +144,7 @@ class FunctionUses:
 
     @functools.cached_property
     def _updating(self) -> frozenset[str]:
-        """The functions that hold an update, or name one that does."""
+        """Functions that contain an update, or refer to a function that does."""
         return self._library.reaching(lambda node: is_update(node.op))
 
     def _body(self, name: str) -> _Body:
@@ -153,7 +153,7 @@ class FunctionUses:
         return self._bodies[name]
 
     def _follow(self, name: str, argument: int, uses: Uses) -> Iterator[tuple[str, int]]:
-        """Note what a function does with an argument, and yield whom it hands it on to."""
+        """Record how a function uses an argument; yield the functions that it passes it to."""
         body = self._body(name)
         waiting = [body.arguments[argument]]
         handles, reads, updates = set(waiting), [], set()
@@ -180,7 +180,7 @@ class FunctionUses:
 
 
 def _callees(node: Node, port: int) -> Iterator[tuple[str, int, bool]]:
-    """Yield the functions that get what is at a port, as which argument, and if as a loop body."""
+    """Yield (function, argument, is loop body) for the functions that get a node's input."""
     if node.op not in FUNCTION_OPS:
         return
     _, roles, before = FUNCTION_OPS[node.op]
@@ -190,7 +190,7 @@ def _callees(node: Node, port: int) -> Iterator[tuple[str, int, bool]]:
 
 
 def _leaves(body: _Body, start: int, ends: set[int]) -> bool:
-    """Say whether a node's values leave its function, other than into the nodes at `ends`."""
+    """Return whether a function's results depend on a node, other than through `ends`."""
 
     def given(index: int) -> list[str]:
         return _references(body.nodes[index])

@@ -1,14 +1,14 @@
-"""Updates inside branches, loops and calls, lifted out of them.
+"""Lifting of updates out of branches, loops and function calls.
 
-The functions take a variable's value instead of its handle and return the value that they leave
-behind. The node that calls them reads the variable before and assigns it after.
+The rewritten functions take a variable's value instead of its handle and return the final value.
+The graph reads the variable before the calling node and assigns it afterwards.
 """
 
 import logging
 from dataclasses import replace
 
 from deploykit.importers.variable_updates.function_updates import FunctionUses, graph_of, written
-from deploykit.importers.variable_updates.updated_variables import Held
+from deploykit.importers.variable_updates.updated_variables import StatefulResource
 from deploykit.importers.variables import FUNCTION_OPS, fill_variables
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.functions import Callee, Library, callees, functions_in
@@ -27,12 +27,12 @@ class Lifting:
     """Lifts the updates of a graph's variables out of functions."""
 
     def __init__(self, graph: Graph) -> None:
-        """Lift nothing yet."""
+        """Store the graph; `lift` changes it."""
         self._graph = graph
         self.nodes: set[str] = set()
-        """The nodes of the graph whose functions were rewritten."""
+        """Names of nodes whose functions were rewritten."""
         self.origins: dict[str, Node] = {}
-        """For the names of the updates put in, one of those that they stand for."""
+        """One of the original updates, by the name of the update that replaces it."""
 
     def lift(self, variable: Node) -> bool:
         """Lift all updates of a variable; return False, and change nothing, if that fails."""
@@ -57,16 +57,16 @@ class Lifting:
 def _lift(graph: Graph, variable: Node) -> dict[str, tuple[str, Node]]:
     """Lift the updates of a variable out of all nodes of a graph.
 
-    For the name of each node, the name of the update after it is returned, and one inside.
+    The result contains, by node name, the new update after the node and one of the original ones.
 
-    GraphError: the value behind an update, or the order, is unknown.
+    GraphError: the value after an update, or the order of updates, is unknown.
     """
     functions = FunctionUses(graph)
     lifted: dict[str, tuple[str, Node]] = {}
-    handles = Held(graph, variable, functions).handles
+    handles = StatefulResource(graph, variable, functions).handles
     conditional = graph.conditional_names()
     for name in [node.name for node in graph if node.op in FUNCTION_OPS]:
-        node = graph[name]  # with the order that lifting others has put in
+        node = graph[name]  # may have new control inputs from earlier lifting
         ports = [port for port, item in enumerate(node.data_inputs) if item in handles]
         inside = [update for port in ports for _, update in functions.of(node, port).updates]
         if not inside:
@@ -78,7 +78,7 @@ def _lift(graph: Graph, variable: Node) -> dict[str, tuple[str, Node]]:
 
 
 def _lift_node(graph: Graph, node: Node, port: int, variable: Node) -> str:
-    """Lift updates out of the functions of a node; return the name of the update after it."""
+    """Lift updates out of the functions of a node; return the name of the new update after it."""
     attr, roles, before = FUNCTION_OPS[node.op]
     dtype, is_loop = DType(variable.attr("dtype")), "body" in roles
     waits = [
@@ -101,7 +101,7 @@ def _lift_node(graph: Graph, node: Node, port: int, variable: Node) -> str:
         new = new.with_attrs(Tout=[*given, dtype])
     new = new.with_attrs(output_shapes=None, _output_shapes=None, _read_only_resource_inputs=None)
     readers = list(graph.consumers(node.name))
-    if is_loop:  # what passed the handle on
+    if is_loop:  # readers of the handle that the loop returned
         graph.redirect({tensor_name(node.name, port): variable.name})
         readers = [graph[reader.name] for reader in readers]
     graph.replace(graph[node.name], new)
@@ -114,7 +114,7 @@ def _lift_node(graph: Graph, node: Node, port: int, variable: Node) -> str:
 
 
 def _with_values(graph: Graph, node: Node, role: str, argument: int, variable: Node) -> AttrValue:
-    """Return an attribute that names functions which take a value, and return it."""
+    """Return an attribute with functions that take a value and return it."""
     value = AttrValue()
     value.CopyFrom(node.attrs[role])
     for function, callee in zip(functions_in(value), callees(node, role), strict=True):
@@ -132,7 +132,7 @@ def _lifted(graph: Graph, callee: Callee, role: str, argument: int, variable: No
     handle = replace(variable, name=argument_name, inputs=())
     body.replace(body[argument_name], handle)
     _lift(body, handle)
-    held = Held(body, handle, FunctionUses(body))
+    held = StatefulResource(body, handle, FunctionUses(body))
     if role == "cond" and held.updates:
         raise GraphError("loop-condition-updates")
     states = held.let_read_updates()
@@ -152,10 +152,10 @@ def _lifted(graph: Graph, callee: Callee, role: str, argument: int, variable: No
 
 
 class Needs:
-    """Which arguments the results of functions are computed from."""
+    """Arguments that the results of functions depend on."""
 
     def __init__(self, graph: Graph) -> None:
-        """Look into no function yet."""
+        """Store the graph's library; functions are analyzed on demand."""
         self._library = Library(graph)
         self._found: dict[tuple[Callee, int], set[int]] = {}
 
@@ -174,7 +174,7 @@ class Needs:
         return set(reached(starts, lambda result: self._of_result(body, result)))
 
     def _of_result(self, callee: Callee, result: int) -> set[int]:
-        """Return the arguments that a result of a function is computed from."""
+        """Return the arguments that a result of a function depends on."""
         key = (callee, result)
         if key not in self._found:
             self._found[key] = self._followed(callee, result)
@@ -183,7 +183,7 @@ class Needs:
     def _followed(self, callee: Callee, result: int) -> set[int]:
         body = self._library.body(callee)
         if any(takes_handle(node.op) or node.op not in op_defs() for node in body.nodes):
-            return set(range(body.arguments))  # values may also go through what a handle stands for
+            return set(range(body.arguments))  # values may also pass through the resource
         nodes = {node.name: node for node in body.nodes}
 
         def needed(tensor: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a graph leaves behind in its variables when it is called again and again."""
+"""The values of a graph's variables over repeated runs."""
 
 from collections.abc import Sequence
 
@@ -12,26 +12,26 @@ from deploykit.transforms.ir.ops import PLACEHOLDER_OPS
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.transforms.runtime.child_process import call
 
-CALLS = 100  # after so many, what settles has settled
-_FED = 2  # above 1, so that what multiplies by an input grows
+CALLS = 100  # enough runs for convergence
+_FED = 2  # above 1, so that values multiplied by an input grow
 
 History = list[Array]
-"""What a variable holds before the first call, and after it and the last two; of another tensor,
-its values in the first two calls and the last two."""
+"""Values of a variable before and after the first run and after the last two runs. For another
+tensor, its values in the first two and the last two runs."""
 
 
 def repeat_calls(
     graph: Graph, left: dict[str, str], watched: Sequence[str]
 ) -> tuple[list[History], list[History]]:
-    """Call a filled graph again and again in a child process, with the same inputs.
+    """Run a filled graph repeatedly in a child process with constant inputs.
 
     Args:
         graph: a graph whose variables are constants.
-        left: by variable, the tensor that a call leaves behind in it.
-        watched: further tensors.
+        left: the tensor with the new value of each variable, by variable.
+        watched: names of further tensors.
 
-    Histories of the variables and of the watched tensors are returned.
-    GraphError: the graph cannot be called with made-up inputs.
+    It returns the histories of the variables and of the watched tensors.
+    GraphError: the graph cannot run on synthetic inputs.
     """
     calls = graph.copy()
     calls.inputs, calls.outputs = (), (*left.values(), *watched)
@@ -54,7 +54,7 @@ def _made_up(placeholder: Node) -> Array:
 def repeat(
     content: bytes, values: dict[str, Array], fed: dict[str, Array], fetched: list[str]
 ) -> list[History]:
-    """Call a graph again and again; `fetched` begins with what is left behind of each variable."""
+    """Run a graph repeatedly; `fetched` begins with the new value of each variable."""
     from deploykit.transforms.runtime.session import Session
 
     session = Session(content)
@@ -72,12 +72,12 @@ def repeat(
 
 
 def settles(history: History) -> bool:
-    """Say whether a tensor changes less and less, down to a thousandth or rounding errors."""
+    """Return whether the last change is at most 0.001 of the first one, or rounding noise."""
     return _changes_at_most(1e-3, history)
 
 
 def stays_finite(history: History) -> bool:
-    """Say whether a tensor changes by no more in the end than at first, other than what grows."""
+    """Return whether a float tensor's last change is at most its first one, so it does not grow."""
     return history[-1].dtype.name in EPSILON and _changes_at_most(1.0, history)
 
 

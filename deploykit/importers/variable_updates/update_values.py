@@ -1,5 +1,5 @@
-"""The value that an update leaves in a variable, and products by zero whose other factor must
-stay finite.
+"""The value of a variable after an update, and products with zero whose other factor must stay
+finite.
 """
 
 import re
@@ -20,14 +20,14 @@ _MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_ax
 
 
 def reads_value_before(update: Node) -> bool:
-    """Say whether an update leaves a part of what the variable held before."""
+    """Return whether the value after an update depends on the value before it."""
     return _assigned(update) != "Assign"
 
 
 def value_behind(graph: Graph, update: Node, before: str, dtype: DType) -> str | None:
-    """Add the node that has the value behind an update; return its name, or None for other updates.
+    """Add a node with the value after an update; return its name, or None if it is unsupported.
 
-    `before` is the tensor that has the variable's value before; an Assign does not read it.
+    `before` is the tensor with the variable's previous value; an Assign does not read it.
     """
     assigned = _assigned(update)
     given = update.data_inputs[1:]
@@ -49,7 +49,7 @@ def _scattered(graph: Graph, update: Node, before: str, dtype: DType) -> str | N
         return None
     indices, values = update.data_inputs[1:3]
     index_type = update.attr("Tindices")
-    if not match[1]:  # whole rows, which one value alone may fill
+    if not match[1]:  # whole rows, which a scalar may fill
         if not Shapes(graph).shape(values):
             return None
         axis = Node.constant(graph.unique_name(f"{update.name}/axis"), np.array(-1, np.int32))
@@ -70,7 +70,7 @@ def _assigned(update: Node) -> str:
 
 
 def is_zero(graph: Graph, tensor: str) -> bool:
-    """Say whether all values of a tensor are 0, whatever is fed."""
+    """Return whether all values of a tensor are 0 for all inputs."""
     node = graph.producer(tensor)
     if node.op in FEEDABLE_OPS or graph.is_input(node.name):
         return False
@@ -85,14 +85,14 @@ _PRODUCTS = frozenset({"Mul", "MulNoNan"})
 
 
 class ZeroProducts:
-    """The products of a graph of which a factor is 0, whatever is fed.
+    """The products of a graph with a factor that is 0 for all inputs.
 
-    Infinity and NaN times 0 are NaN, other than in integers and where MulNoNan has the 0 as its
-    second input.
+    Infinity and NaN times 0 are NaN, except for integers and for MulNoNan with 0 as its second
+    input.
     """
 
     def __init__(self, graph: Graph) -> None:
-        """Look at all products."""
+        """Find the products in the graph."""
         self._graph = graph
         self._factors = {
             node.name: factors
@@ -105,7 +105,7 @@ class ZeroProducts:
         }
         self.names = frozenset(self._factors)
         self.certain = frozenset(name for name in self.names if self._is_certain(graph[name]))
-        """Those that are 0 whatever the other factor is."""
+        """Names of products that are 0 for any value of the other factor."""
 
     def _is_certain(self, product: Node) -> bool:
         if product.op == "MulNoNan":
@@ -113,7 +113,7 @@ class ZeroProducts:
         return str(product.attr("T")).startswith(("int", "uint"))
 
     def watched(self, products: Iterable[str]) -> list[str]:
-        """Add a node with each factor of products that must be finite; return their names."""
+        """Add a node for each factor of products that must be finite; return the node names."""
         graph = self._graph
         results = []
         for product in sorted(products):

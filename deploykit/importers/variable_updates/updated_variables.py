@@ -1,4 +1,4 @@
-"""A variable or table that is updated, with all nodes that read or update it."""
+"""An updated variable or table, with all nodes that read or update it."""
 
 import re
 from collections.abc import Mapping
@@ -15,34 +15,34 @@ from deploykit.transforms.ir.ops import FEEDABLE_OPS, REF_VARIABLE_OPS, VARIABLE
 from deploykit.transforms.ir.stateful_ops import UNTOUCHED_READS, is_update, passed_ports
 from deploykit.transforms.ir.tensors import DType
 
-_LOOP_OPS = frozenset({"StatelessWhile", "While"})  # what goes into their body comes out of it
+_LOOP_OPS = frozenset({"StatelessWhile", "While"})  # their bodies return their arguments
 _DRAWING = re.compile("Stateless(Random|Truncated|Parameterized|Multinomial|Shuffle)")
 EPSILON = {"bfloat16": 2**-7, "float16": 2**-10, "float32": 2**-23, "float64": 2**-52}
 
 
 @dataclass(frozen=True)
 class Carried:
-    """A variable that a call leaves behind changed, though the next call's answers read it."""
+    """A variable that a run changes although outputs of the next run read it."""
 
     variable: str
     update: Node
     left: str
-    """The tensor of what a call leaves behind."""
+    """The tensor with the variable's value after a run."""
 
 
-class Held:
-    """A variable or table, and what works on it."""
+class StatefulResource:
+    """A variable or table, with the nodes that use it."""
 
     def __init__(self, graph: Graph, node: Node, functions: FunctionUses) -> None:
-        """Follow its handle to all that work on it, also inside functions."""
+        """Follow its handle to all nodes that use it, including those in functions."""
         self._graph = graph
         self.node = node
         self.updates: list[str] = []
         self.updates_inside: list[tuple[str, Node]] = []
         self._reads: list[str] = []
         self.origins: Mapping[str, Node] = {}
-        """The updates inside functions that updates of the graph stand for, for messages."""
-        self.left = ""  # what the last update leaves behind
+        """Original updates inside functions by lifted update, for messages."""
+        self.left = ""  # tensor with the value after the last update
         self.handles = {node.name}
         waiting = [node.name]
         while waiting:
@@ -53,7 +53,7 @@ class Held:
                         waiting += self._follow(reader, port, functions)
 
     def _follow(self, reader: Node, port: int, functions: FunctionUses) -> list[str]:
-        """Note what a node does with the handle at a port; return where the handle goes on."""
+        """Record how a node uses the handle at a port; return the outputs that pass it on."""
         is_value = self.node.op in REF_VARIABLE_OPS and not reader.op.startswith("Ref")
         passed = [] if is_value else passed_ports(reader, port)
         if reader.op in _LOOP_OPS:
@@ -70,13 +70,13 @@ class Held:
         return new
 
     def is_needed(self, needed: set[str]) -> bool:
-        """Say whether an answer depends on what this holds, at first or behind an update."""
+        """Return whether one of the `needed` nodes reads or updates the resource."""
         return not needed.isdisjoint((*self._reads, *self.updates))
 
     def let_read_updates(self) -> dict[str, DType]:
-        """Let what reads this behind an update read the new value; return the nodes that have it.
+        """Make reads after an update use the new value; return the nodes with that value.
 
-        GraphError: the order or the value cannot be told.
+        GraphError: the order of the updates or the value is unknown.
         """
         if self.updates_inside:
             raise self._refusal(self.updates_inside[0][1])
@@ -85,7 +85,7 @@ class Held:
         behind = {name: graph.descendants([name]) for name in self.updates}
         order = sorted(self.updates, key=lambda name: len(before[name]))
         states = {}
-        reads = tuple(self._reads)  # without the one that an update of a part adds
+        reads = tuple(self._reads)  # without the read that a partial update adds
         for place, name in enumerate(order):
             is_ordered = before[name].issuperset(order[:place])
             if not is_ordered or name in conditional or self.node.op not in VARIABLE_OPS:
@@ -106,7 +106,7 @@ class Held:
         return dict.fromkeys(states.values(), dtype)
 
     def _value_behind(self, update: Node) -> str:
-        """Add the node that has the value behind an update; return its name."""
+        """Add a node with the value after an update; return its name."""
         dtype = DType(self.node.attr("dtype"))
         before = self.left
         if not before and reads_value_before(update):
@@ -117,7 +117,7 @@ class Held:
         return value
 
     def _first_read(self, dtype: DType) -> str:
-        """Add a node that reads what the variable holds when a call begins; return its name."""
+        """Add a node that reads the variable at the start of a run; return its name."""
         name = self._graph.unique_name(f"{self.node.name}/before")
         node = Node(name, "ReadVariableOp", (self.node.name,)).with_attrs(dtype=dtype)
         if self.node.op in REF_VARIABLE_OPS:
@@ -126,24 +126,24 @@ class Held:
         return name
 
     def carried(self) -> Carried:
-        """Return what a call leaves behind for the next."""
+        """Return the state that a run passes to the next one."""
         update = self._graph[self.updates[-1]]
         return Carried(self.node.name, self._origin(update), self.left)
 
     def check_may_settle(self) -> None:
-        """Raise GraphError if what a call leaves behind depends on the inputs, or is no float."""
+        """Raise GraphError if the value after a run depends on inputs or is not a float."""
         graph = self._graph
         sources = {graph[name].op for name in graph.ancestors([self.left])}
         if not sources.isdisjoint(FEEDABLE_OPS) or self.node.attr("dtype") not in EPSILON:
             raise self._refusal(graph[self.updates[-1]])
 
     def drop_updates(self) -> None:
-        """Put a node that does nothing in the place of each update whose result nobody reads."""
+        """Replace each update whose result no node reads by a node without effect."""
         graph, conditional = self._graph, self._graph.conditional_names() if self.updates else set()
         for name in self.updates:
             node = graph[name]
             if graph.readers(name):
-                continue  # filling refuses it by name
+                continue  # `fill_variables` refuses it by name
             ports = [p for p, tensor in enumerate(node.data_inputs) if tensor not in self.handles]
             tensors = [node.data_inputs[port] for port in ports] if name in conditional else []
             types = [(input_types(node) or [])[port] for port in ports] if tensors else []
@@ -158,12 +158,12 @@ class Held:
 
 
 def changes_answers(update: Node, variable: str, graph: Graph) -> GraphError:
-    """Return the error for an update that answers depend on."""
+    """Return the error for an update that outputs depend on."""
     read = graph.descendants([variable], control=False)
-    why = f"it changes '{variable}' at each call, and the answers depend on that"
+    why = f"it changes '{variable}' in each run, and the outputs depend on that"
     if any(_DRAWING.match(graph[name].op) for name in read):
         why = (
-            f"it advances the seed '{variable}', and the answers depend on what is drawn with it, "
-            "as in training"
+            f"it advances the seed '{variable}', and the outputs depend on random numbers, as in "
+            "training"
         )
     return needs_variable(update, graph, f" ({why})")

@@ -1,1 +1,1 @@
-"""How long layers take in float and in 8 bits, and which of two graphs is the faster one."""
+"""Times of layers in float32 and int8, and benchmarks of whole graphs."""

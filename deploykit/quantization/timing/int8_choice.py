@@ -1,4 +1,4 @@
-"""The layers to run in int8 for the least total time, found exactly by a minimum cut."""
+"""Chooses the int8 layers for the least total time, exactly, by a minimum cut."""
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,13 +10,13 @@ from deploykit.transforms.int8.plan import Plan
 from deploykit.transforms.ir.graph import Graph
 
 FLOAT = ""
-"""Stands for what is float whatever is chosen: inputs, outputs, ops without an 8-bit form."""
+"""The name for everything that is always float32: inputs, outputs, ops without an int8 form."""
 NEVER = 1 << 60  # ns; more than all times together
 
 
 @dataclass(frozen=True)
 class Part:
-    """What can compute in float or in 8 bits. Times are in whole nanoseconds."""
+    """A layer or op that can run in float32 or int8. Times are integers in nanoseconds."""
 
     float_ns: int
     int8_ns: int
@@ -24,17 +24,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Border:
-    """A tensor, who makes it, who could read it in 8 bits, and what conversions cost (ns)."""
+    """A tensor, its producer, its possible int8 readers, and the cost of conversions (ns)."""
 
     producer: str
-    """A part, or FLOAT."""
+    """The producing part, or FLOAT."""
     readers: tuple[str, ...]
-    """Parts, and FLOAT where somebody reads it in float in any case."""
+    """The reading parts, and FLOAT if a node always reads the tensor in float32."""
     quantize_ns: int
     dequantize_ns: int
 
     def crossed(self, int8: Collection[str]) -> tuple[bool, bool]:
-        """Say whether it is quantized, and whether dequantized, with these parts in 8 bits."""
+        """Return whether the tensor is quantized and dequantized if these parts are int8."""
         reads_codes = {reader in int8 for reader in self.readers}
         is_made_in_8_bits = self.producer in int8
         return (
@@ -45,15 +45,15 @@ class Border:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a minimum cut goes by."""
+    """The costs for a minimum cut."""
 
     parts: Mapping[str, Part]
-    """By name; none is named FLOAT."""
+    """Parts by name; the name FLOAT is reserved."""
     borders: Sequence[Border]
-    """The tensors between them."""
+    """The tensors between the parts."""
 
     def total(self, int8: Collection[str]) -> int:
-        """Return the nanoseconds of all parts and borders, when these parts compute in 8 bits."""
+        """Return the time of all parts and borders in nanoseconds if these parts are int8."""
         parts = self.parts.items()
         time = sum(part.int8_ns if name in int8 else part.float_ns for name, part in parts)
         for border in self.borders:
@@ -64,11 +64,11 @@ class Costs:
     def cheapest(
         self, stay_float: Collection[str] = (), forced: Collection[str] = ()
     ) -> frozenset[str]:
-        """Return the parts in 8 bits for the least total; of equal choices the smallest.
+        """Return the int8 parts for the least total time; of equal choices the smallest set.
 
         Args:
-            stay_float: parts that are float whatever it costs.
-            forced: parts that are in 8 bits whatever it costs.
+            stay_float: parts that are always float32.
+            forced: parts that are always int8.
         """
         source, sink = object(), FLOAT
         network = _Network()
@@ -88,15 +88,15 @@ class Costs:
     def cheaper(
         self, int8: frozenset[str], stay_float: Collection[str], by: float
     ) -> frozenset[str]:
-        """Return the cheapest, or the parts given where it gains no more than such a share."""
+        """Return the cheapest choice, or `int8` if its relative gain is not more than `by`."""
         result = self.cheapest(stay_float)
         before = self.total(int8)
         return result if before - self.total(result) > by * before else int8
 
     def with_other_rest(self, other: "Costs", int8: Collection[str], times: float) -> "Costs":
-        """Return these costs of what there is with some parts in 8 bits.
+        """Return these costs for a choice of int8 parts, with other costs for all alternatives.
 
-        What there would be in its place has the other costs, so many times.
+        Every alternative to `int8`, a part or a conversion, costs `times` its cost in `other`.
         """
 
         def more(ns: int) -> int:
@@ -122,19 +122,19 @@ class Costs:
 
 
 class _Network:
-    """Edges with what can still flow along them."""
+    """A flow network: edges with their residual capacity."""
 
     def __init__(self) -> None:
         self._room: dict[object, dict[object, int]] = {}
 
     def add(self, start: object, end: object, room: int) -> None:
-        """Add an edge; what flows along it can flow back."""
+        """Add an edge with a capacity, and its reverse edge with capacity 0."""
         edges = self._room.setdefault(start, {})
         edges[end] = edges.get(end, 0) + room
         self._room.setdefault(end, {}).setdefault(start, 0)
 
     def source_side(self, source: object, sink: object) -> set[object]:
-        """Let all flow that can, always along a shortest path, and return what is cut off.
+        """Find the maximum flow by shortest paths; return the nodes on the source side of the cut.
 
         Source: J. Edmonds and R. Karp, Theoretical improvements in algorithmic efficiency, 1972.
         """
@@ -160,37 +160,37 @@ class _Network:
 
 
 CLEAR = 1.05
-"""So many times as long counts what would be new, so that no layer changes for next to nothing."""
+"""Factor on the times of alternatives, so that no layer changes for a negligible gain."""
 
 
 @dataclass(frozen=True)
 class Int8Choice:
-    """Which layers are to compute in 8 bits, and what all planned parts would take then."""
+    """The choice of int8 layers, and the total time of all planned parts."""
 
     int8: frozenset[str]
     stay_float: frozenset[str]
-    """Layers that could be in 8 bits, but are not to be."""
+    """Layers that could be int8, but are kept in float32."""
     undecided: frozenset[str]
-    """Layers in 8 bits that may be faster in float, as far as their times tell."""
+    """Layers in int8 that may be faster in float32, but not significantly."""
     ns: int
-    """In the median, like all times here."""
+    """Median total time with this choice, in nanoseconds."""
     float_ns: int
-    """If none were in 8 bits."""
+    """Median total time without int8 layers, in nanoseconds."""
     int8_ns: int
-    """If all layers were that may be."""
+    """Median total time with all possible int8 layers, in nanoseconds."""
 
 
 def choose(
     graph: Graph, plan: Plan, times: LayerTimes, stay_float: Collection[str] = ()
 ) -> Int8Choice:
-    """Return the layers that compute in 8 bits: all that may, but for those faster in float.
+    """Choose the int8 layers: all possible ones, except those that are faster in float32.
 
-    Load adds to times, to those of one layer more than to those of another. So 8 bits count at
-    their least, and what would take their place at its median and a little more: a layer is float
-    only where even that is less, and by more in all than can be neglected. Where it is less by the
-    medians alone, the layer is in 8 bits, and undecided.
+    System load adds to times, unevenly across layers. So int8 counts with its least time, and
+    float32 with its median plus a margin. A layer is kept in float32 only if that is still faster,
+    by more than a negligible total. If only the medians are in favor of float32, the layer is int8
+    and the result inconclusive.
 
-    `stay_float`: layers that must be float, as accuracy has it.
+    `stay_float`: layers that must be float32 for accuracy.
     """
     usual, least = (_costs(graph, plan, item) for item in (times.usual, times.least))
     layers = plan.chains.keys()
@@ -210,9 +210,9 @@ def choose(
 
 
 def time_gained(graph: Graph, plan: Plan, times: LayerTimes) -> dict[str, int]:
-    """Return by layer how many nanoseconds more all would take, if it alone were in float.
+    """Return by layer how many nanoseconds the total grows if only this layer is float32.
 
-    The least disturbed calls count, as load adds to some, and the conversions around it.
+    The least disturbed runs are used, as load adds to some. Conversions around it are included.
     """
     costs = _costs(graph, plan, times.least)
     every = frozenset(costs.parts)
@@ -226,11 +226,11 @@ def _costs(graph: Graph, plan: Plan, times: Times) -> Costs:
 
 
 def borders(graph: Graph, plan: Plan, times: Times) -> Iterator[Border]:
-    """Yield the tensors that parts of a plan read in 8 bits or make in 8 bits."""
+    """Yield the tensors that parts of a plan read or produce in int8."""
     producers = {chain.nodes[-1].name: layer for layer, chain in plan.chains.items()}
     producers |= {name: name for name in plan.passing}
     readers: dict[str, dict[str, str]] = {tensor: {} for tensor in plan.forms}
-    for layer, chain in plan.chains.items():  # which part reads a tensor, and by which node
+    for layer, chain in plan.chains.items():  # tensor: reading node: part
         readers.setdefault(graph[layer].data_inputs[0], {})[layer] = layer
         if chain.summand:
             for node in chain.nodes:
@@ -249,5 +249,5 @@ def borders(graph: Graph, plan: Plan, times: Times) -> Iterator[Border]:
         quantize, dequantize = times.quantize_ns(tensor), times.dequantize_ns(tensor)
         yield Border(producer, tuple(sorted(results)), quantize, dequantize)
         passing = tuple(sorted(results & plan.passing))
-        if passing:  # these ops are in 8 bits only where what they read is
+        if passing:  # these ops can only be int8 if their inputs are
             yield Border(producer, passing, NEVER, 0)

@@ -1,4 +1,4 @@
-"""The time of each layer in float32 and int8 in TensorFlow, and of the ops between layers."""
+"""Times of each layer in float32 and int8 in TensorFlow, and of the ops between layers."""
 
 import contextlib
 import math
@@ -31,13 +31,13 @@ WARM_UP_CALLS = 3
 
 
 class Tracer:
-    """Graphs in sessions, as they are measured elsewhere: Grappler is on and may fuse nodes.
+    """Traces graphs in sessions with Grappler, which may fuse nodes, as in a benchmark.
 
-    GraphError: as TensorFlowRunner.
+    GraphError: as in TensorFlowRunner.
     """
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
-        """Load the graphs, by name, and run each until its memory is there."""
+        """Load the graphs by name, and warm each up, so that its memory is allocated."""
         self._runners = {name: TensorFlowRunner(job) for name, job in jobs.items()}
         options = start_tensorflow().config.RunOptions
         self._options = options(trace_level=options.FULL_TRACE)
@@ -45,13 +45,13 @@ class Tracer:
             self.trace(name, WARM_UP_CALLS)
 
     def ready(self) -> None:
-        """Do nothing: whoever asks waits until the graphs are loaded."""
+        """Do nothing; the call returns once the graphs are loaded."""
 
     def trace(self, name: str, calls: int) -> list[dict[str, int]]:
-        """Return the nanoseconds of each node of a graph that ran, call by call."""
+        """Return, for each traced call, the nanoseconds of each node that ran."""
         runner, result = self._runners[name], []
         for _ in range(calls):
-            runner.run_once()  # caches and threads are as between two calls of a user
+            runner.run_once()  # the state of caches and threads between two calls
             _, metadata = runner.run_once(self._options)
             times: Counter[str] = Counter()
             for event in ExecutedGraph(()).events(metadata.step_stats):
@@ -60,92 +60,92 @@ class Tracer:
         return result
 
     def onednn(self, name: str) -> bool:
-        """Say whether TensorFlow runs plain ops of a graph on oneDNN here."""
+        """Return whether TensorFlow runs plain ops of a graph on oneDNN here."""
         return bool(self._runners[name].facts()["onednn"])
 
 
 ROUNDS = 12
-FEWEST = 4  # rounds, after which it is asked again and again whether these are enough
-CALLS = 2  # traced, in each round
+FEWEST = 4  # rounds between two checks whether the times are conclusive
+CALLS = 2  # traced calls per round
 LEAST, USUAL = 0.1, 0.5
-"""Quantiles of calls."""
-FAR_AHEAD = 1.5  # times as fast, so that a comparison of whole graphs would say the same
+"""Quantiles of the traced calls."""
+FAR_AHEAD = 1.5  # speedup from which a benchmark of whole graphs has a foregone result
 PROBED = (1_000, 30_000, 300_000, 1_000_000)  # elements
 FLOAT, CODES = DType("float32"), DType("quint8")
 _SCALED = {"mode": "SCALED"}
 
 _Calls = dict[str, list[dict[str, int]]]
-"""By graph: the nanoseconds of each node, call by call."""
+"""Nanoseconds of each node, by graph and call."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A time that grows with a number of elements."""
+    """A linear model of a time over the number of elements."""
 
     fixed_ns: float
     ns_each: float
 
     def at(self, elements: int) -> int:
-        """Return the whole nanoseconds for so many elements."""
+        """Return the time for a number of elements, in integer nanoseconds."""
         return round(self.fixed_ns + self.ns_each * elements)
 
 
 @dataclass(frozen=True)
 class PartTimes:
-    """Nanoseconds of a layer with its chain, or of an op that hands codes on."""
+    """Nanoseconds of a layer with its chain, or of an op that passes int8 codes on."""
 
     eigen: int
-    """Where TensorFlow runs without oneDNN."""
+    """Time in TensorFlow without oneDNN."""
     onednn: int
-    """On oneDNN's float kernels, in the environment as it is."""
+    """Time on oneDNN's float32 kernels, in the current environment."""
     int8: int
 
 
 @dataclass(frozen=True)
 class Times:
-    """What all took, in one quantile of the calls."""
+    """Times of layers and conversions, at one quantile of the calls."""
 
     parts: Mapping[str, PartTimes]
-    """By layer, or by op that hands codes on."""
+    """Times by layer, or by op that passes int8 codes on."""
     quantized: Mapping[str, int]
-    """By tensor: nanoseconds of its QuantizeV2, where the 8-bit graph has one."""
+    """Nanoseconds of each QuantizeV2 in the int8 graph, by tensor."""
     dequantized: Mapping[str, int]
-    """By tensor: nanoseconds of its Dequantize, where the 8-bit graph has one."""
+    """Nanoseconds of each Dequantize in the int8 graph, by tensor."""
     quantize: Line
     dequantize: Line
     elements: Mapping[str, int]
-    """Of each tensor whose shape is known."""
+    """Number of elements of each tensor with a known shape."""
     onednn_is_on: bool
     """Whether TensorFlow runs plain ops on oneDNN in this environment."""
 
     def float_ns(self, part: str) -> int:
-        """Return what a part takes in float: in the faster way, where both can be had."""
+        """Return the time of a part in float32 (ns): on oneDNN, or the faster if both can run."""
         times = self.parts[part]
         return times.onednn if self.onednn_is_on else min(times.eigen, times.onednn)
 
     def quantize_ns(self, tensor: str) -> int:
-        """Return what it takes to quantize a tensor."""
+        """Return the nanoseconds to quantize a tensor."""
         measured = self.quantized.get(tensor)
         return self.quantize.at(self.elements.get(tensor, 0)) if measured is None else measured
 
     def dequantize_ns(self, tensor: str) -> int:
-        """Return what it takes to dequantize a tensor."""
+        """Return the nanoseconds to dequantize a tensor."""
         measured = self.dequantized.get(tensor)
         return self.dequantize.at(self.elements.get(tensor, 0)) if measured is None else measured
 
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """What was measured."""
+    """Measured times of layers."""
 
     least: Times
-    """What nothing else that the machine did can have made shorter."""
+    """Times at the 10 % quantile, which other load on the machine hardly affects."""
     usual: Times
-    """The medians."""
+    """Median times."""
 
     @property
     def onednn_is_far_ahead(self) -> bool:
-        """Whether the float layers take far longer on Eigen, in all calls that are looked at."""
+        """Whether the float32 layers take far longer on Eigen, at both quantiles."""
         return all(
             sum(part.eigen for part in item.parts.values())
             > FAR_AHEAD * sum(part.onednn for part in item.parts.values())
@@ -164,17 +164,17 @@ def layer_times(
     advance: Advance = lambda name, count: None,
     decided: Callable[[LayerTimes], bool] = lambda result: False,
 ) -> LayerTimes:
-    """Measure each part of a plan: graphs in turn, round by round.
+    """Measure each part of a plan; the graphs are traced interleaved, round by round.
 
     Args:
-        graph: the float graph, and `int8` what became of it with `plan`.
-        int8: the 8-bit graph.
-        plan: which layers are in 8 bits.
+        graph: the float32 graph.
+        int8: the int8 graph made from it with `plan`.
+        plan: which layers are int8.
         settings: the batch, the threads and the environment.
         data: as in `benchmark`.
-        rounds: how often each graph has its turn.
-        advance: called before each turn with what is done and how many turns there are.
-        decided: whether these times are enough, asked after every FEWEST rounds.
+        rounds: number of measurement rounds.
+        advance: called before each step with its name and the number of steps.
+        decided: called after every FEWEST rounds; if true, the measurement stops.
 
     GraphError: as in `benchmark`, or TensorFlow cannot run a graph. CrashError: it died.
     """
@@ -184,14 +184,14 @@ def layer_times(
     graphs = {
         "Eigen": (graph, feeds, replace(settings, onednn=False)),
         "oneDNN": (onednn, feeds, settings),
-        "8 bits": (int8, feeds, settings),
+        "int8": (int8, feeds, settings),
         "conversions": (probed, (ramps,), settings),
     }
     elements = _elements(graph, feeds[0])
 
     def at(share: float, calls: _Calls, is_on: bool) -> Times:
         times = {name: _quantiles(item, share) for name, item in calls.items()}
-        quantized, dequantized = _converted(int8, times["8 bits"])
+        quantized, dequantized = _converted(int8, times["int8"])
         return Times(
             parts=_parts(graph, onednn, plan, times),
             quantized=quantized,
@@ -213,13 +213,13 @@ def layer_times(
 def job_of(
     path: Path, graph: Graph, feeds: tuple[tuple[Array, ...], ...], settings: RunConfig
 ) -> Job:
-    """Write a graph to a file, and return how it is measured."""
+    """Write a graph to a file, and return the job to measure it."""
     spill(graph, path)
     return Job(str(path), graph.inputs, graph.outputs, feeds, settings)
 
 
 def with_onednn_kernels(graph: Graph) -> Graph:
-    """Return a float graph on oneDNN's kernels, whatever the environment says."""
+    """Return a float32 graph on oneDNN kernels, regardless of the environment."""
     result = graph.copy()
     use_onednn_kernels(result)
     result.prune()
@@ -233,7 +233,7 @@ def _traced(
     function: Callable[[_Calls, bool], LayerTimes],
     decided: Callable[[LayerTimes], bool],
 ) -> LayerTimes:
-    """Return what is found of the calls of each job, and of whether plain ops run on oneDNN.
+    """Trace the jobs; return `function` of their calls and of whether plain ops run on oneDNN.
 
     Jobs with the same settings share a process.
     """
@@ -247,10 +247,10 @@ def _traced(
             worker = Worker(kind, own, forced=how.environment)
             stack.callback(worker.close)
             workers |= dict.fromkeys(own, worker)
-        for name, worker in workers.items():  # they start side by side; the first question waits
+        for name, worker in workers.items():  # all processes start at once; "ready" waits for each
             advance(f"load {name}", steps + len(jobs))
             worker.ask("ready")
-        is_on = workers["8 bits"].ask("onednn", "8 bits")
+        is_on = workers["int8"].ask("onednn", "int8")
         for number in range(1, rounds + 1):
             for name, worker in workers.items():
                 advance(name, steps + len(jobs))
@@ -261,7 +261,7 @@ def _traced(
 
 
 def _quantiles(calls: Sequence[Mapping[str, int]], share: float) -> dict[str, int]:
-    """Return by node what such a share of the calls did not exceed."""
+    """Return the quantile `share` of the times of each node."""
     times: dict[str, list[int]] = {}
     for call in calls:
         for node, time in call.items():
@@ -272,8 +272,8 @@ def _quantiles(calls: Sequence[Mapping[str, int]], share: float) -> dict[str, in
 def _parts(
     graph: Graph, onednn: Graph, plan: Plan, times: Mapping[str, Mapping[str, int]]
 ) -> dict[str, PartTimes]:
-    """Return the times of each part, made of those of its nodes in each graph."""
-    # A kernel reads what its layer read; a sum may be in it that is another layer's in 8 bits.
+    """Return the times of each part, summed over its nodes in each graph."""
+    # Match kernels by input: a kernel may include a sum that belongs to another int8 layer.
     private = {kernel.op for kernel in KERNELS.values()}
     kernels = {node.inputs[:2]: node.name for node in onednn if node.op in private}
 
@@ -282,28 +282,28 @@ def _parts(
 
     results = {}
     for layer, chain in plan.chains.items():
-        nodes = [node.name for node in chain.nodes]  # one of these names is what fusing them gives
+        nodes = [node.name for node in chain.nodes]  # a fused node has one of these names
         apart = [node.name for node in chain.nodes if _is_kept(onednn, node)]
         kernel = kernels.get(graph[layer].inputs[:2])
         last = f"{nodes[-1]}/codes" if nodes[-1] in plan.forms else nodes[-1]
         results[layer] = PartTimes(
             of("Eigen", *nodes),
             of("oneDNN", *apart, *([kernel] if kernel else [])),
-            of("8 bits", last, f"{layer}/zeros/uint8"),
+            of("int8", last, f"{layer}/zeros/uint8"),
         )
     for name in plan.passing:
-        codes = of("8 bits", f"{name}/codes", f"{name}/codes/uint8")
+        codes = of("int8", f"{name}/codes", f"{name}/codes/uint8")
         results[name] = PartTimes(of("Eigen", name), of("oneDNN", name), codes)
     return results
 
 
 def _is_kept(graph: Graph, node: Node) -> bool:
-    """Say whether a graph still holds a node as it was."""
+    """Return whether a graph still contains a node with the same op."""
     return node.name in graph and graph[node.name].op == node.op
 
 
 def _converted(int8: Graph, times: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the times of the conversions that ran, by the float tensor they read or make."""
+    """Return the times of the conversions that ran, by the float32 tensor they read or produce."""
     quantized: dict[str, int] = {}
     dequantized: dict[str, int] = {}
     for node in int8:
@@ -316,7 +316,7 @@ def _converted(int8: Graph, times: Mapping[str, int]) -> tuple[dict[str, int], d
 
 
 def _elements(graph: Graph, feeds: Sequence[Array]) -> dict[str, int]:
-    """Return the number of elements of each tensor, as far as it follows from what is fed."""
+    """Return the number of elements of each tensor whose shape follows from the feeds."""
     fed = graph.copy()
     for tensor, array in zip(fed.inputs, feeds, strict=True):
         node = fed.producer(tensor)
@@ -339,13 +339,13 @@ def _conversions() -> Graph:
         codes = Node(f"quantized_{number}", "QuantizeV2", (x.name, "low", "high", *before))
         floats = Node(f"floats_{number}", "Dequantize", (codes.name, "low", "high"))
         nodes += [x, codes.with_attrs(T=CODES, **_SCALED), floats.with_attrs(T=CODES, **_SCALED)]
-        before = [f"^{floats.name}"]  # not side by side, where each would slow the other
+        before = [f"^{floats.name}"]  # one after the other, as parallel ops slow each other
     count = range(len(PROBED))
     return Graph(nodes, [f"x_{n}" for n in count], [f"floats_{n}" for n in count])
 
 
 def _line(times: Mapping[str, int], name: str) -> Line:
-    """Return the line with the least squares of relative errors; neither end goes below zero."""
+    """Fit a line with the least squares of relative errors; both coefficients are at least 0."""
     sizes = np.array(PROBED, np.float64)
     measured = np.array([times[f"{name}_{number}"] for number in range(len(PROBED))], np.float64)
     rows = np.stack([np.ones(len(sizes)), sizes], 1) / measured[:, None]

@@ -1,7 +1,7 @@
-"""The time of each layer in OpenVINO, in float and in 8 bits, and of what lies between them.
+"""Times of each layer in OpenVINO, in float32 and int8, and of the conversions between layers.
 
-OpenVINO computes an op with those around it: it rounds where a tensor is made, and makes floats of
-codes where a layer gives them. So a conversion costs what is executed for it, mostly nothing.
+OpenVINO fuses ops: it quantizes in the op that produces a tensor, and dequantizes in the layer that
+produces codes. So a conversion costs the time of its executed ops, mostly none.
 """
 
 import random
@@ -39,7 +39,7 @@ from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.samples import Data
 
-CALLS = 10  # of a compiled graph in each round
+CALLS = 10  # calls of a compiled graph per round
 _FREE = Line(0.0, 0.0)
 
 
@@ -54,25 +54,25 @@ def openvino_times(
     advance: Advance = lambda name, count: None,
     decided: Callable[[LayerTimes], bool] = lambda result: False,
 ) -> LayerTimes:
-    """Measure each part of a plan; in each round, both graphs are compiled and called in turn.
+    """Measure each part of a plan; in each round, both graphs are compiled and run.
 
     Args:
-        graph: the float graph, and `codes` what `quantize_codes` made of it with `plan`.
-        codes: the graph in codes.
-        plan: which layers are in 8 bits.
+        graph: the float32 graph.
+        codes: the graph that `quantize_codes` made from it with `plan`.
+        plan: which layers are int8.
         settings: the batch and the threads.
         data: as in `benchmark`.
-        rounds: how often each graph has its turn.
-        advance: called before each turn with what is done and how many turns there are.
+        rounds: number of measurement rounds.
+        advance: called before each step with its name and the number of steps.
         decided: as in `layer_times`.
 
     GraphError: as in `benchmark`, or OpenVINO cannot run a graph. CrashError: it died.
     """
     feeds = batches(graph, settings.batch, {}, data)
-    used: dict[str, list[dict[str, int]]] = {"float": [], "8 bits": []}
+    used: dict[str, list[dict[str, int]]] = {"float": [], "int8": []}
 
     def at(share: float) -> Times:
-        in_float, in_codes = (_quantile(used[name], share) for name in ("float", "8 bits"))
+        in_float, in_codes = (_quantile(used[name], share) for name in ("float", "int8"))
         return Times(
             parts=_parts(graph, plan, in_float, in_codes),
             quantized=_rounded(codes, in_codes),
@@ -89,7 +89,7 @@ def openvino_times(
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         jobs = {
             name: job_of(Path(folder, f"{name}.pb"), item, feeds, settings)
-            for name, item in (("float", graph), ("8 bits", codes))
+            for name, item in (("float", graph), ("int8", codes))
         }
         with closing(Worker(f"{__name__}:Profiles", jobs, runs=TITLES[OPENVINO])) as worker:
             for number in range(1, rounds + 1):
@@ -102,14 +102,14 @@ def openvino_times(
 
 
 class Profiles:
-    """Graphs that are compiled again for each round, as their weights then lie elsewhere."""
+    """Compiles graphs again for each round, as times depend on where the weights are in memory."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
-        """Take note of them."""
+        """Store the jobs by name."""
         self._jobs = jobs
 
     def taken(self, name: str, calls: int) -> list[Executed]:
-        """Return what is executed of a graph, with the mean times of so many calls."""
+        """Return the executed ops of a graph, with mean times over the given number of calls."""
         job = self._jobs[name]
         feeds = [
             {normal(tensor): array for tensor, array in zip(job.inputs, batch, strict=True)}
@@ -139,14 +139,14 @@ def _quantile(rounds: Sequence[Mapping[str, int]], share: float) -> dict[str, in
 
 
 def _of(used: Mapping[str, int], *nodes: str) -> int:
-    """Return the nanoseconds of what was executed, by the first of the nodes that it computes."""
+    """Return the nanoseconds of nodes; a fused op counts for its layer or its first node."""
     return sum(used.get(node, 0) for node in nodes)
 
 
 def _parts(
     graph: Graph, plan: Plan, in_float: Mapping[str, int], in_codes: Mapping[str, int]
 ) -> dict[str, PartTimes]:
-    """Return the times of each part, made of those of its nodes in each graph."""
+    """Return the times of each part, summed over its nodes in each graph."""
     results = {}
     for layer, chain in plan.chains.items():
         nodes = [node.name for node in chain.nodes]
@@ -159,7 +159,7 @@ def _parts(
 
 
 def _rounded(codes: Graph, in_codes: Mapping[str, int]) -> dict[str, int]:
-    """Return what rounding took of each tensor that is made in float, where it was executed."""
+    """Return the time to quantize each float32 tensor, if separate ops did it."""
     numbers: dict[str, int] = {}
     for node in codes:
         kind, used = node.attr(ROUNDS), _of(in_codes, node.name)

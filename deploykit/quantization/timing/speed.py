@@ -1,4 +1,4 @@
-"""Whether a graph is faster in 8 bits, and in which engine: all are measured in turn."""
+"""Benchmarks int8 against float32 graphs in each engine, interleaved, and states the verdict."""
 
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from deploykit.benchmarking.speed_verdict import (
     judge,
 )
 from deploykit.benchmarking.statistics import Ratio, summary
-from deploykit.benchmarking.worker_sessions import Contestant
+from deploykit.benchmarking.worker_sessions import BenchmarkCandidate
 from deploykit.quantization.search_task import DEPTHS, Depth
 from deploykit.rendering.templates import listed
 from deploykit.transforms.common.documents import Hidden, Written, document, written
@@ -28,40 +28,40 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Data
 
 INCONCLUSIVE = "inconclusive"
-INT8, FEWER, PLAIN = "8 bits", "8 bits in fewer layers", "float"
+INT8, FEWER, PLAIN = "int8", "int8 in fewer layers", "float"
 WITHOUT_ONEDNN = "float with TF_ENABLE_ONEDNN_OPTS=0"
 ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
 
 
 @dataclass(frozen=True)
 class Entrants:
-    """What is compared of an engine: the float graph in each way to run it, and 8-bit graphs."""
+    """Candidates of one engine: the float32 graph in several configurations, and int8 graphs."""
 
     graphs: Mapping[str, tuple[Graph, RunConfig]]
-    """PLAIN and other ways to run the float graph; where there is one, the 8-bit graph as INT8; and
-    where there is one, that with fewer layers as FEWER."""
+    """Candidates by name: PLAIN and other configurations of the float32 graph; INT8, the int8
+    graph, and FEWER, the one with fewer int8 layers, if they exist."""
     where: str = ""
-    """What is added to their names, such as ` in OpenVINO`."""
+    """A suffix to the names, such as ` in OpenVINO`."""
 
     def full(self, name: str) -> str:
-        """Return what one is called among those of all engines."""
+        """Return the name of a candidate among those of all engines."""
         return f"{name}{self.where}"
 
 
 @dataclass(frozen=True)
 class Gain:
-    """How fast the 8-bit graph is, beside the faster of two ways to run the float graph."""
+    """Speed of the int8 graph against the fastest configuration of the float32 graph."""
 
     judgement: Hidden[SpeedVerdict]
-    """Of the float graph beside the 8-bit graph."""
+    """Verdict on the int8 graph against the float32 graph."""
     rival: Annotated[str, Written("against")]
-    """The faster float one: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
+    """The fastest float32 candidate: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
     name: Hidden[str] = INT8
-    """The 8-bit graph that is meant: INT8, or FEWER where that is faster."""
+    """The int8 graph: INT8, or FEWER if that is significantly faster."""
     fewer: Hidden[SpeedVerdict | None] = None
-    """Of INT8 beside FEWER, where there is one."""
+    """Verdict on FEWER against INT8; None: there is only INT8."""
     measured: Hidden[Sequence[Measurement]] = ()
-    """Of these graphs."""
+    """Measurements of these graphs."""
 
     @property
     @written(flat=True)
@@ -77,7 +77,7 @@ class Gain:
 
     @property
     def ratio(self) -> Ratio:
-        """How often the 8-bit graph runs while the float graph runs once."""
+        """Speedup of the int8 graph over the float32 graph, by the wall clock."""
         return self.judgement.wall
 
     @property
@@ -87,12 +87,12 @@ class Gain:
 
     @property
     def is_decided(self) -> bool:
-        """Whether more time would not tell more that matters."""
+        """Whether the comparison is conclusive, so that it may stop."""
         fewer = self.fewer
         return self.judgement.is_decided and (fewer is None or fewer.is_decided)
 
     def __str__(self) -> str:
-        """Return it as one sentence, with what would make an inconclusive comparison conclusive."""
+        """Return the verdict as a sentence, with advice if the comparison is inconclusive."""
         result, rival = self.judgement, f"float32{self.rival.removeprefix(PLAIN)}"
         mark = f", {result.busy}" if result.busy else ""
         if result.kind == FASTER:
@@ -116,15 +116,15 @@ class Gain:
 
 @dataclass(frozen=True)
 class Standing:
-    """What was measured of an engine's graphs."""
+    """The measurements of an engine's candidates."""
 
     gain: Gain | None
-    """None: none was in 8 bits."""
+    """Speed of the int8 graph; None: no int8 graph was measured."""
     measured: tuple[Measurement, ...]
-    """By the names of `Entrants.graphs`."""
+    """Measurements with the names of `Entrants.graphs`."""
     confidence: float = CONFIDENCE
     busy: str = ""
-    """What else the machine did."""
+    """A note if the machine was loaded by other processes."""
 
     @property
     def is_int8(self) -> bool:
@@ -133,15 +133,15 @@ class Standing:
 
     @property
     def kept(self) -> list[Measurement]:
-        """Those of the graph to be kept: the one in 8 bits, or each way to run the float one."""
+        """The measurements of the kept graph: the int8 graph, or all of the float32 graph."""
         if self.gain is not None and self.is_int8:
             return [item for item in self.measured if item.name == self.gain.name]
         return [item for item in self.measured if item.name not in (INT8, FEWER)]
 
     def beside(self, other: "Standing") -> SpeedVerdict:
-        """Return how fast what is kept is, beside what is kept of another engine.
+        """Compare the speed of the kept graph with the kept graph of another engine.
 
-        Of several ways to run either, the fastest counts.
+        Of several configurations of either, the fastest counts.
         """
         beside = [
             max(
@@ -164,13 +164,13 @@ def faster(
     depth: Depth = DEPTHS[0],
     advance: Advance = lambda name, count: None,
 ) -> list[Standing]:
-    """Measure 8-bit graphs in turn with the float graph, in one engine or in several.
+    """Benchmark int8 graphs and the float32 graph, interleaved, in one or several engines.
 
     Args:
-        graph: the float graph.
-        entrants: what is compared, engine by engine, for one batch.
+        graph: the float32 graph.
+        entrants: the candidates of each engine, for one batch size.
         data: as in `benchmark`.
-        depth: how thoroughly.
+        depth: the measurement time per graph.
         advance: as in `benchmark`.
 
     Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
@@ -198,21 +198,21 @@ def measured_in_turn(
     decided: Callable[[Sequence[Measurement]], bool],
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> BenchmarkResult:
-    """Measure graphs in turn, on the inputs of one, in the batch of the first settings.
+    """Benchmark graphs interleaved, on inputs of `graph`, in the batch of the first settings.
 
     Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
     """
     batch = next(iter(named.values()))[1].batch
     feeds = batches(graph, batch, data=data)
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        contestants = list[Contestant]()
+        candidates = list[BenchmarkCandidate]()
         for name, (run, how) in named.items():
-            path = Path(folder, f"{len(contestants)}.pb")
+            path = Path(folder, f"{len(candidates)}.pb")
             sha256 = spill(run, path)
             job = Job(str(path), run.inputs, run.outputs, feeds, how)
-            contestants.append(Contestant(name, name, sha256, job))
+            candidates.append(BenchmarkCandidate(name, name, sha256, job))
         result = measure(
-            contestants,
+            candidates,
             seconds=depth.seconds,
             warm_up=depth.warm_up,
             advance=advance,
@@ -229,7 +229,7 @@ def standings(
     confidence: float = CONFIDENCE,
     busy: str = "",
 ) -> list[Standing]:
-    """Return what measurements tell of each engine's graphs."""
+    """Return the standing of each engine, computed from the measurements of all."""
     by_name = {measurement.name: measurement for measurement in measurements}
     results = []
     for entrant in entrants:
@@ -249,10 +249,9 @@ def _are_decided(result: Sequence[Standing]) -> bool:
 def gain(
     measurements: Sequence[Measurement], confidence: float = CONFIDENCE, busy: str = ""
 ) -> Gain:
-    """Return what measurements of 8-bit and of float graphs tell, which were taken in turn.
+    """Compare interleaved measurements of int8 and float32 graphs.
 
-    Times of single layers are uncertain: a graph with fewer int8 layers has to be significantly
-    faster.
+    FEWER must be significantly faster than INT8, because times of single layers are uncertain.
     """
     rivals = {measurement.name: measurement for measurement in measurements}
     own, fewer, name = rivals.pop(INT8), rivals.pop(FEWER, None), INT8
@@ -267,12 +266,12 @@ def gain(
 
 
 def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> list[str]:
-    """Return a note on the int8 layers for which float32 may be faster: nothing clear was measured.
+    """Return notes on int8 layers that may be faster in float32, if measurements are inconclusive.
 
     Args:
-        gain: what was measured end to end.
-        slow: layers that are faster in float by their times.
-        unclear: layers that may be, as far as their times tell.
+        gain: the end-to-end comparison.
+        slow: layers that are faster in float32 by their own times.
+        unclear: layers that may be faster in float32, but not significantly.
     """
     result, fewer = list[str](), gain.fewer
 

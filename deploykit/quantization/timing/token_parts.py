@@ -1,4 +1,4 @@
-"""Whether an encoder runs faster with its tokens in two parts: both graphs are measured in turn."""
+"""Splits the tokens of an encoder into two parallel parts if a benchmark shows a speedup."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ from deploykit.verification.verify import verify
 WHOLE, PARTS = "tokens as a whole", "tokens in two parts"
 _PRODUCTS = PRODUCTS | {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"}
 _COMPARED = BATCH + 1
-"""Samples on which both graphs are compared: a batch, in which some could be mixed up, and one."""
+"""Samples to compare both graphs on: one batch, which shows mixed-up samples, and one more."""
 
 Named = Mapping[str, tuple[Graph, RunConfig]]
 
 
 @dataclass(frozen=True)
 class TokenParts:
-    """A graph that computes most of its matrix products for two parts of the tokens."""
+    """A graph that runs most of its matrix products separately for two parts of the tokens."""
 
     graph: Graph
     tensor: str
@@ -36,10 +36,10 @@ class TokenParts:
 
 
 def in_parts(graph: Graph) -> TokenParts | None:
-    """Return a graph in parts from the best input on; None: that does not split most products."""
+    """Return the graph split at the best input; None: no split covers most matrix products."""
     best, most = None, _products(graph) / 2
     for tensor in graph.inputs:
-        with contextlib.suppress(Error):  # another shape than [batch, tokens, ...]
+        with contextlib.suppress(Error):  # not of shape [batch, tokens, ...]
             result = run_steps(graph, f'split_tokens(tensor="{tensor}")')[0]
             if (more := _products(result) - _products(graph)) > most:
                 best, most = TokenParts(result, tensor), more
@@ -51,9 +51,9 @@ def _products(graph: Graph) -> int:
 
 
 def ways(whole: Graph, parts: Graph, settings: RunConfig) -> dict[str, tuple[Graph, RunConfig]]:
-    """Return how both graphs run, by a name; empty: not so that two parts run at once.
+    """Return the configurations of both graphs to measure; empty: two parts cannot run in parallel.
 
-    Without threads in the settings: TensorFlow's own, and those with which either may be fastest.
+    If the settings have no threads, TensorFlow's defaults and the likely fastest numbers are tried.
     """
     cores = usable_cores()
     if settings.threads is not None:
@@ -67,34 +67,34 @@ def ways(whole: Graph, parts: Graph, settings: RunConfig) -> dict[str, tuple[Gra
 
 
 def starts_of(named: Named) -> int:
-    """Return how many processes run them: graphs with the same settings share one."""
+    """Return the number of processes: graphs with the same settings share one."""
     return len({how for _, how in named.values()})
 
 
 def later(graph: Graph, settings: RunConfig) -> int:
-    """Return how many starts `choose_parts` will need for the int8 form of a graph."""
+    """Return the number of processes `choose_parts` will start for the int8 form of a graph."""
     result = in_parts(graph)
     return 0 if result is None else starts_of(ways(graph, result.graph, settings))
 
 
 @dataclass(frozen=True)
 class PartsVerdict:
-    """How fast the tokens in parts are beside the whole, each as it runs fastest."""
+    """Speed of the split graph against the unsplit one, each in its fastest configuration."""
 
     beside: SpeedVerdict
-    """The least clear of the best parts' comparisons with the ways to run the whole."""
+    """The least favorable verdict on the fastest split configuration against unsplit ones."""
     settings: RunConfig
-    """With which the parts run best."""
-    is_slower_as_asked: bool
-    """Whether the parts are slower by the wall clock with the settings that were asked for."""
+    """The fastest settings of the split graph."""
+    is_slower_as_requested: bool
+    """Whether the split graph is slower by the wall clock with the requested settings."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether the parts are significantly faster, and not slower as asked."""
-        return self.beside.kind == FASTER and not self.is_slower_as_asked
+        """Whether the split graph is significantly faster, and not slower as requested."""
+        return self.beside.kind == FASTER and not self.is_slower_as_requested
 
     def said(self, tensor: str) -> str:
-        """Return what was chosen and why, in a sentence."""
+        """Return the choice and its reason as a sentence."""
         if self.is_kept:
             threads = "x".join(map(str, self.settings.threads or ()))
             how = f" with threads {threads}" if threads else ""
@@ -111,7 +111,7 @@ class PartsVerdict:
 def judged(
     named: Named, measured: Sequence[Measurement], confidence: float = CONFIDENCE, busy: str = ""
 ) -> PartsVerdict:
-    """Return what measurements of `ways` tell; the first of the whole is how it was asked for."""
+    """Return the verdict on measurements of `ways`; the first unsplit one is the requested one."""
     by_name = {item.name: item for item in measured}
     wholes, parts = (
         [by_name[name] for name in named if name.startswith(kind)] for kind in (WHOLE, PARTS)
@@ -134,10 +134,10 @@ def choose_parts(
     budget: Budget,
     advance: Advance = lambda name, count: None,
 ) -> tuple[Graph, str]:
-    """Return a graph with its tokens in parts where that is significantly faster, else as it is.
+    """Return a graph with its tokens in two parts if that is significantly faster, else unchanged.
 
-    The second value says what was chosen and why; empty: there was no choice. Graphs are compared
-    before, on one sample and on several. Errors are those of `benchmark`.
+    The second value states the choice and why; empty: no choice. The outputs of both graphs are
+    compared first, on one sample and on several. Errors are those of `benchmark`.
     """
     named = dict[str, tuple[Graph, RunConfig]]()
     if (value := in_parts(graph)) is not None:
@@ -148,7 +148,7 @@ def choose_parts(
     if not budget.has_time_to_compare(starts):
         return graph, (
             f"whether the tokens of {value.tensor} are computed faster in two parts was not "
-            "measured: a larger --budget would tell"
+            "measured: a larger --budget measures it"
         )
     if why := _differs(graph, value.graph, data):
         return graph, f"the tokens of {value.tensor} are not computed in two parts: {why}"
@@ -166,6 +166,6 @@ def choose_parts(
 
 
 def _differs(whole: Graph, parts: Graph, data: Dataset) -> str:
-    """Return in what the parts depart from the whole on samples; empty: in nothing."""
+    """Return how the outputs of the split graph differ on samples; empty: they match."""
     result = verify(whole, parts, data=data.spread(_COMPARED))
     return "" if result.passed else result.reason or "the outputs differ"

@@ -1,4 +1,4 @@
-"""Accuracy of models on the same samples: metric, by group and class, and disagreements."""
+"""Tables of an accuracy comparison: metric, groups, classes and disagreements."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 from deploykit.evaluation.result import Accuracy, GivenAnswer
 from deploykit.quantization.metrics import Score
 from deploykit.rendering.tables import Cell, Table, table
-from deploykit.rendering.templates import between, filled, for_each, said
+from deploykit.rendering.templates import between, filled, rendered_rows, said
 from deploykit.transforms.engines.engines import TITLES
 from deploykit.verification.confidence import GroupCloseness, worst_first
 
 _GROUPS, _WORST = 20, 10
-"""Of more groups, the noisiest are shown; --json lists them all."""
+"""The maximum number of rows: the noisiest groups and the worst samples; --json lists all."""
 _CLASSES = 20
-"""Of more classes, those with the lowest accuracy are shown; --json lists them all."""
+"""The maximum number of shown classes, those with the lowest accuracy; --json lists all."""
 _SHARES = ("top1", "top5")
 _SCORE = "{value:%s}[[ ({interval:%s})]]"
 _SHARE = _SCORE % ("share", "share")
 
 
 def lines(accuracy: Accuracy) -> Iterator[str | Table]:
-    """Yield an accuracy for people."""
+    """Yield an accuracy as lines and tables."""
     form = "share" if accuracy.metric in _SHARES else "number"
     if accuracy.metric is not None:
         lower = ", lower is better" if accuracy.lower_is_better else ""
@@ -57,13 +57,13 @@ def lines(accuracy: Accuracy) -> Iterator[str | Table]:
         yield _classes(accuracy)
     if accuracy.worst:
         yield _worst(accuracy)
-    yield from for_each(accuracy.notes, "note: {}")
+    yield from rendered_rows(accuracy.notes, "note: {}")
 
 
 def group_table(
     groups: Sequence[GroupCloseness], what: str, columns: Sequence[tuple[str, Cell]] = ()
 ) -> Table:
-    """Return a row for each group, the noisiest first; `what` names the samples in the caption."""
+    """Return a table of groups, noisiest first; `what` describes the samples in the caption."""
     shown = worst_first(groups)[: _WORST if len(groups) > _GROUPS else None]
     if len(shown) < len(groups):
         what += f": the {len(shown)} worst of {len(groups)} groups"
@@ -93,7 +93,7 @@ def _change(accuracy: Accuracy, score: Score) -> str:
 
 
 def _by_model(accuracy: Accuracy, scores: Any, template: str) -> Sequence[tuple[str, Cell]]:
-    """Return a column for each model; `scores` returns those of a row."""
+    """Return a column for each model; `scores` returns the scores of a row."""
 
     def cell(index: int) -> Cell:
         return lambda row: filled(template, scores(row)[index]) if scores(row) else None
@@ -102,7 +102,7 @@ def _by_model(accuracy: Accuracy, scores: Any, template: str) -> Sequence[tuple[
 
 
 def _classes(accuracy: Accuracy) -> Table:
-    """Return a table of classes; of many, those with the lowest accuracy of the last model."""
+    """Return a table of classes; if many, those with the lowest accuracy of the last model."""
     shown, caption = [*accuracy.by_class], "accuracy by class (95 % CI)"
     if len(shown) > _CLASSES:
         shown = sorted(shown, key=lambda row: row.scores[-1].value)[:_CLASSES]

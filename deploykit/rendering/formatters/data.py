@@ -10,16 +10,16 @@ from deploykit.data.input_result import InputResult
 from deploykit.records.index import Index
 from deploykit.records.open_source import ConvertedSets
 from deploykit.rendering.tables import Cell, Table, table
-from deploykit.rendering.templates import for_each, said, size
+from deploykit.rendering.templates import rendered_rows, said, size
 
 
 def converted_lines(converted: ConvertedSets) -> Iterator[str]:
     """Yield the features, the skipped items and the shards of each set."""
     for set_ in converted.sets:
-        yield from for_each(sorted(set_.index.features.items()), "{0}: {1}")
+        yield from rendered_rows(sorted(set_.index.features.items()), "{0}: {1}")
         if set_.skipped:
             yield f"items skipped: {set_.skipped:,}"
-            yield from for_each(set_.problems, "  {}")
+            yield from rendered_rows(set_.problems, "  {}")
         yield f"{_summary(set_.index)}{f' ({set_.kept} of an earlier run)' * bool(set_.kept)}"
 
 
@@ -61,22 +61,22 @@ def _summary(index: Index) -> str:
     )
 
 
-MOST_SHOWN = 5  # skipped rows that are named
+MAX_SHOWN = 5  # maximum number of listed skipped rows
 
 
 def inferred_lines(inferred: Inferred) -> Iterator[str]:
-    """Yield the columns, the skipped rows, the files that were written, and the speed."""
+    """Yield the columns, the skipped rows, the written files, and the speed."""
     for name, column in inferred.index["columns"].items():
         sizes = ", ".join("?" if size is None else str(size) for size in column["shape"])
         yield f"{name}: {column['dtype']} [{sizes}]"
     skipped, run = inferred.skipped, inferred.run
     if skipped:
         yield f"rows skipped: {len(skipped):,}"
-    for row in skipped[:MOST_SHOWN]:
+    for row in skipped[:MAX_SHOWN]:
         place = place_in(inferred.index["data"]["kind"], row["file"], row["row"])
         yield f"  {place}: {row['reason']}"
-    if len(skipped) > MOST_SHOWN:
-        yield f"  and {len(skipped) - MOST_SHOWN:,} more, which the index lists"
+    if len(skipped) > MAX_SHOWN:
+        yield f"  and {len(skipped) - MAX_SHOWN:,} more, which the index lists"
     retained = f" ({run.kept:,} of an earlier run)" if run.kept else ""
     yield from said(
         inferred, f"{{path}}: {{rows:n row}} in {{parts:n part}}, {{index.bytes:size}}{retained}"
@@ -108,9 +108,9 @@ _COLUMNS: Mapping[str, Cell] = {
 }
 _CAPTION = (
     "items/s of compute: on a batch in memory; input only: without a model; ceiling: the smaller "
-    "of both; floor: one after the other\n"
+    "of both; floor: both in sequence\n"
     "CPU: cores used by this process; idle: unused cores; others: cores used by other processes; "
-    "read/s: bytes of files"
+    "read/s: bytes read from files"
 )
 
 
@@ -135,4 +135,4 @@ def input_lines(input_result: InputResult) -> Iterator[str | Table]:
         f"skipped: {len(input_result.skipped)} damaged: {{skipped:list 3}}",
     )
     if input_result.interrupted:
-        yield "interrupted: these are the measurements until then"
+        yield "interrupted: these are the measurements so far"

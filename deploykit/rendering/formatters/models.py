@@ -1,6 +1,4 @@
-"""Models that were read, written and compared, their transforms, and the placement of their
-nodes.
-"""
+"""Tables of models (read, written, compared), their transforms, and the placement of nodes."""
 
 import math
 from collections import Counter
@@ -44,12 +42,12 @@ def steps_table(steps: Sequence[StepReport]) -> Table:
 
 
 def verification_lines(verification: Verification) -> Iterator[str]:
-    """Yield the outcome of a comparison in words."""
+    """Yield the outcome of a comparison as text."""
     if not verification.verified:
         yield f"not verified: {verification.reason}"
         return
     if verification.is_unchanged:
-        yield "verification: passed, as no node has changed (so large a graph is not run)"
+        yield "verification: passed, as no node has changed (a graph of this size is not run)"
         return
     if verification.seconds:
         yield f"run on {verification.run} in {verification.seconds:.1f} s"
@@ -68,8 +66,8 @@ def verification_lines(verification: Verification) -> Iterator[str]:
 
 
 def graph_text(graph: Graph) -> Iterator[str | Table]:
-    """Yield what is in a graph, and how it was made where its report says so."""
-    from deploykit.quantization.result import Quantized  # it takes longer than the other tables
+    """Yield the contents of a graph, and how it was made if it has a report."""
+    from deploykit.quantization.result import Quantized  # a slow import
     from deploykit.quantization.weights_only import WeightsInt8
     from deploykit.rendering.formatters import quantization
 
@@ -90,7 +88,7 @@ def graph_text(graph: Graph) -> Iterator[str | Table]:
 
 
 def opened_text(model: OpenedModel) -> Iterator[str | Table]:
-    """Yield what is in a model that was opened."""
+    """Yield the contents of an opened model."""
     yield from _graph([(model.source, model.bytes, len(model.graph))], model.graph)
 
 
@@ -101,7 +99,7 @@ def _graph(files: Iterable[File], graph: Graph) -> Iterator[str | Table]:
 
 
 def transform_lines(result: Any) -> Iterator[str | Table]:
-    """Yield one transform with everything about it, or a line for each of several."""
+    """Yield the details of one transform, or a line for each of several."""
     described = result.transforms
     if len(described) > 1:
         yield facts(None, constant({row["name"]: row["summary"] for row in described}))
@@ -157,7 +155,7 @@ def lines(placement: Placement) -> Iterator[str | Table]:
 
 
 def engine_lines(engine_placement: EnginePlacement) -> Iterator[str | Table]:
-    """Yield the ops that another runtime made of a model, with precision and layer."""
+    """Yield the ops into which another runtime converted a model, with precision and layer."""
     yield table(
         engine_placement.executed, {"op": "{kind}", "precision": "{precision}", "layer": "{layer}"}
     )

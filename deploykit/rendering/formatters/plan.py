@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deploykit.rendering.tables import Table, table
-from deploykit.rendering.templates import between, filled, for_each, said
+from deploykit.rendering.templates import between, filled, rendered_rows, said
 
 _LOST = {"nothing": "all replicas", "replica": "one replica lost", "zone": "one zone lost"}
 _FEW = 1000
-"""Requests of which a 99th percentile is uncertain."""
+"""The number of requests below which a 99th percentile is uncertain."""
 
 
 def lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
@@ -37,15 +37,15 @@ def lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
                 if row["p99_ms"] is None
                 else filled("{p99_low_ms:number}-{p99_high_ms:number}", row)
             ),
-            "least busy": "{p99_least_busy_ms:number}",
+            "least loaded": "{p99_least_busy_ms:number}",
             "within limit": "{holds:yes}",
         },
-        "least busy: p99 ms if each request goes to the least busy replica",
+        "least loaded: p99 ms if each request goes to the least loaded replica",
     )
     yield from _headroom(results)
     yield from _check(results["check"]) if results["check"] else ["not compared with a server"]
-    yield from for_each(results["notes"], "note: {}")
-    yield from for_each(results["filled"], "filled {}")
+    yield from rendered_rows(results["notes"], "note: {}")
+    yield from rendered_rows(results["filled"], "filled {}")
 
 
 def _headroom(results: Mapping[str, Any]) -> Iterator[str]:
@@ -76,5 +76,5 @@ def _check(check: Mapping[str, Any]) -> Iterator[str]:
         check,
         f"check at {{rate:number}} requests/s to one replica: p99 {{p99_ms:number}} ms{spread} of "
         f"{{calls:,}} requests{failed}; predicted for the same arrivals: "
-        f"{{foreseen_ms:number}} ms ({{ratio:.2f}}x){few}",
+        f"{{predicted_ms:number}} ms ({{ratio:.2f}}x){few}",
     )

@@ -9,7 +9,7 @@ from deploykit.quantization.sensitivity import Sensitivity
 from deploykit.quantization.weights_only import WeightsInt8
 from deploykit.rendering.formatters.accuracy import group_table
 from deploykit.rendering.tables import Table, table
-from deploykit.rendering.templates import filled, for_each
+from deploykit.rendering.templates import filled, rendered_rows
 from deploykit.transforms.engines.engines import TITLES
 
 _KERNELS = {"float": "float32", "eigen": "Eigen", "onednn": "oneDNN", "int8": "int8"}
@@ -22,7 +22,7 @@ _MEASURED = (
 
 
 def lines(result: Quantized) -> Iterator[str | Table]:
-    """Yield a table of layers, and the outcome in words."""
+    """Yield a table of layers, and the outcome as text."""
     if result.layers:
         yield table(
             result.layers,
@@ -38,7 +38,7 @@ def lines(result: Quantized) -> Iterator[str | Table]:
             "min, max: output range of the layer; alone: SQNR when only this layer is int8",
         )  # fmt: skip
     yield from (f"kept in float32: {e.layer} ({e.why_float})" for e in result.layers if e.why_float)
-    yield from for_each(result.notes, "note: {}")
+    yield from rendered_rows(result.notes, "note: {}")
     if result.layers:
         tried = "were tried as int8" if result.is_float and result.int8_layers else "are int8"
         yield (
@@ -58,7 +58,7 @@ def lines(result: Quantized) -> Iterator[str | Table]:
 
 
 def weight_lines(result: WeightsInt8) -> Iterator[str | Table]:
-    """Yield a table of weights where some are kept in float32, and the outcome in words."""
+    """Yield a table of weights if some are kept in float32, and the outcome as text."""
     retained = [weight for weight in result.weights if weight.why_float]
     if retained:
         yield table(
@@ -66,8 +66,8 @@ def weight_lines(result: WeightsInt8) -> Iterator[str | Table]:
             {"weights": "{weight}", "in": _precision, "alone": "{sqnr_db:.1f} dB"},
             "alone: SQNR when only this weight is int8",
         )
-    yield from for_each(retained, "kept in float32: {weight} ({why_float})")
-    yield from for_each(result.notes, "note: {}")
+    yield from rendered_rows(retained, "kept in float32: {weight} ({why_float})")
+    yield from rendered_rows(result.notes, "note: {}")
     if retained:
         count = len(result.weights)
         yield f"{count - len(retained)} of {count} weights are int8"
@@ -80,7 +80,7 @@ def _precision(row: Any) -> str:
 
 
 def _end(layer: LayerOutcome, index: int) -> str | None:
-    """Return an end of a range; what is rounding error next to the other end is zero."""
+    """Return an end of a range; a rounding error relative to the other end becomes zero."""
     if layer.range is None:
         return None
     end = layer.range[index]
@@ -91,7 +91,7 @@ def calibration_lines(result: Calibration) -> Iterator[str | Table]:
     """Yield a table of the widest ranges, and a summary."""
     columns = {"widest ranges": "{0}", "min": "{1.min:.4g}", "max": "{1.max:.4g}"}
     yield table(result.widest, columns)
-    yield from for_each(result.notes, "note: {}")
+    yield from rendered_rows(result.notes, "note: {}")
     yield (
         f"ranges of {len(result.ranges.tensors)} tensors on {result.ranges.samples} samples "
         f"({result.method}, {result.seconds:.1f} s)"
@@ -111,9 +111,9 @@ def sensitivity_lines(result: Sensitivity, top: int | None = None) -> Iterator[s
                 "SQNR alone": lambda row: None if row.fault else f"{row.sqnr_db:.1f} dB",
             },
         )
-    yield from for_each((row for row in result.ranking[:top] if row.fault), "{layer}: {fault}")
-    yield from for_each(result.reasons.items(), "kept in float32: {0} ({1})")
-    yield from for_each(result.notes, "note: {}")
+    yield from rendered_rows((row for row in result.ranking[:top] if row.fault), "{layer}: {fault}")
+    yield from rendered_rows(result.reasons.items(), "kept in float32: {0} ({1})")
+    yield from rendered_rows(result.notes, "note: {}")
     if not result.ranking:
         yield "no layer can be int8"
         return

@@ -14,7 +14,7 @@ _SUFFIX = {"share": " %", "ms": " ms", "ms/item": " ms", "items/s": "/s"}
 
 
 def lines(document: Document) -> Iterator[str | Table]:
-    """Yield what a shipped folder holds, or the plan of one."""
+    """Yield the contents of a shipped folder, or the plan of a dry run."""
     if "plan" in document:
         yield from _plan(document)
         return
@@ -42,14 +42,14 @@ def lines(document: Document) -> Iterator[str | Table]:
 
 
 def precision_line(document: Document) -> list[str]:
-    """Return why float32 is shipped, as a line; none: int8 is shipped."""
+    """Return a line with the reason for float32; empty if int8 is shipped."""
     if document.get("precision") != "float32":
         return []
     return [f"{document['name']} is shipped in float32: {document['reason']}"]
 
 
 def verdict_of(document: Document) -> str:
-    """Return the verdict without the precision where `precision_line` states it already."""
+    """Return the verdict without the precision if `precision_line` already states it."""
     verdict = str(document["verdict"])
     if not precision_line(document):
         return verdict
@@ -58,7 +58,7 @@ def verdict_of(document: Document) -> str:
 
 
 def _improvement(row: Document) -> str | None:
-    """Return how much better a metric became; below it, its interval and remarks."""
+    """Return the improvement of a metric; below it, its interval and remarks."""
     ratio = row.get("ratio")
     if ratio is None:
         is_known = row.get("change") is not None or row["before"] is None

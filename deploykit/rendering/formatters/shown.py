@@ -1,4 +1,4 @@
-"""How each value that functions of the API return is shown: one table of all."""
+"""The formatter of each value that a public function returns."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,7 @@ from deploykit.rendering.notebook import html, shortest
 from deploykit.rendering.tables import Table, drawn
 
 Text = Iterable[str | Table]
-_LONGEST = 2000  # characters of a value that cannot be drawn
+_LONGEST = 2000  # maximum characters of the `repr` of a value
 
 DRAWN: Mapping[str, str] = {
     "Accuracy": "rendering.formatters.accuracy",
@@ -45,25 +45,25 @@ DRAWN: Mapping[str, str] = {
     "Verification": "rendering.formatters.models:verification_lines",
     "WrittenInput": "rendering.serving:code_lines",
 }
-"""Which module yields the lines and tables of each class; the function is `lines` if not named."""
+"""The module, and optionally `:function`, that formats each class; the default is `lines`."""
 
 _OF_DOCUMENTS = {"Diagnosis", "LoadTest", "ModelVersions", "ReplicaPlan", "RunningServer",
                  "ServedModels", "ServerHealth", "Shipped"}  # fmt: skip
-"""Classes whose function takes the document."""
+"""The classes whose formatter takes the JSON document."""
 
 
 def html_of(value: object) -> str:
-    """Return a value as HTML; where it cannot be drawn, as `repr` returns it."""
+    """Return a value as HTML, or its `repr` if formatting fails."""
     return _or_represented(lambda: html(text_of(value)), value, lambda text: html([text]))
 
 
 def plain_of(value: object) -> str:
-    """Return a value as lines; where it cannot be drawn, as `repr` returns it."""
+    """Return a value as text, or its `repr` if formatting fails."""
     return _or_represented(lambda: "\n".join(shortest([*drawn(text_of(value))])), value, str)
 
 
 def text_of(value: Any, **options: Any) -> Text:
-    """Return the lines and tables of a value. LookupError: nothing draws its class."""
+    """Return the lines and tables of a value. LookupError: its class has no formatter."""
     for kind in (item.__name__ for item in type(value).__mro__):
         if kind in DRAWN:
             module, _, name = DRAWN[kind].partition(":")
@@ -74,7 +74,7 @@ def text_of(value: Any, **options: Any) -> Text:
 
 
 def _or_represented(draw: Callable[[], str], value: object, show: Callable[[str], str]) -> str:
-    """Return what draws a value, or its `repr`: a notebook goes on whatever is wrong with it."""
+    """Return a formatted value, or its `repr` after any error, so that a notebook can continue."""
     try:
         return draw()
     except Exception:

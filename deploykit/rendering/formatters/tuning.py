@@ -11,7 +11,7 @@ from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.search import GOALS
 from deploykit.rendering.tables import Table, facts, table
-from deploykit.rendering.templates import filled, for_each, said
+from deploykit.rendering.templates import filled, rendered_rows, said
 from deploykit.transforms.common.messages import shell_word
 
 _SEARCHED = {
@@ -58,14 +58,14 @@ def lines(recommendation: Recommendation) -> Iterator[str | Table]:
     yield from said(recommendation, "unstable: {impossible}", "recommended: {settings}")
     for name, given in recommendation.kept.items():
         yield f"not searched: {_SEARCHED[name]} ({', '.join(given)} is set)"
-    yield from for_each(recommendation.lacking.items(), "not searched: {0}: {1}")
-    yield from for_each(recommendation.trials, "failed: {settings}: {failure}")
+    yield from rendered_rows(recommendation.lacking.items(), "not searched: {0}: {1}")
+    yield from rendered_rows(recommendation.trials, "failed: {settings}: {failure}")
     if not recommendation.complete:
         yield f"the search used up its time after {len(recommendation.trials)} trials (--budget)"
 
 
 def settings_lines(settings: RunConfig) -> list[str | Table]:
-    """Return settings, and how to use them."""
+    """Return settings, and the commands and variables that apply them."""
     return [str(settings), usage("MODEL", settings)]
 
 
@@ -133,7 +133,7 @@ def _table(recommendation: Recommendation) -> Table:
 
 
 def speedup_lines(speedups: Speedups) -> Iterator[str | Table]:
-    """Yield a comparison for people."""
+    """Yield a comparison as lines and tables."""
     if speedups.is_first:
         yield f"{speedups.a}: baseline written, nothing compared"
         return
@@ -153,7 +153,7 @@ def speedup_lines(speedups: Speedups) -> Iterator[str | Table]:
             ),
         },
     )
-    yield from for_each(speedups.pairs, "{name}: {judgement.verdict}")
-    yield from for_each(speedups.only_a, "only in a: {}")
-    yield from for_each(speedups.only_b, "only in b: {}")
-    yield from for_each(speedups.warnings, "warning: {}")
+    yield from rendered_rows(speedups.pairs, "{name}: {judgement.verdict}")
+    yield from rendered_rows(speedups.only_a, "only in a: {}")
+    yield from rendered_rows(speedups.only_b, "only in b: {}")
+    yield from rendered_rows(speedups.warnings, "warning: {}")

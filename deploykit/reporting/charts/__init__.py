@@ -1,7 +1,7 @@
-"""Charts, drawn once for files and for pages.
+"""Charts for files and pages.
 
-Each function takes a value of deploykit or its JSON document and returns a `chart.Chart`, as wide
-as a phone; one that says so returns None where there is nothing to draw. `Chart.figure()` makes a
-matplotlib figure of it, `inline.svg(figure, label)` an `<svg>` element, `inline.CSS` holds the
-colours that pages set, and `plots.picture` puts charts side by side in a file.
+Each function takes a value of deploykit or its JSON document, and returns a `chart.Chart` as wide
+as a phone screen. Functions with an optional result return None without data. `Chart.figure()`
+creates a matplotlib figure, and `inline.svg(figure, label)` an `<svg>` element. `inline.CSS`
+contains the colours that pages set, and `plots.picture` writes charts side by side to a file.
 """

@@ -1,4 +1,4 @@
-"""Charts of bars with a name above each: time by op, node and layer, results by class, speedups."""
+"""Bar charts: time by op, node and layer, results by class, and speedups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
     from deploykit.reporting.charts.chart import FigureLike
 
-_MOST_BARS, _MOST_SERIES, _MOST_CLASSES, _MOST_RATIOS = 12, 6, 20, 40
+_MAX_BARS, _MAX_SERIES, _MAX_CLASSES, _MAX_RATIOS = 12, 6, 20, 40
 _NAME, _STEP, _GAP = 17.0, 13.0, 6.0
-"""Points of a row: its name, each of its bars, the space below."""
+"""Heights within a row in points: its name, each of its bars, the space below."""
 _RATIO_ROW = 50.0
 _FARTHEST = 1e4
-_KERNELS = {"eigen_us": "float, Eigen", "onednn_us": "float, oneDNN", "float_us": "float",
-            "int8_us": "8 bits"}  # fmt: skip
-RATIO_KEY = "Above 1 is better; whisker: where it lies; grey: it may be 1"
+_KERNELS = {"eigen_us": "float32, Eigen", "onednn_us": "float32, oneDNN",
+            "float_us": "float32", "int8_us": "int8"}  # fmt: skip
+RATIO_KEY = "Above 1 is better; whisker: its interval; grey: the interval includes 1"
 
 Profiled: TypeAlias = BenchmarkResult | Mapping[str, Any]
 """A result of `deploykit.benchmark`, or its document."""
@@ -52,15 +52,15 @@ Profiled: TypeAlias = BenchmarkResult | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BarRow:
-    """A name, and a value of each series; None: that series has none. Values are not below 0."""
+    """A name, and a value of each series, which is not negative; None: no value."""
 
     name: str
     values: tuple[float | None, ...]
     intervals: tuple[tuple[float, float] | None, ...] = ()
-    """Of each value, at 95 %; empty: they are not known."""
+    """95 % interval of each value; empty: unknown."""
 
 
-def most_and_rest(rows: Sequence[BarRow], noun: str, most: int = _MOST_BARS) -> list[BarRow]:
+def most_and_rest(rows: Sequence[BarRow], noun: str, most: int = _MAX_BARS) -> list[BarRow]:
     """Return the rows with the largest values, largest first, and the sum of all others as one."""
     ordered = sorted(rows, key=lambda row: -max((v for v in row.values if v), default=0.0))
     if len(ordered) <= most + 1:
@@ -80,12 +80,12 @@ def bar_chart(
     Args:
         rows: the bars; at least one.
         series: the name of each value of a row; a single one has no legend.
-        kind: what values are, see `style.UNITS`.
-        most: where the axis ends; the largest value, if it is not given.
-        shares: whether the share of a series' sum is written beside each value.
-        notes: what is written below the bars.
+        kind: kind of the values, see `style.UNITS`.
+        most: end of the axis; default: the largest value.
+        shares: whether to write the share of the series' sum next to each value.
+        notes: lines below the bars.
     """
-    series = series[:_MOST_SERIES]
+    series = series[:_MAX_SERIES]
     legend = [(name, n) for n, name in enumerate(series)] if len(series) > 1 else []
     row_height = _NAME + _STEP * len(series) + _GAP
     sums = [sum(row.values[n] or 0.0 for row in rows) for n in range(len(series))]
@@ -138,7 +138,7 @@ def _value_text(value: float | None, total: float, kind: str) -> str:
 
 
 def ops(profiled: Profiled) -> Chart | None:
-    """Return the time of a call by op, with a bar for each profile; None: there is no profile."""
+    """Return the time of a call by op, with a bar for each profile; None without a profile."""
     if isinstance(profiled, BenchmarkResult):
         profiles = {name: document(item) for name, item in profiled.profiles.items()}
     else:
@@ -156,16 +156,16 @@ def ops(profiled: Profiled) -> Chart | None:
 
 
 def nodes(profile: Profile | Mapping[str, Any]) -> Chart | None:
-    """Return the time of a call by node, of one profile or its document; None: it has none."""
+    """Return the time of a call by node, of a profile or its document; None without nodes."""
     result = document(profile) if isinstance(profile, Profile) else profile
     rows = [BarRow(f"{item['name']} ({item['op']})", (item["ms"],)) for item in result["nodes"]]
     return bar_chart(most_and_rest(rows, "nodes"), [""], "ms", shares=True) if rows else None
 
 
 def layer_times(quantized: Mapping[str, Any]) -> Chart | None:
-    """Return how long each layer takes in float and in 8 bits, of the costliest ones.
+    """Return the time of each layer in float32 and int8, for the most expensive layers.
 
-    `quantized` is the document of `Quantized`. None: it holds no times.
+    `quantized` is the document of `Quantized`. None: it contains no times.
     """
     layers = quantized.get("layers") or ()
     known = [k for k in _KERNELS if any(is_number(layer.get(k)) for layer in layers)]
@@ -182,7 +182,7 @@ def layer_times(quantized: Mapping[str, Any]) -> Chart | None:
 def classes(accuracy: Mapping[str, Any]) -> Chart | None:
     """Return the result of each model by class, of a document of kind `accuracy`, worst first.
 
-    None: there is nothing by class, or a value is below 0.
+    None: the document has no results by class, or a value is negative.
     """
     rows = []
     for item in accuracy.get("by_class") or ():
@@ -199,14 +199,14 @@ def classes(accuracy: Mapping[str, Any]) -> Chart | None:
         return None
     shown = sorted(rows, key=lambda row: 1.0 if row.values[-1] is None else row.values[-1])
     kind, most = ("share", 1.0) if all(value <= 1 for value in flat) else ("plain", None)
-    notes = [f"The worst {_MOST_CLASSES} of {len(rows)} classes"] * (len(rows) > _MOST_CLASSES)
+    notes = [f"The worst {_MAX_CLASSES} of {len(rows)} classes"] * (len(rows) > _MAX_CLASSES)
     names = [item["name"] for item in accuracy["models"]]
-    return bar_chart(shown[:_MOST_CLASSES], names, kind, most=most, notes=notes)
+    return bar_chart(shown[:_MAX_CLASSES], names, kind, most=most, notes=notes)
 
 
 @dataclass(frozen=True)
 class GainRow:
-    """How many times better something is, and its interval; None: it is not known."""
+    """An improvement factor with its interval; None: unknown."""
 
     name: str
     value: float
@@ -215,7 +215,7 @@ class GainRow:
 
     @classmethod
     def of(cls, name: str, ratio: object) -> "GainRow | None":
-        """Return it of a document's `value`, `low` and `high`; None: there is no value."""
+        """Return the row for a document's `value`, `low` and `high`; None without a value."""
         if not isinstance(ratio, Mapping):
             return None
         value, low, high = (ratio.get(name) for name in ("value", "low", "high"))
@@ -228,20 +228,20 @@ class GainRow:
     def text(self) -> str:
         """The ratio in words."""
         if self.low is None or self.high is None:
-            return f"{number(self.value)} times (interval not known)"
+            return f"{number(self.value)} times (interval unknown)"
         value, low, high = (number(item) for item in (self.value, self.low, self.high))
         return f"{value} times" if low == high else f"{value} times ({low} to {high})"
 
     @property
     def colour(self) -> str:
-        """The colour of better, of worse, and of a ratio that may be 1."""
+        """A colour for better, for worse, and for an interval that includes 1."""
         if self.low is not None and self.low > 1:
             return SERIES[2]
         return SERIES[1] if self.high is not None and self.high < 1 else MUTED
 
 
 def gain_rows(profiled: Profiled) -> list[GainRow]:
-    """Return the ratios of a document, or of a benchmark's result."""
+    """Return the ratios in a document, or in a benchmark's result."""
     known = profiled.document() if isinstance(profiled, BenchmarkResult) else profiled
     named: list[tuple[str, object]] = []
     for item in known.get("comparisons") or ():
@@ -253,7 +253,7 @@ def gain_rows(profiled: Profiled) -> list[GainRow]:
             named.append((f"settings for {goal}: speed", choice.get("times_faster")))
             named.append((f"settings for {goal}: items", choice.get("times_the_items")))
     if quantized := known.get("speed"):
-        against = f"8 bits beside {quantized['against']}"
+        against = f"int8 vs {quantized['against']}"
         ratio = {"value": quantized["times_as_fast"], **quantized}
         named.append((f"{against}: speed", ratio))
         named.append((f"{against}: CPU time", quantized.get("cpu_ratio")))
@@ -262,7 +262,7 @@ def gain_rows(profiled: Profiled) -> list[GainRow]:
         named.append(("the other engine: CPU time", engine.get("cpu_ratio")))
     for name, figure in (known.get("figures") or {}).items():
         ratio = figure.get("ratio")
-        if ratio and figure.get("unit") == "bytes":  # it was counted, not measured
+        if ratio and figure.get("unit") == "bytes":  # exact, without an interval
             ratio = {**ratio, "low": ratio["value"], "high": ratio["value"]}
         named.append((figure.get("title") or name, ratio))
     rows = [GainRow.of(name, ratio) for name, ratio in named]
@@ -270,13 +270,13 @@ def gain_rows(profiled: Profiled) -> list[GainRow]:
 
 
 def gains(profiled: Profiled) -> Chart | None:
-    """Return ratios as bars from 1, with their intervals; None: there are none.
+    """Return ratios as bars from 1, with their intervals; None without ratios.
 
-    `profiled` is a result of `deploykit.benchmark`, or a document of kind `benchmark`, `tuned`
-    or `ship`, or of `Quantized`.
+    `profiled` is a result of `deploykit.benchmark`, or a document of kind `benchmark`, `tuned` or
+    `ship`, or of `Quantized`.
     """
     every = gain_rows(profiled)
-    rows = every[:_MOST_RATIOS]
+    rows = every[:_MAX_RATIOS]
     if not rows:
         return None
     more = f"; the first {len(rows)} of {len(every)} are shown" if len(rows) < len(every) else ""

@@ -1,4 +1,4 @@
-"""Charts as values that draw themselves into a figure, and the axes that they share."""
+"""Charts that can be drawn into a figure, and their common axes."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     FigureLike = Figure | SubFigure
 
 WIDTH = 380.0
-"""Of a chart, in points: about as many as the CSS pixels of a phone."""
+"""Width of a chart in points: about the CSS pixels of a phone."""
 LINE = 14.0
-"""The height of a line of small text, in points."""
+"""Height of a line of small text, in points."""
 PLANE = 290.0
-"""The `body` of a chart with two axes of values."""
+"""Default `body` of a chart with two value axes."""
 ROW_END = 0.9
-"""Where the data of a row ends, as a share of it."""
+"""End of a row's data, as a share of the row."""
 _INCH = 72.0
 _LEGEND_LINE, _LEGEND_INDENT = 16.5, 30.0
 _NOTE_WIDTH = 325.0
 _DIGITS = 5  # of a position, as a share of the figure
-_LONG = 4  # an axis whose highest value is more than so many times the lowest is logarithmic
+_LONG = 4  # ratio of the highest and the lowest value above which an axis is logarithmic
 _LABEL = "label"
 _OFFSETS = [(x, y) for y in (6, -6, 0) for x in (6, -6, 0) if x or y]
 _ALIGN = {6: ("left", "bottom"), -6: ("right", "top"), 0: ("center", "center")}
@@ -48,27 +48,27 @@ _ALIGN = {6: ("left", "bottom"), -6: ("right", "top"), 0: ("center", "center")}
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of WIDTH that can be drawn into a figure or into a part of one."""
+    """A chart of WIDTH for a figure or a subfigure."""
 
     body: float
-    """The height of its axes with their tick labels, in points."""
+    """Height of the axes with their tick labels, in points."""
     draw: Callable[["FigureLike"], "Axes"]
-    """Draws its axes into a figure of its size, and returns the lowest of them."""
+    """Draws the axes into a figure of the chart's size, and returns the lowest axes."""
     notes: Sequence[str] = ()
-    """What is written below the horizontal axis; a title of that axis is the first of them."""
+    """Lines below the horizontal axis; the first may be the title of that axis."""
     legend: Sequence[tuple[str, int | None]] = ()
-    """Names, each with the number of its series; None: it has no mark."""
+    """Names, each with the index of its series; None: no marker."""
     is_bars: bool = False
-    """Whether the legend stands above, with squares for marks."""
+    """Whether the legend is above the axes, with square markers."""
 
     @property
     def height(self) -> float:
-        """The height of all of it, in points."""
+        """Total height in points."""
         rest = LINE * len(self._lines()) + (_LEGEND_LINE * len(self.legend) + 6)
         return self.body + rest
 
     def figure(self) -> "Figure":
-        """Return the chart as a figure."""
+        """Return the chart as a matplotlib figure."""
         with in_style():
             figure = new_figure(WIDTH, self.height)
             self.draw_into(figure)
@@ -76,7 +76,7 @@ class Chart:
         return figure
 
     def draw_into(self, figure: "FigureLike") -> None:
-        """Draw it into a figure of its size, or a part of one; see `lay_out`."""
+        """Draw the chart into a figure or subfigure of its size; see `lay_out`."""
         self.draw(figure).set_xlabel("\n".join(self._lines()), loc="left")
         if not self.legend:
             return
@@ -95,7 +95,7 @@ class Chart:
 
 
 def _wrapped(note: str) -> list[str]:
-    """Return the lines of a note, as wide as axes are beside the labels of their ticks."""
+    """Return the lines of a note, no wider than axes without their tick labels."""
     lines = [""]
     for word in note.split():
         longer = f"{lines[-1]} {word}".strip()
@@ -107,7 +107,7 @@ def _wrapped(note: str) -> list[str]:
 
 
 def _mark(number: int | None, is_bar: bool) -> "Line2D":
-    """Return the mark of a series in a legend, or none."""
+    """Return the legend marker of a series; invisible without an index."""
     from matplotlib.lines import Line2D
 
     if number is None:
@@ -125,12 +125,12 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def benchmark_of(results: BenchmarkResult | Mapping[str, Any]) -> BenchmarkResult:
-    """Return a result of `benchmark`, or that of its document. GraphError: it is neither."""
+    """Return a benchmark's result, or convert its document. GraphError: it is neither."""
     return results if isinstance(results, BenchmarkResult) else result_of(results, "the document")
 
 
 def limits(values: Iterable[float], zero: bool = False, log: bool = True) -> tuple[float, float]:
-    """Return the limits of an axis that shows all values, from 0 on if `zero` and not log."""
+    """Return axis limits that show all values; linear ones start at 0 if `zero`."""
     known = list(values)
     low, high = min(known), max(known)
     if log and is_long(low, high):
@@ -150,7 +150,7 @@ def is_long(low: float, high: float) -> bool:
 def set_axis(
     axes: "Axes", name: Literal["x", "y"], ends: tuple[float, float], kind: str, log: bool = True
 ) -> None:
-    """Set the limits of an axis, and ticks with units; see UNITS for the kind of its values."""
+    """Set the limits and ticks of an axis, with units for this kind of values; see UNITS."""
     from matplotlib import ticker
 
     low, high = ends
@@ -180,7 +180,7 @@ def new_plane(
     zero: bool = False,
     log: bool = True,
 ) -> "Axes":
-    """Return axes for values of both directions, each with its kind; the title is that of y."""
+    """Return axes for two kinds of values; the title is that of the y axis."""
     axes = figure.add_subplot()
     for name, (values, kind) in zip(("x", "y"), scales, strict=True):
         set_axis(axes, "x" if name == "x" else "y", limits(values, zero, log), kind, log)
@@ -190,14 +190,14 @@ def new_plane(
 
 
 def add_label(axes: "Axes", text: str, x: float, y: float) -> None:
-    """Write a label beside a point; see `lay_out`."""
+    """Annotate a point; see `lay_out`."""
     axes.annotate(text, (x, y), (6, 6), textcoords="offset points", gid=_LABEL, in_layout=False)
 
 
 def lay_out(figure: "Figure") -> None:
-    """Lay a figure out for good; move labels of points off others, and off lines where they can.
+    """Fix the layout of a figure, and move point labels off others and, if possible, off lines.
 
-    The first labels have the choice; one that has no room is hidden.
+    Earlier labels have priority; a label without free space is hidden.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import SubFigure
@@ -205,9 +205,9 @@ def lay_out(figure: "Figure") -> None:
 
     if engine := figure.get_layout_engine():
         engine.execute(figure)
-        figure.set_layout_engine("none")  # a layout takes longer than to draw
-    # The solver's last digits vary, and the ids of clip paths with them: the same data would give
-    # another file. Data lies inside its axes, so nothing needs a clip path.
+        figure.set_layout_engine("none")  # a layout takes longer than drawing
+    # The solver's last digits vary, and the ids of clip paths with them, so that equal data would
+    # give different files. Data is inside its axes, so no clip path is needed.
     for part in figure.findobj(SubFigure):
         part.bbox_relative.p0, part.bbox_relative.p1 = (
             ends.round(_DIGITS) for ends in (part.bbox_relative.p0, part.bbox_relative.p1)
@@ -244,14 +244,15 @@ def lay_out(figure: "Figure") -> None:
 def row_axes(
     figure: "FigureLike", axes: "Axes", names: Sequence[str], texts: Sequence[str], height: float
 ) -> None:
-    """Give axes a row for each name, from 0 down, with the name and a smaller text above its data.
+    """Set up axes with a row for each name, from 0 down; a name and a small text are above its
+    data.
 
     Args:
-        figure: the figure or subfigure that the names are as wide as.
-        axes: of the figure; a row is 1 high in them.
-        names: one for each row, all different.
-        texts: of each row; empty: there are none.
-        height: of a row, in points.
+        figure: the figure or subfigure; the names may use its whole width.
+        axes: axes of the figure; a row has height 1 in them.
+        names: one distinct name per row.
+        texts: one small text per row; empty: none.
+        height: height of a row in points.
     """
     from matplotlib.transforms import blended_transform_factory
 
@@ -274,8 +275,8 @@ def row_grid(axes: "Axes", top: float) -> None:
     low, high = axes.get_xlim()
     ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
     rows = range(round(axes.get_ylim()[0]))
-    for_each = [(x, row + top, row + ROW_END) for row in rows for x in ticks]
-    vertical_lines(axes, for_each, color=GRID, linewidth=0.8, zorder=0)
+    rendered_rows = [(x, row + top, row + ROW_END) for row in rows for x in ticks]
+    vertical_lines(axes, rendered_rows, color=GRID, linewidth=0.8, zorder=0)
 
 
 def vertical_lines(
@@ -283,6 +284,6 @@ def vertical_lines(
     lines: Iterable[tuple[float, float, float]],
     **style: str | float | tuple[int, tuple[int, int]],
 ) -> None:
-    """Draw lines at x from one y to another as one path, which is small in a file."""
+    """Draw vertical lines (x, start, end) as one path, which is small in a file."""
     points = [(x, y) for x, start, end in lines for y in (start, end, math.nan)]
     axes.plot([x for x, _ in points], [y for _, y in points], **style)  # type: ignore[arg-type]

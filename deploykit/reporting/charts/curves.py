@@ -1,4 +1,4 @@
-"""Curves of load: throughput over latency, and the p99 of a replica over its requests."""
+"""Load curves: throughput over latency, and p99 of a replica over its request rate."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     from deploykit.reporting.charts.chart import FigureLike
 
-_MOST_LINES, _MOST_WHISKERS = 12, 60
-_LOADS = {"closed": "closed loop: callers wait for answers", "open": "open loop: calls at a rate"}
+_MAX_LINES, _MAX_WHISKERS = 12, 60
+_LOADS = {"closed": "closed loop: clients wait for responses", "open": "open loop: fixed rate"}
 _LOST = {"nothing": "", "replica": ", one lost", "zone": ", one zone lost"}
-_LATENCY = "Latency of a call: p50, whisker to p99"
+_LATENCY = "Latency: p50, whisker to p99"
 
 
 @dataclass(frozen=True)
 class CurveLine:
-    """Measurements that differ only in what a curve goes along."""
+    """Measurements that differ only in the parameter along a curve."""
 
     name: str
     measurements: tuple[Measurement, ...]
@@ -40,7 +40,7 @@ class CurveLine:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A point of a curve: latencies in milliseconds, and how much is done in a second."""
+    """A point of a curve: latencies in milliseconds, and throughput per second."""
 
     label: str
     p50: float
@@ -49,18 +49,18 @@ class CurvePoint:
 
 
 Curve = tuple[str, Sequence[CurvePoint]]
-"""A name and its points, in their order."""
+"""A name, and its points in order."""
 
 
 def varied(measurements: Sequence[Measurement]) -> str:
-    """Return what a curve can go along: `batch`, `calls in flight`, or nothing."""
+    """Return the parameter along a curve: `batch`, `calls in flight`, or empty."""
     if len({measurement.samples for measurement in measurements}) > 1:
         return "batch"
     return "calls in flight" if len({e.settings.concurrency for e in measurements}) > 1 else ""
 
 
 def curve_lines(measurements: Sequence[Measurement], along: str) -> list[CurveLine]:
-    """Return the lines of a curve: one for each model and for each of the other settings."""
+    """Return the lines of a curve: one for each model and for its other settings."""
     groups: dict[tuple[str, RunConfig], list[Measurement]] = {}
     for measurement in measurements:
         rest = replace(measurement.settings, batch=None)
@@ -82,7 +82,7 @@ def curve_lines(measurements: Sequence[Measurement], along: str) -> list[CurveLi
 
 
 def throughput(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
-    """Return throughput over latency, with a line for each model and each of the other settings.
+    """Return throughput over latency, with a line for each model and its other settings.
 
     `benchmark_result` is a result of `deploykit.benchmark`, or its document. GraphError: it is
     neither.
@@ -99,11 +99,11 @@ def throughput(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
             points.append(CurvePoint(label, figures.p50, figures.p99, figures.items_per_second))
         curves.append((line.name, points))
     notes = [f"{_LATENCY}; numbers: {along}" if along else _LATENCY]
-    return _curve_chart(curves, "Items a second", notes)
+    return _curve_chart(curves, "Items per second", notes)
 
 
 def loads(results: Mapping[str, Any]) -> Chart | None:
-    """Return throughput over latency of a load test's document; None: no call was answered."""
+    """Return throughput over latency of a load test's document; None without responses."""
     curves: dict[str, list[CurvePoint]] = {}
     for item in sorted(results["loads"], key=lambda entry: (entry["callers"], entry["rate"])):
         if latency := item["latency_ms"]:
@@ -114,18 +114,18 @@ def loads(results: Mapping[str, Any]) -> Chart | None:
         return None
     notes = [_LATENCY]
     if unanswered := sum(not result["latency_ms"] for result in results["loads"]):
-        notes.append(f"{unanswered} of {len(results['loads'])} loads had no answer")
+        notes.append(f"{unanswered} of {len(results['loads'])} loads had no response")
     if limited := sum(result["generator_limited"] for result in results["loads"]):
         notes.append(f"at {limited} of the loads the generator was the limit, not the server")
     if (limit := results.get("latency_limit_ms")) is not None:
         rate = f"{results['highest_rate']:.4g} requests/s"
         notes.append(f"99 % of requests are within {limit:g} ms up to {rate}")
-    return _curve_chart(list(curves.items()), "Answers a second", notes)
+    return _curve_chart(list(curves.items()), "Responses per second", notes)
 
 
 def _curve_chart(curves: Sequence[Curve], title: str, notes: list[str]) -> Chart:
     """Return a chart of throughput over latency, with a legend if a curve has a name."""
-    shown = curves[:_MOST_LINES]
+    shown = curves[:_MAX_LINES]
     legend = [(name, n) for n, (name, _) in enumerate(shown) if len(curves) > 1 or name]
     if len(shown) < len(curves):
         notes = [*notes, f"The first {len(shown)} of {len(curves)} lines are shown"]
@@ -137,7 +137,7 @@ def _curve_chart(curves: Sequence[Curve], title: str, notes: list[str]) -> Chart
         axes = new_plane(figure, scales, title, zero=True)
         for number, (_, points) in reversed(list(enumerate(shown))):
             _draw_curve(axes, points, number)
-        for _, points in shown:  # the ends tell most: they have the choice
+        for _, points in shown:  # the ends matter most, so they have priority
             for point in [*points[-1:], *points[:1], *points[1:-1]][: len(points)]:
                 if point.label:
                     add_label(axes, point.label, point.p50, point.rate)
@@ -149,7 +149,7 @@ def _curve_chart(curves: Sequence[Curve], title: str, notes: list[str]) -> Chart
 def _draw_curve(axes: "Axes", points: Sequence[CurvePoint], number: int) -> None:
     """Draw a line with its markers, and whiskers from p50 to p99."""
     colour = series_colour(number)
-    for point in points[:_MOST_WHISKERS]:
+    for point in points[:_MAX_WHISKERS]:
         axes.plot([point.p50, max(point.p50, point.p99)], [point.rate] * 2, color=colour,
                   linewidth=0.8, marker="|", markersize=5)  # fmt: skip
     axes.plot([point.p50 for point in points], [point.rate for point in points], color=colour,
@@ -158,16 +158,18 @@ def _draw_curve(axes: "Axes", points: Sequence[CurvePoint], number: int) -> None
 
 
 def replicas(results: Mapping[str, Any]) -> Chart:
-    """Return the p99 of a replica over its requests, and the planned ones, of a plan's document."""
+    """Return the p99 of a replica over its request rate, and the planned rates, of a plan's
+    document.
+    """
     curve, limit = results["curve"], float(results["p99_limit_ms"])
     rates = [0.0, *(float(item["rate"]) for item in curve)]
     times = [float(item[name]) for item in curve for name in ("p99_low_ms", "p99_high_ms")]
     marked = [result for result in results["outcomes"] if result["p99_ms"] is not None]
     check = results["check"]
     legend: list[tuple[str, int | None]] = [
-        ("foreseen, with its range; dashes: the limit", 0), ("the planned rate", 1),
+        ("predicted, with its range; dashes: the limit", 0), ("the planned rate", 1),
         *([("measured on one replica", 2)] if check else []),
-        *((f"{_outcome_name(result)}: too much load", None) for result in results["outcomes"]
+        *((f"{_outcome_name(result)}: overloaded", None) for result in results["outcomes"]
           if result["p99_ms"] is None and result["replicas"]),
     ]  # fmt: skip
 
@@ -178,7 +180,7 @@ def replicas(results: Mapping[str, Any]) -> Chart:
             ([*times, limit, *(item["p99_ms"] for item in marked),
               *([check["p99_ms"]] if check else [])], "ms"),
         )  # fmt: skip
-        axes = new_plane(figure, scales, "p99 of a call", zero=True)
+        axes = new_plane(figure, scales, "p99 latency", zero=True)
         colour = series_colour(0)
         axes.fill_between(rates[1:], [item["p99_low_ms"] for item in curve],
                           [item["p99_high_ms"] for item in curve], color=colour, alpha=0.4,
@@ -195,7 +197,7 @@ def replicas(results: Mapping[str, Any]) -> Chart:
             add_label(axes, _outcome_name(item), rate, item["p99_ms"])
         return axes
 
-    return Chart(PLANE, draw, ["Calls a second to each replica"], legend)
+    return Chart(PLANE, draw, ["Requests per second to each replica"], legend)
 
 
 def _outcome_name(outcome: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Charts as SVG inside a page: small, with ids of their own, in the colours that the page sets."""
+"""Charts as inline SVG for a page: small, with unique ids, in the colours of the page."""
 
 import io
 import re
@@ -52,19 +52,19 @@ CSS = (
     f":root{{{_rules({variable: variable for variable in VARIABLES})}}}"
     f"@media screen and (prefers-color-scheme:dark){{:root{{{_rules(_DARK)}}}}}"
 )
-"""Rules that set the variables of charts, light and dark; paper is always light in print."""
+"""Rules that set the colour variables of charts, light and dark; print is always light."""
 
 
 def svg(figure: "Figure", label: str) -> str:
     """Return a chart as an `<svg>` element for a page.
 
-    It is as wide as its place and at most 30 times as wide as the page's letters are high, takes
-    its font from the page, and its colours from the variables in CSS (light ones, where a page
-    sets none). Ids in it begin with a hash of the label, so labels of a page must differ.
+    It is as wide as its container, and at most 30rem. The page sets its font and, by the variables
+    in CSS, its colours; without them it uses light colours. Its ids start with a hash of the label,
+    so labels on a page must be unique.
 
     Args:
         figure: a chart.
-        label: what it shows, for those who cannot see it.
+        label: description for screen readers.
     """
     file = io.BytesIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -81,7 +81,7 @@ def svg(figure: "Figure", label: str) -> str:
 
 
 def _elements(drawn: ElementTree.Element, prefix: str) -> Iterator[ElementTree.Element]:
-    """Yield what matplotlib drew, without the groups around it; ids begin with the prefix."""
+    """Yield what matplotlib drew, without the enclosing groups; ids start with the prefix."""
     ids: dict[str, str] = {}
     for item in drawn.iter():
         kind = item.tag.removeprefix(_SVG)
@@ -98,7 +98,7 @@ def _elements(drawn: ElementTree.Element, prefix: str) -> Iterator[ElementTree.E
             element.set("href", f"#{ids[item.attrib[_HREF].removeprefix('#')]}")
         if kind == "text":
             element.text = "".join(item.itertext())
-        if known := item.attrib.get("id"):  # of a marker, which is drawn where it is used
+        if known := item.attrib.get("id"):  # of a marker, which a "use" element draws
             element.set("id", ids.setdefault(known, f"{prefix}-{len(ids)}"))
             defined = ElementTree.Element("defs")
             defined.append(element)
@@ -108,10 +108,10 @@ def _elements(drawn: ElementTree.Element, prefix: str) -> Iterator[ElementTree.E
 
 
 def _style(style: str) -> str:
-    """Return a style without what the page sets or what is the default, with colour variables."""
+    """Return a style without defaults and what the page sets, with colour variables."""
     rules = (rule.partition(":") for rule in style.split(";"))
     retained = {name.strip(): value.strip() for name, _, value in rules if name.strip() in _KEPT}
-    if size := re.search(r"([0-9.]+)px", style):  # `font` has the family too
+    if size := re.search(r"([0-9.]+)px", style):  # `font` includes the family
         retained["font-size"] = f"{float(size[1]):g}px"
     for name, value in _DEFAULTS.items():
         if retained.get(name) == value:
@@ -123,33 +123,31 @@ def _style(style: str) -> str:
     )  # fmt: skip
 
 
-MOST_BYTES = 80_000
-"""A larger chart is left out: the table beside it says the same."""
+MAX_BYTES = 80_000
+"""A larger chart is skipped, as a table on the page contains the same values."""
 
 Draw = Callable[[Mapping[str, Any]], Chart | None]
 _DRAWN: Mapping[str, tuple[str, Draw]] = {
-    "latencies": ("How latencies are spread", latencies),
+    "latencies": ("Latency distribution", latencies),
     "throughput": ("Throughput over latency", throughput),
     "warm-ups": ("Calls before the steady state", warm_ups),
     "gains": ("Speedup, with 95 % intervals", gains),
     "ops": ("Time by op", ops),
     "nodes": ("Time by node", nodes),
     "roofline": ("Roofline: node performance and machine limits", roofline),
-    "layer noise": ("Noise by layer, each alone in 8 bits", layer_noise),
+    "layer noise": ("Noise by layer, each alone in int8", layer_noise),
     "layer times": ("Time by layer", layer_times),
     "loads": ("Throughput over latency under load", loads),
-    "replicas": ("p99 of a replica over its calls", replicas),
+    "replicas": ("p99 of a replica over its request rate", replicas),
     "classes": ("By class", classes),
 }
 
 
 def images(name: str, document: Mapping[str, Any], of: str) -> Iterator[tuple[str, str]]:
-    """Yield a label and an SVG element that shows what has this name, of a document.
+    """Yield a label and an SVG element for the chart with this name, of a document.
 
-    The label names what it is `of`, where that is not empty.
-
-    What cannot be drawn, as the document is old or not whole, is left out: tables show what there
-    is of it.
+    The label includes `of` unless that is empty. An old or incomplete document yields nothing;
+    tables show its values.
     """
     label, draw = _DRAWN[name]
     label = f"{label}: {of}" if of else label
@@ -158,5 +156,5 @@ def images(name: str, document: Mapping[str, Any], of: str) -> Iterator[tuple[st
         drawn = "" if chart is None else svg(chart.figure(), label)
     except (GraphError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return
-    if drawn and len(drawn.encode()) <= MOST_BYTES:
+    if drawn and len(drawn.encode()) <= MAX_BYTES:
         yield label, drawn

@@ -24,25 +24,24 @@ _DPI = 120
 _TITLE, _TITLE_LINE, _HEADING, _GAP = 14.0, 20.0, 24.0, 30.0  # points
 
 Column = Sequence[tuple[str, Chart]]
-"""Charts from the top down, each with its heading."""
+"""Charts from top to bottom, each with its heading."""
 
 
 def check_plot(file_name: str) -> None:
-    """Raise GraphError now for a plot that could not be drawn after a long run."""
+    """Raise GraphError for an unsupported file name, before a long run."""
     _kind(file_name)
 
 
 def plot(result: BenchmarkResult, file_name: str) -> bytes:
-    """Return a picture of the result, as PNG or SVG by the end of the file's name.
+    """Return an image of the result, as PNG or SVG by the file name's extension.
 
-    It has the latencies of each measurement, throughput over latency where batches or calls in
-    flight vary, how fast each is beside the first, and the warm-ups. GraphError: the name has
-    another end.
+    It shows the latencies of each measurement, throughput over latency if batch or concurrency
+    vary, speedups relative to the first, and warm-ups. GraphError: another extension.
     """
     along, ratios = varied(result.measurements), gains(result)
     left = [("Latencies", latencies(result))]
     if ratios:
-        left.append(("Beside the first of its load", ratios))
+        left.append(("Relative to the first of its load", ratios))
     right = [(f"Throughput over latency, by {along}", throughput(result))] if along else []
     right.append(("Warm-up", warm_ups(result)))
     title = f"deploykit benchmark, {date(result.started)}"
@@ -50,33 +49,32 @@ def plot(result: BenchmarkResult, file_name: str) -> bytes:
 
 
 def plot_loads(results: Mapping[str, Any], file_name: str) -> bytes:
-    """Return a picture of throughput over latency, with a point for each load.
+    """Return an image of throughput over latency, with a point for each load.
 
-    `results` is the document of a load test. GraphError: the name ends with neither .png nor
-    .svg.
+    `results` is the document of a load test. GraphError: the extension is neither .png nor .svg.
     """
     drawn = loads(results)
-    line = "" if drawn else "no call was answered"
+    line = "" if drawn else "no request was answered"
     title = f"{results['model']} at {results['address']}"
     return picture(title, line, [[("", drawn)] if drawn else []], file_name)
 
 
 def plot_plan(results: Mapping[str, Any], file_name: str) -> bytes:
-    """Return a picture of p99 over the calls that each replica gets, and of the plan in it.
+    """Return an image of p99 over the request rate of a replica, including the plan.
 
-    `results` is the document of a plan. GraphError: the name ends with neither .png nor .svg.
+    `results` is the document of a plan. GraphError: the extension is neither .png nor .svg.
     """
     limit = f"p99 within {number(results['p99_limit_ms'])} ms"
     count, cores = results["replicas"], results["cores"]
     answer = f"{count} replica{'s' * (count != 1)} of {cores} core{'s' * (cores != 1)}"
-    title = f"{results['model']}: {number(results['rate'])} calls/s with {limit}"
+    title = f"{results['model']}: {number(results['rate'])} requests/s with {limit}"
     return picture(title, results["problem"] or answer, [[("", replicas(results))]], file_name)
 
 
 def picture(title: str, line: str, columns: Sequence[Column], file_name: str) -> bytes:
-    """Return columns of charts under a title and a line, as PNG or SVG by the end of the name.
+    """Return columns of charts under a title and a line, as PNG or SVG by the extension.
 
-    GraphError: the name has another end.
+    GraphError: another extension.
     """
     kind, file = _kind(file_name), io.BytesIO()
     lines = [(title, _TITLE, INK), *([(line, SMALL, MUTED)] if line else [])]
@@ -101,7 +99,7 @@ def picture(title: str, line: str, columns: Sequence[Column], file_name: str) ->
 
 
 def _draw_column(figure: "FigureLike", column: Column, rest: float) -> None:
-    """Draw charts one below another, and leave the rest of the height empty, in points."""
+    """Draw charts from top to bottom, and leave `rest` points of the height empty."""
     ratios = [_HEADING * bool(heading) + chart.height for heading, chart in column]
     parts = figure.subfigures(len(column) + 1, 1, height_ratios=[*ratios, max(rest, 0.01)],
                               squeeze=False)[:, 0]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Charts of points, the most notable numbered and listed: the roofline, and noise by layer.
+"""Scatter charts with numbered points and their list: the roofline, and noise by layer.
 
 Source: Williams, Waterman, Patterson, Roofline, 2009.
 """
@@ -28,26 +28,24 @@ if TYPE_CHECKING:
 
     from deploykit.reporting.charts.chart import FigureLike
 
-_NAMED, _MOST_OPS, _MOST_NODES, _MOST_LAYERS = 6, 5, 300, 400
+_NAMED, _MAX_OPS, _MAX_NODES, _MAX_LAYERS = 6, 5, 300, 400
 _SIZES = ((0.1, 10.0), (0.02, 7.5), (0.0, 5.0))
-"""Markers of nodes that take such a share of the time or more, in points."""
-_STATES = {"int8": "computes in 8 bits", "float": "stays float"}
-_ROOF_KEY = (
-    "Line: what the machine can do; size: share of the time; numbers: the costliest nodes, below"
-)
+"""Minimum shares of the time, and the marker sizes of such nodes in points."""
+_STATES = {"int8": "int8", "float": "kept in float32"}
+_ROOF_KEY = "Line: machine limit; size: share of the time; numbers: the slowest nodes, below"
 _NOISE_KEY = "Numbers: the layers with the most noise, below"
 
 Node = Mapping[str, Any]
 
 
 def roofline(profile: Profile | Mapping[str, Any]) -> Chart | None:
-    """Return what nodes reach over their operations for each byte, beside the machine's peak.
+    """Return the arithmetic rate of nodes over their operations per byte, and the machine's peak.
 
     `profile` is one of `deploykit.benchmark`, or its document. None: no node has operations.
     """
     result = document(profile) if isinstance(profile, Profile) else profile
     every, peak = counted_nodes(result), result["peak"]
-    nodes = every[:_MOST_NODES]
+    nodes = every[:_MAX_NODES]
     if not nodes:
         return None
     reached = [node["flops"] / node["ms"] / 1e6 for node in nodes]
@@ -56,8 +54,8 @@ def roofline(profile: Profile | Mapping[str, Any]) -> Chart | None:
     total = sum(node["ms"] for node in result["nodes"])
     kinds = _kinds(nodes)
     left_out = len(every) - len(nodes)
-    more = f"; {left_out} cheaper nodes are not shown" if left_out else ""
-    notes = ["Operations for each byte read or written", _ROOF_KEY + more]
+    more = f"; {left_out} faster nodes are not shown" if left_out else ""
+    notes = ["Operations per byte read or written", _ROOF_KEY + more]
     legend: list[tuple[str, int | None]] = [(kind, n) for n, kind in enumerate(kinds)]
     for number, node in enumerate(nodes[:_NAMED], 1):
         legend.append((f"{number}  {amount(node['ms'], 'ms')}: {node['name']}", None))
@@ -67,7 +65,7 @@ def roofline(profile: Profile | Mapping[str, Any]) -> Chart | None:
             ([*dense, ridge / 4, 4 * ridge], "count"),
             ([*reached, peak["gflops"] / 4, 1.2 * peak["gflops"]], "count"),
         )
-        axes = new_plane(figure, scales, "Billion operations a second")
+        axes = new_plane(figure, scales, "Billion operations per second")
         start = max(axes.get_xlim()[0], axes.get_ylim()[0] / peak["gigabytes"])
         axes.plot([start, ridge, axes.get_xlim()[1]],
                   [peak["gigabytes"] * start, peak["gflops"], peak["gflops"]], color=INK,
@@ -87,30 +85,30 @@ def roofline(profile: Profile | Mapping[str, Any]) -> Chart | None:
 
 
 def counted_nodes(profile: Mapping[str, Any]) -> list[Node]:
-    """Return the nodes whose operations, bytes and time are known, the costliest first."""
+    """Return the nodes whose operations, bytes and time are known, slowest first."""
     known = [n for n in profile["nodes"] if n["flops"] > 0 and n["moved"] > 0 and n["ms"] > 0]
     return sorted(known, key=lambda node: -node["ms"])
 
 
 def _kinds(nodes: Sequence[Node]) -> list[str]:
-    """Return the ops that take the most time, and `other ops` where there are more."""
+    """Return the ops that take the most time, and `other ops` if there are more."""
     times: dict[str, float] = {}
     for node in nodes:
         times[node["op"]] = times.get(node["op"], 0.0) + node["ms"]
     ordered = sorted(times, key=lambda op: -times[op])
-    return ordered if len(ordered) <= _MOST_OPS else [*ordered[: _MOST_OPS - 1], "other ops"]
+    return ordered if len(ordered) <= _MAX_OPS else [*ordered[: _MAX_OPS - 1], "other ops"]
 
 
 def layer_noise(quantized: Mapping[str, Any]) -> Chart | None:
-    """Return how much noise each layer brings if it alone is in 8 bits, in order of execution.
+    """Return the noise of each layer when only that layer is int8, in order of execution.
 
-    `quantized` is the document of `Quantized`. None: it holds no such figure.
+    `quantized` is the document of `Quantized`. None: it contains no noise values.
     """
     numbered = enumerate(quantized.get("layers") or (), 1)
     layers = [(number, layer) for number, layer in numbered if is_number(layer.get("sqnr_db"))]
     if not layers:
         return None
-    shown = sorted(layers, key=lambda item: item[1]["sqnr_db"])[:_MOST_LAYERS]
+    shown = sorted(layers, key=lambda item: item[1]["sqnr_db"])[:_MAX_LAYERS]
     left_out = len(layers) - len(shown)
     more = f"; {left_out} layers with less noise are not shown" if left_out else ""
     notes = ["Layer, in the order of execution", _NOISE_KEY + more]
@@ -127,7 +125,7 @@ def layer_noise(quantized: Mapping[str, Any]) -> Chart | None:
     def draw(figure: "FigureLike") -> "Axes":
         levels = [layer["sqnr_db"] for _, layer in layers]
         scales = (([number for number, _ in layers], "number"), (levels, "plain"))
-        axes = new_plane(figure, scales, "Signal over noise of the outputs in dB", log=False)
+        axes = new_plane(figure, scales, "SQNR of the outputs in dB", log=False)
         for index, state in enumerate(_STATES):
             _draw_points(axes, points[state], index, 6)
         for number, layer in shown[:_NAMED]:

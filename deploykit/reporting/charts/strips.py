@@ -1,4 +1,4 @@
-"""Charts with a strip for each measurement: how latencies are spread, and the warm-up over time."""
+"""Strip charts, one row per measurement: latency distribution, and warm-up over time."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from deploykit.reporting.charts.chart import FigureLike
     from deploykit.transforms.ir.tensors import Array
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 _ROW = 66.0
-"""The height of a row, in points: a name, a text, a strip."""
+"""Height of a row in points: a name, a text, a strip."""
 _TOP = 0.48
-"""Where a strip starts in its row."""
-_MOST_POINTS = 120
-_BINS = 800  # and ticks of all strips together, so that the chart stays small
+"""Start of a strip, as a share of its row."""
+_MAX_POINTS = 120
+_BINS = 800  # total of bins and ticks in all strips, to limit the file size
 _LATENCY_KEY = "Latency of a call: line p50, dashes p99, ticks slower calls"
 _WARM_UP_KEY = (
     "Latency of a call over the time since the first run, on a logarithmic axis; dashes: p50 later"
@@ -44,20 +44,20 @@ _WARM_UP_KEY = (
 
 
 def latencies(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
-    """Return the latencies of a benchmark's measurements, each with p50, p99 and the slowest call.
+    """Return the latency distributions of a benchmark, each with p50, p99 and slow calls.
 
-    Those of one load, samples and concurrency, share an axis. `benchmark_result` is a result of
-    `deploykit.benchmark`, or its document. GraphError: it is neither.
+    Measurements with the same batch and concurrency share an axis. `benchmark_result` is a result
+    of `deploykit.benchmark`, or its document. GraphError: it is neither.
     """
     every = benchmark_of(benchmark_result).measurements
-    rows = every[:MOST_ROWS]
+    rows = every[:MAX_ROWS]
     groups: dict[tuple[int, int], list[int]] = {}
     for place, entry in enumerate(rows):
         groups.setdefault((entry.samples, entry.settings.concurrency), []).append(place)
     ends = [latency_limits([rows[place] for place in group]) for group in groups.values()]
     pairs = zip(groups.values(), ends, strict=True)
     beyond = any(max(rows[n].latencies_ms) > high for group, (_, high) in pairs for n in group)
-    key = _LATENCY_KEY + "; beyond: so many calls took longer than the axis goes" * beyond
+    key = _LATENCY_KEY + "; beyond: number of calls slower than the axis shows" * beyond
     notes = _notes(key, len(rows), len(every))
 
     def draw(figure: "FigureLike") -> "Axes":
@@ -77,13 +77,13 @@ def latencies(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
             vertical_lines(axes, lines, color=INK, linewidth=1.4)
             lines = [(min(item.p99, span[1]), n + _TOP, n + ROW_END) for n, item in results]
             vertical_lines(axes, lines, color=INK, linewidth=1, linestyle=(0, (3, 2)))
-        return several[-1]  # type: ignore[no-any-return]  # of an array
+        return several[-1]  # type: ignore[no-any-return]  # element of an array
 
     return Chart(_ROW * len(rows) + (LINE + 12) * len(groups) + 4, draw, notes)
 
 
 def latency_limits(alike: Sequence[Measurement]) -> tuple[float, float]:
-    """Return the limits of an axis, in ms; beyond it are single slow calls only."""
+    """Return the limits of an axis in ms; only single slow calls exceed them."""
     figures = [summary(item) for item in alike]
     low = min(figure.min for figure in figures)
     return limits([low, max(min(figure.max, 2 * figure.p99) for figure in figures)])
@@ -94,7 +94,7 @@ def _notes(key: str, shown: int, count: int) -> list[str]:
 
 
 def _model_numbers(rows: Sequence[Measurement]) -> list[int]:
-    """Return the number of the line that each would belong to in a curve, for its colour."""
+    """Return the index of each measurement's line in a curve, for its colour."""
     lines = enumerate(curve_lines(rows, varied(rows)))
     results = {
         id(measurement): number for number, line in lines for measurement in line.measurements
@@ -113,7 +113,7 @@ def _latency_text(measurement: Measurement, high: float) -> str:
 def _draw_latencies(
     axes: "Axes", row: int, measurement: Measurement, colour: str, most: int
 ) -> None:
-    """Draw a histogram of the calls of a row, and slower ones: `most` bins and ticks at most."""
+    """Draw a histogram of a row's calls, and ticks for slower ones: at most `most` of each."""
     low, high = axes.get_xlim()
     figures, calls = summary(measurement), np.asarray(measurement.latencies_ms)
     body = max(min(figures.max, 3 * figures.p90 - 2 * figures.p50), figures.min * 1.005)
@@ -131,13 +131,13 @@ def _draw_latencies(
 
 
 def warm_ups(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
-    """Return the latencies of a benchmark's measurements before their steady state, over time.
+    """Return the latencies of a benchmark before the steady state, over time.
 
     `benchmark_result` is a result of `deploykit.benchmark`, or its document. GraphError: it is
     neither.
     """
     every = benchmark_of(benchmark_result).measurements
-    rows = every[:MOST_ROWS]
+    rows = every[:MAX_ROWS]
     notes = _notes(_WARM_UP_KEY, len(rows), len(every))
 
     def draw(figure: "FigureLike") -> "Axes":
@@ -155,7 +155,7 @@ def warm_ups(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
 
 
 def _warm_up_seconds(measurement: Measurement) -> float:
-    """Return how long the warm-up took after the first run."""
+    """Return the duration of the warm-up after the first run, in seconds."""
     return sum(measurement.warm_up_ms) / 1e3 / measurement.settings.concurrency
 
 
@@ -168,7 +168,7 @@ def _warm_up_text(measurement: Measurement) -> str:
 
 
 def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str) -> None:
-    """Draw the calls of a row as a line after the first run, on a logarithmic axis of its own."""
+    """Draw a row's calls as a line after the first run, with a separate logarithmic y axis."""
     p50, first = summary(measurement).p50, measurement.first_run_ms
     calls = np.asarray(measurement.warm_up_ms)
     times = np.cumsum(calls) / 1e3 / measurement.settings.concurrency
@@ -189,9 +189,9 @@ def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str)
 
 
 def _outline(values: "Array") -> list[int]:
-    """Return few enough indices: of each stretch the least and the most, as an oscilloscope."""
-    if len(values) <= _MOST_POINTS:
+    """Return fewer indices: the minimum and the maximum of each segment."""
+    if len(values) <= _MAX_POINTS:
         return list(range(len(values)))
-    parts = np.array_split(np.arange(len(values)), _MOST_POINTS // 2)
+    parts = np.array_split(np.arange(len(values)), _MAX_POINTS // 2)
     ends = ((p[values[p].argmin()], p[values[p].argmax()]) for p in parts)
     return sorted({int(item) for pair in ends for item in pair})

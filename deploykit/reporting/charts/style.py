@@ -1,4 +1,4 @@
-"""How charts look: colours by role that a page can set, fonts, names that fit, amounts."""
+"""Style of charts: colours that a page can override, fonts, fitting names, and units."""
 
 import functools
 import logging
@@ -16,17 +16,17 @@ INK = "#222222"
 MUTED = "#5c5c5c"
 GRID = "#dddddd"
 PAPER = "#ffffff"
-# Okabe and Ito's colours, which the colour-blind tell apart, without the yellow that white hides.
+# Okabe and Ito's colours are safe for colour-blind readers; their yellow is invisible on white.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#666666")
 MARKERS = ("o", "s", "^", "D", "v")
 
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)
 }
-"""The CSS variable that stands for each colour in a page."""
+"""The CSS variable of each colour in a page."""
 
 TEXT, SMALL = 12.0, 11.0
-"""Font sizes, in points."""
+"""Font sizes in points."""
 
 _RC: dict[str, Any] = {
     "font.size": SMALL,
@@ -49,10 +49,10 @@ _RC: dict[str, Any] = {
     "ytick.labelsize": SMALL,
     "legend.fontsize": SMALL,
     "figure.facecolor": PAPER,
-    "svg.fonttype": "none",  # text stays text: small, and a browser finds it
+    "svg.fonttype": "none",  # text elements are small and searchable
     "svg.hashsalt": "deploykit",
-    "text.parse_math": False,  # a file's name may hold $
-    "text.hinting": "none",  # text is as wide as it was measured, whatever its size
+    "text.parse_math": False,  # a file name may contain $
+    "text.hinting": "none",  # else the width of text depends on its size
 }
 UNITS: dict[str, Sequence[tuple[float, str]]] = {
     "ms": ((1e-3, " µs"), (1, " ms"), (1e3, " s")),
@@ -63,55 +63,55 @@ UNITS: dict[str, Sequence[tuple[float, str]]] = {
     "number": ((1, ""),),
     "plain": ((1, ""),),
 }
-"""By kind of value: the units that it is written in, smallest first; a number is an integer."""
-_WIDER = 1.01  # a browser may set letters a little farther apart
+"""Units by kind of value, as (factor, sign), smallest first; `number` values are integers."""
+_WIDER = 1.01  # browsers may space letters slightly wider
 
 
 @contextmanager
 def in_style() -> Iterator[None]:
-    """Draw and save in this style, whatever the user's own matplotlibrc says."""
-    logger = logging.getLogger("matplotlib")  # it reports caches of its own when it is imported
+    """Draw and save in this style, independent of the user's matplotlibrc."""
+    logger = logging.getLogger("matplotlib")  # it logs its own caches on import
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         from matplotlib import style
 
         with style.context(["default", _RC]), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks
+            warnings.filterwarnings("ignore", "Glyph")  # the font may lack letters of a name
             yield
     finally:
         logger.setLevel(level)
 
 
 def series_colour(index: int) -> str:
-    """Return the colour of a series, counted from 0; the colours repeat after seven."""
+    """Return the colour of a series by its index from 0; the colours repeat after seven."""
     return SERIES[index % len(SERIES)]
 
 
 def unit_of(value: float, kind: str) -> tuple[float, str]:
-    """Return the factor and the sign of the unit that suits a value."""
+    """Return the factor and the sign of the unit that fits a value."""
     units = UNITS[kind]
     return max([unit for unit in units if unit[0] <= abs(value) * 1.0001] or [units[0]])
 
 
 def amount(value: float, kind: str) -> str:
-    """Return a value with three significant digits, in the unit that suits it; see UNITS."""
+    """Return a value with three significant digits, in a fitting unit; see UNITS."""
     factor, sign = unit_of(value, kind)
     return f"{number(value / factor)}{sign}"
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether it is a finite number: a value of a document may be null."""
+    """Return whether the value is a finite number; values of a document may be null."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
 def clean(text: str) -> str:
-    """Return a text without what XML or a font has no sign for, such as an undecodable byte."""
+    """Return a text with unprintable characters, such as undecodable bytes, replaced by `?`."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def text_width(text: str, size: float) -> float:
-    """Return the width of a text in one line, in points, in a font as wide as DejaVu Sans."""
+    """Return the width of a single-line text in points, in a font as wide as DejaVu Sans."""
     return size * sum(map(_letter_width, text))
 
 
@@ -134,7 +134,7 @@ def _letter_width(letter: str) -> float:
 
 
 def shortened(text: str, size: float, width: float) -> str:
-    """Return a text in one line of at most this width in points, without its middle if need be."""
+    """Return a single-line text of at most this width in points, shortened in the middle."""
     text = clean(text)
     if text_width(text, size) <= width:
         return text
@@ -148,7 +148,7 @@ def shortened(text: str, size: float, width: float) -> str:
 
 
 def distinct(names: Sequence[str], size: float, width: float) -> list[str]:
-    """Return names of at most this width; with numbers where two would look the same."""
+    """Return names of at most this width, with numbers if two would look the same."""
     results = [shortened(name, size, width) for name in names]
     if len(set(results)) == len(set(names)):
         return results

@@ -1,1 +1,1 @@
-"""One HTML file that shows what documents of deploykit say."""
+"""Result documents as a single HTML file."""

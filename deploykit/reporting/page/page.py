@@ -1,4 +1,4 @@
-"""Documents of deploykit as one HTML page, which needs nothing but itself."""
+"""A self-contained HTML page for the documents of deploykit."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ from deploykit.transforms.common.messages import escaped
 if TYPE_CHECKING:
     import jinja2
 
-MOST_BYTES = 2_000_000
-"""No page is larger, whatever its documents hold."""
-_FRAME_BYTES = 60_000  # of that for each document, beside the sections that fit
-_MOST_CHAPTERS = 12
+MAX_BYTES = 2_000_000
+"""Maximum size of a page, regardless of its documents."""
+_FRAME_BYTES = 60_000  # reserved for each document, besides its sections
+_MAX_CHAPTERS = 12
 _LONGEST_FILE = 120  # characters of its name
-_SCHEMA = 1  # of what commands print
+_SCHEMA = 1  # of the commands' JSON output
 _EMPTY = ("", NOTHING, (NOTHING, ""), ("", ""))
 _IMAGES = re.compile(r'<div class="drawings".*?</div>|<h\d>[^<]*</h\d>\n<ul class="photos".*?</ul>',
                      re.DOTALL)  # fmt: skip
@@ -32,12 +32,12 @@ _COMMANDS = {"tune": "tuned", "transform": "optimize", "freeze": "verify"}
 
 @dataclass(frozen=True)
 class DocumentKind:
-    """How a document is called, and the macros of sections.html.jinja that show it."""
+    """Title of a document kind, and the macros of sections.html.jinja that render it."""
 
     title: str
     macros: str
     keys: str = ""
-    """All of one of these, split at commas: a document that does not say its kind has them."""
+    """Alternatives of required keys, separated by commas, for documents without a kind."""
 
 
 KINDS: Mapping[str, DocumentKind] = {
@@ -53,26 +53,26 @@ KINDS: Mapping[str, DocumentKind] = {
                               "devices model_nodes, devices ops_by_precision"),
     "optimize": DocumentKind("Optimization", "steps", "steps verified"),
     "verify": DocumentKind("Verification", "verification", "verified by_output"),
-    "check": DocumentKind("Soundness", "soundness", "sound graphs"),
+    "check": DocumentKind("Validation", "soundness", "sound graphs"),
     "export": DocumentKind("Export", "exported", "signatures version"),
 }  # fmt: skip
-"""Kinds in the order in which a document that does not say its kind is held against their keys."""
+"""Kinds, in the order in which the keys of a document without a kind are compared."""
 
 
 @dataclass(frozen=True)
 class ReportPage(Documented):
-    """An HTML page that shows results."""
+    """A report of results as an HTML page."""
 
     html: Hidden[str]
     kinds: tuple[str, ...]
-    """What was shown: `ship`, `benchmark`, `tuned` and the like, in order."""
+    """Kinds of the documents: `ship`, `benchmark`, `tuned` and so on, in order."""
     files: tuple[str, ...]
-    """How each is called: the path of a file, `result.document()` of a value."""
+    """Name of each document: the path of a file, or `result.document()` for a value."""
     output: Hidden[str | None] = None
-    """The file that it was written to."""
+    """Path of the written file, or None."""
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, so that its rules change nothing of a notebook's."""
+        """Return the page in an iframe, so that its CSS does not affect the notebook."""
         return (
             f'<iframe sandbox title="report" srcdoc="{escape(self.html)}" '
             'style="width:100%;height:48rem;border:0"></iframe>'
@@ -80,17 +80,17 @@ class ReportPage(Documented):
 
 
 class ChartMaker(Protocol):
-    """Draws what has a name, such as `latencies`, of a document; a label with an SVG each."""
+    """Draws the named chart of a document, such as `latencies`."""
 
     def __call__(
         self, name: str, document: Mapping[str, Any], of: str, /
     ) -> Iterable[tuple[str, str]]:
-        """Yield them."""
+        """Yield a label and an SVG element for each chart."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section as HTML, where a link finds it, and the part of the document that it shows."""
+    """A section as HTML, with its link target and the part of the document that it shows."""
 
     title: str
     part: DocumentPart
@@ -100,48 +100,48 @@ class Section:
 
 @dataclass(frozen=True)
 class ShownTable:
-    """Rows of cells, without columns in which nothing is known."""
+    """Rows of a table, without empty columns."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str | tuple[str, str], ...], ...]
     left_out: str
-    """How many rows are not shown, and where they are."""
+    """A note on the number of hidden rows, and where they are."""
 
 
 @dataclass
 class Chapter:
-    """A document as it is shown."""
+    """A document with its rendered sections."""
 
     kind: str
     part: DocumentPart
     number: int
-    """Of several; 0: there is one only."""
+    """Number of the document if the page shows several, otherwise 0."""
     images: ChartMaker
     sections: list[Section] = field(default_factory=list)
 
     @property
     def kind_title(self) -> str:
-        """What documents of its kind are called."""
+        """Title of the document kind."""
         return KINDS[self.kind].title
 
     @property
     def title(self) -> str:
-        """Its title, with its number where there are several."""
+        """Title of the document, with its number if the page shows several."""
         result = (self.part["name"].text if self.kind == "ship" else "") or self.kind_title
         return f"{self.number}. {result}" if self.number else result
 
     @property
     def started(self) -> str:
-        """When it began."""
+        """Start of the measurement."""
         return date(self.part["started"].text)
 
     @property
     def cards(self) -> tuple[Card, ...]:
-        """The figures of a shipped model."""
+        """Cards with the metrics of a shipped model."""
         return figure_cards(self.part) if self.kind == "ship" else ()
 
     def drawings(self, part: DocumentPart, names: Sequence[str], of: str) -> list[tuple[str, str]]:
-        """Return labels, each with an SVG element, of what `names` show of a part."""
+        """Return the charts of a part that are in `names`, as labels and SVG elements."""
         if not isinstance(part.value, Mapping):
             return []
         if self.number:
@@ -154,14 +154,14 @@ def html_of(
     images: ChartMaker = lambda name, document, of: (),
     files: Sequence[str] = (),
 ) -> str:
-    """Return a page that shows documents, one after another; at most MOST_BYTES in UTF-8.
+    """Return a page that shows documents one after another, at most MAX_BYTES in UTF-8.
 
     Args:
-        documents: what the commands print with --json, and the `report.json` of a shipped model.
-        images: draws what has a name, such as `latencies`, of a document.
-        files: how each document is called; `document` where it is not said.
+        documents: output of commands with --json, or the `report.json` of a shipped model.
+        images: draws the named chart of a document, such as `latencies`.
+        files: name of each document; default: `document`.
 
-    GraphError: a document is of another kind or format; the sentence names its file.
+    GraphError: a document has an unknown kind or format; the message names its file.
     """
     names = [*files, *["document"] * (len(documents) - len(files))]
     several = len(documents) > 1
@@ -170,24 +170,25 @@ def html_of(
                 number if several else 0, images)
         for number, (item, name) in enumerate(zip(documents, names, strict=True), 1)
     ]  # fmt: skip
-    few = chapters[:_MOST_CHAPTERS]
+    few = chapters[:_MAX_CHAPTERS]
     level = 2 + several
-    left = MOST_BYTES - _FRAME_BYTES * (len(few) + 1)
+    left = MAX_BYTES - _FRAME_BYTES * (len(few) + 1)
     for item in few:
         left = _write_sections(item, level, left, sum(len(other.sections) for other in few))
     return _environment().get_template("page.html.jinja").render(
         title=f"{len(chapters)} results" if several else shown(few[0].title),
         chapters=few,
-        left_out=[chapter.part.file for chapter in chapters[_MOST_CHAPTERS:]][:_MOST_CHAPTERS],
+        left_out=[chapter.part.file for chapter in chapters[_MAX_CHAPTERS:]][:_MAX_CHAPTERS],
         level=level,
         charts_css=CSS,
     )  # fmt: skip
 
 
 def _write_sections(chapter: Chapter, level: int, left: int, before: int) -> int:
-    """Add the sections of a chapter, each as large as a page may hold; return the bytes left.
+    """Add the sections of a chapter within the size limit; return the remaining bytes.
 
-    A section that is too large loses its images, then all but where its values are.
+    A section that is too large loses its images; if that is not enough, only the location of its
+    values remains.
     """
 
     def add(title: str, part: DocumentPart, html: str) -> None:
@@ -195,7 +196,7 @@ def _write_sections(chapter: Chapter, level: int, left: int, before: int) -> int
         if not html.strip():
             return
         where = f"{part.place} in {part.file}" if part.place else part.file
-        words = f"Left out, as the page would be too large; the figures are in {where}."
+        words = f"Skipped, as the page would be too large; the values are in {where}."
         html = re.sub(r">\n{2,}<", ">\n<", html.strip())
         forms = (html, _IMAGES.sub("", html), f'<p class="words doubt">{_safe(words)}</p>')
         result = next((form for form in forms if len(form.encode()) <= left), forms[-1])
@@ -210,7 +211,7 @@ def _write_sections(chapter: Chapter, level: int, left: int, before: int) -> int
     for name in KINDS[chapter.kind].macros.split():
         getattr(macros, name)(chapter.part)
     if not chapter.sections:
-        macros.empty("Figures", chapter.part, "This document holds no figures.")
+        macros.empty("Metrics", chapter.part, "This document contains no metrics.")
     return left
 
 
@@ -229,12 +230,12 @@ def table_of(
     """Return a table of a list.
 
     Args:
-        part: the list, or the part that the rows are taken from.
+        part: the list, or the part from which the rows are.
         columns: headings, each with a Jinja expression over a row, which is called `it`.
-        most: rows that are shown of the list.
-        count: of all rows; None: the length of the list.
-        rows: what is shown instead of the list.
-        names: what else the expressions use.
+        most: maximum number of rows of the list.
+        count: number of all rows; None: the length of the list.
+        rows: rows to show instead of the list.
+        names: other names in the expressions.
     """
     shown_rows = part.head(most) if rows is None else rows
     cells = [[_cell(_expression(how)(it=row, **names)) for _, how in columns] for row in shown_rows]
@@ -253,7 +254,7 @@ def _cell(value: object) -> str | tuple[str, str]:
 
 
 def rest_of(part: DocumentPart, most: int, count: int | None = None) -> str:
-    """Return how many rows are not shown and where they are; nothing where all are."""
+    """Return a note on hidden rows and where they are; empty if all are shown."""
     count = len(part) if count is None else count
     if count <= most:
         return ""
@@ -291,7 +292,7 @@ def _expression(source: str) -> "jinja2.environment.TemplateExpression":
 
 
 def kind_of(document: Any, file: str) -> str:
-    """Return the kind of a document. GraphError: it is not one of KINDS, or of another format."""
+    """Return the kind of a document. GraphError: unknown kind, or another format."""
     if not isinstance(document, Mapping):
         raise GraphError("document-not-object", source=file)
     kind, command = document.get("kind"), document.get("command")
@@ -312,7 +313,7 @@ def kind_of(document: Any, file: str) -> str:
 
 
 def _by_keys(document: Mapping[str, Any]) -> str | None:
-    """Return the kind of a document by the keys that it has."""
+    """Return the kind of a document from its keys."""
     for name, kind in KINDS.items():
         for keys in filter(None, kind.keys.split(", ")):
             if set(keys.split()) <= document.keys():

@@ -1,4 +1,4 @@
-"""What a reader sees first of a shipped model: five figures before and after."""
+"""Summary of a shipped model: five metrics before and after."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ _TITLES = {"accuracy": "accuracy", "size": "size", "p50": "latency (p50)", "rate
 
 
 @dataclass(frozen=True)
-class ValueBar:
-    """A value beside the other one, in percent of the larger."""
+class ComparisonBar:
+    """A value as a bar; positions are percentages of the larger of both values."""
 
     name: str
     value: str
@@ -25,22 +25,22 @@ class ValueBar:
 
 @dataclass(frozen=True)
 class Card:
-    """A figure before and after."""
+    """A metric before and after."""
 
     name: str
     title: str
     value: str
-    """After; where there is none, before."""
+    """Value after; if unknown, the value before."""
     unit: str
     change: str
     tone: str
-    bars: tuple[ValueBar, ...]
+    bars: tuple[ComparisonBar, ...]
     verdict: str
     place: str
 
 
 def figure_cards(part: DocumentPart) -> tuple[Card, ...]:
-    """Return a card for each of the five figures of a report of `deploykit ship`."""
+    """Return a card for each of the five metrics in a report of `deploykit ship`."""
     return tuple(_card(name, part["figures"][name]) for name in FIGURES)
 
 
@@ -55,7 +55,7 @@ def _card(name: str, part: DocumentPart) -> Card:
     if loaded := part["loaded"].text:
         change, tone = f"{change}, loaded machine" if change else "", tone and "doubt"
         said = said if loaded in said else f"{said}, {loaded}"
-    if not tone and said.startswith("undecided"):
+    if not tone and said.startswith(("inconclusive", "undecided")):
         tone = "doubt"
     value, sign = amount(shown, unit), ""
     if shown is not None and unit not in ("share", "bytes"):
@@ -64,8 +64,8 @@ def _card(name: str, part: DocumentPart) -> Card:
                 tuple(_bars(before, after, unit)), sentence(said), part.place)  # fmt: skip
 
 
-def _bars(before: DocumentPart, after: DocumentPart, unit: str) -> Iterator[ValueBar]:
-    """Yield both values beside each other; none where either is not known, or is negative."""
+def _bars(before: DocumentPart, after: DocumentPart, unit: str) -> Iterator[ComparisonBar]:
+    """Yield a bar for each known value, before and after, with positions from 0 to 100."""
     parts = (("before", before), ("after", after))
     highs = [part[end].number for _, part in parts for end in ("value", "high")]
     most = max((high for high in highs if high is not None), default=0.0)
@@ -77,11 +77,13 @@ def _bars(before: DocumentPart, after: DocumentPart, unit: str) -> Iterator[Valu
             None if item is None or most <= 0 else min(100.0, max(0.0, 100 * item / most))
             for item in (value, part["low"].number, part["high"].number)
         )
-        yield ValueBar(name, amount(value, unit), interval(part, unit), width or 0.0, low, high)
+        yield ComparisonBar(
+            name, amount(value, unit), interval(part, unit), width or 0.0, low, high
+        )
 
 
 def _change(part: DocumentPart, unit: str) -> tuple[str, str]:
-    """Return how much better it is in words, and whether that is good."""
+    """Return the improvement in words, and its tone."""
     ratio, change = part["ratio"], part["change"]
     value = ratio["value"].number
     if value is not None:

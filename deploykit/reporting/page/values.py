@@ -1,4 +1,4 @@
-"""Values of a JSON document that anyone may have written, and how a page shows them."""
+"""Values of an untrusted JSON document, and their display on a page."""
 
 import math
 import re
@@ -11,17 +11,17 @@ from deploykit.rendering.progress import date
 from deploykit.rendering.templates import number, sentence, size
 
 NOTHING = "\N{EN DASH}"
-"""Stands where a value is not known."""
+"""Placeholder for an unknown value."""
 LONGEST = 600
-"""So many characters of a text are shown."""
-_DEEP, _FEW = 3, 20  # levels of a value that are shown, and elements of each
+"""Maximum number of characters shown of a text."""
+_DEEP, _FEW = 3, 20  # shown nesting levels, and elements of each
 _LARGE, _SMALL = 1e15, 1e-4
 _ENGINES = {"tensorflow": "TensorFlow", "openvino": "OpenVINO"}
 _SHARES = ("top1", "top5", "accuracy")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _IMAGE = re.compile(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]+={0,2}")
 _LARGEST_IMAGE = 16_000  # characters
-# What is not shown by a letter: controls, halves of characters, and what turns the line around.
+# Invisible characters: controls, surrogates, and changes of the writing direction.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -29,15 +29,15 @@ _UNSEEN = re.compile(
 
 @dataclass(frozen=True)
 class DocumentPart:
-    """A value of a document; what is not there, or of another type than expected, is as null."""
+    """A value of a document; a missing value, or one of an unexpected type, counts as null."""
 
     value: Any
     place: str = ""
-    """Its path, such as `stages[3].document.layers`; empty: the whole document."""
+    """Path in the document, such as `stages[3].document.layers`; empty: the whole document."""
     file: str = ""
-    """The document's file, or what it is called."""
+    """File of the document, or its name."""
     key: str = ""
-    """Its name in the object that holds it."""
+    """Key of the value in its object."""
 
     def __getitem__(self, key: str | int) -> "DocumentPart":
         inner: Any = None
@@ -74,7 +74,7 @@ class DocumentPart:
 
     @property
     def number(self) -> float | None:
-        """A finite number."""
+        """The value as a finite number, or None."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             return None
         try:
@@ -85,12 +85,12 @@ class DocumentPart:
 
     @property
     def text(self) -> str:
-        """A text as it can be shown; of anything else, nothing."""
+        """The value as displayable text; empty if it is not a string."""
         return shown(self.value) if isinstance(self.value, str) else ""
 
     @property
     def words(self) -> str:
-        """A value of any type as it can be shown: a setting, a shape, a list of names."""
+        """Any value as displayable text: a setting, a shape, a list of names."""
         return self._words(_DEEP)
 
     def _words(self, levels: int) -> str:
@@ -110,18 +110,18 @@ class DocumentPart:
 
     @property
     def holds(self) -> bool:
-        """Whether it is true."""
+        """Whether the value is true."""
         return self.value is True
 
     @property
     def image(self) -> str:
-        """The data URI of a small image; of anything else, nothing."""
+        """The data URI of a small image; empty for any other value."""
         fits = isinstance(self.value, str) and len(self.value) <= _LARGEST_IMAGE
         return self.value if fits and _IMAGE.fullmatch(self.value) else ""
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
-    """Return a text with what cannot be seen made visible; of a long one the start and the end."""
+    """Return a text with invisible characters replaced; a long one is shortened in the middle."""
     if len(text) > longest:
         text = f"{text[: longest // 2]}…{text[-longest // 2 :]}"
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -141,12 +141,12 @@ def plain(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Return a count."""
+    """Return a count as text."""
     return NOTHING if value is None else f"{value:,.0f}" if abs(value) < _LARGE else f"{value:.2e}"
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Return a value in a unit: share (of 1, in percent), bytes, or what follows the number."""
+    """Return a value with a unit: share (as a percentage), bytes, or a text after the number."""
     if value is None:
         return NOTHING
     if unit == "share":
@@ -157,7 +157,7 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a time as people say it: 3 ms, 0.4 s, 12 s, 2:10 min."""
+    """Return a duration in readable form: 3 ms, 0.4 s, 12 s, 2:10 min."""
     if value is None:
         return NOTHING
     if not 0 <= value < 1e7:
@@ -170,13 +170,13 @@ def seconds(value: float | None) -> str:
 
 
 def span(low: float | None, high: float | None, unit: str = "") -> str:
-    """Return an interval, or nothing where it is not known, or is a point."""
+    """Return an interval as text; empty if it is unknown or a point."""
     if low is None or high is None or low == high:
         return ""
     ends = [amount(item, unit) for item in (low, high)]
     last = ends[0].rpartition(" ")
     if last[0] and last[2] == ends[1].rpartition(" ")[2]:
-        ends[0] = last[0]  # the unit is said once
+        ends[0] = last[0]  # the unit appears once
     return " to ".join(ends)
 
 
@@ -201,7 +201,7 @@ def times(part: DocumentPart, key: str = "value") -> str:
 
 
 def gain(part: DocumentPart) -> str:
-    """Return a change with its sign, in points where it is one of shares."""
+    """Return a change with its sign; changes of shares are in percentage points."""
     value, ends = part["value"].number, [part[end].number for end in ("low", "high")]
     if value is None:
         return NOTHING
@@ -214,7 +214,7 @@ def _signed(value: float) -> str:
 
 
 def _of_number(show: Callable[..., str]) -> Callable[..., str]:
-    """Return what shows the number of a part, or a number."""
+    """Return a filter that formats the number of a part, or a number."""
 
     def filter_(value: DocumentPart | float | None, *more: str) -> str:
         return show(value.number if isinstance(value, DocumentPart) else value, *more)
@@ -223,7 +223,7 @@ def _of_number(show: Callable[..., str]) -> Callable[..., str]:
 
 
 def _tally(texts: list[str]) -> str:
-    """Return how often each of the first few texts is there: 3 done, 1 skipped."""
+    """Return the count of each of the first few distinct texts: 3 done, 1 skipped."""
     return ", ".join(f"{count} {text}" for text, count in list(Counter(texts).items())[:4])
 
 
@@ -246,4 +246,4 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "tally": _tally,
     "date": lambda part: date(part.text),
 }
-"""What templates call to show parts."""
+"""Jinja filters that format parts."""

@@ -1,4 +1,4 @@
-"""The version that a server loads, photos in front of it where that can be known."""
+"""The stage `export`: the model version for a server, with image decoding if possible."""
 
 import shutil
 from dataclasses import replace
@@ -16,9 +16,9 @@ from deploykit.exporting.warm_up import KNOWN, aliases_of
 from deploykit.importers.model_source import ModelSource
 from deploykit.serving.protocol.signatures import PREDICT
 from deploykit.serving.saved_model.write_version import versions_in
-from deploykit.shipping.kept import digest_of_path
 from deploykit.shipping.shipment import Shipment, ShipStage
 from deploykit.shipping.shipped import Outcome
+from deploykit.shipping.stage_cache import digest_of_path
 from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.common.errors import GraphError
 
@@ -40,7 +40,7 @@ def _export(shipment: Shipment) -> Outcome:
         try:
             result = export(shipment.to_change(MODEL), shipment.folder, preprocess=KNOWN, **options)
         except GraphError as error:
-            why = f"callers send tensors and no photos: {error}"
+            why = f"clients must send tensors, not image files: {error}"
     if result is None:
         result = export(shipment.to_change(MODEL), shipment.folder, **options)
     result = _without_twin(result)
@@ -53,7 +53,7 @@ def _export(shipment: Shipment) -> Outcome:
 def _warmup(shipment: Shipment, callee: NamedModel) -> Any:
     """Return the samples of warm-up requests: arrays, or files that clients send as they are."""
     if callee.method != PREDICT:
-        return None  # it takes tf.Examples, of which none is made
+        return None  # such a signature takes tf.Examples, which deploykit does not generate
     samples, how = shipment.arrays(), shipment.how
     if samples is not None:
         return dict(samples.arrays)
@@ -61,13 +61,13 @@ def _warmup(shipment: Shipment, callee: NamedModel) -> Any:
 
 
 def _tuned(shipment: Shipment) -> RunConfig:
-    """Return what was found to be fast; a version says itself which engine computes it."""
+    """Return the tuned settings without the engine, which the version itself specifies."""
     path = shipment.path(TUNED)
     return replace(load_tuned(path), engine=None) if path.exists() else RunConfig()
 
 
 def _without_twin(exported: Exported) -> Exported:
-    """Take the version back if an earlier one is the same, which a server may have loaded."""
+    """Remove the version if an earlier one is identical, as a server may have loaded that one."""
     written = digest_of_path(exported.folder)
     earlier = versions_in(exported.folder.parent)
     earlier.pop(exported.version)
@@ -84,7 +84,7 @@ def _written(shipment: Shipment, exported: Exported) -> tuple[str, ...]:
 
 
 def named_model(shipment: Shipment) -> NamedModel:
-    """Return what is shipped, by the names that its callers know."""
+    """Return the shipped model with the aliases that clients use."""
     return open_named_model(ModelSource(shipment.to_change(MODEL)))[1]
 
 

@@ -1,4 +1,4 @@
-"""The model as one graph, optimized, and in 8 bits where that pays."""
+"""The stages `check`, `optimize`, `calibrate` and `quantize`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,13 +37,13 @@ SIDECAR = ".json"
 
 @reused_children()
 def _check(shipment: Shipment) -> Outcome:
-    """Say whether the model is sound, then write it as one frozen graph.
+    """Check the model, then write it as one frozen graph.
 
-    Keras is imported once for that, in a child that ends then.
+    A child process imports Keras once for all of it and exits afterwards.
     """
     source, how = shipment.source, shipment.how
     opened = None
-    if not path_of(source) or _is_keras(source.model):  # it has no graph until it is frozen
+    if not path_of(source) or _is_keras(source.model):  # it has no graph before freezing
         opened = open_model(source)
     result = check(source if opened is None else opened.graph, allow_ops=how.allow_ops)
     if result.error is not None:
@@ -70,11 +70,11 @@ def _check(shipment: Shipment) -> Outcome:
 def _compared(
     shipment: Shipment, act: Callable[..., Graph], model: Any, **options: Any
 ) -> tuple[Graph, tuple[str, ...]]:
-    """Return the graph that an act writes once it was compared with the model.
+    """Return the graph that a command writes after comparing it with the model.
 
-    That is done on synthetic inputs and, where they prove nothing, on the calibration data. The
-    second value names these data if the result depends on them.
-    UnverifiedError: these prove nothing either.
+    The comparison uses synthetic inputs and, if they verify nothing, the calibration data. The
+    second value names this data if the result depends on it.
+    UnverifiedError: this data verifies nothing either.
     """
     how = shipment.how
     options |= {"force": True, "allow_ops": how.allow_ops, "input_range": how.input_range}
@@ -112,9 +112,9 @@ def _optimize(shipment: Shipment) -> Outcome:
 
 
 def _calibrate(shipment: Shipment) -> Outcome:
-    """Run the samples once, so that what is wrong with them is said before the long search.
+    """Run the samples once, so that errors in them are reported before the long search.
 
-    The search takes the ranges of those that it does not hold out.
+    The search reuses the ranges of the samples that it does not hold out.
     """
     model, samples = shipment.opened(OPTIMIZED_FILE), shipment.samples("calibration")
     model.refuse_effects(shipment.how.allow_ops)
@@ -133,7 +133,7 @@ def _quantize(shipment: Shipment) -> Outcome:
         plain = document(graph.report)
         plain.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
         if how.evaluation is not None and plain["result"] != "int8":
-            used = ("evaluation", "labels")  # on others, int8 may be accurate enough
+            used = ("evaluation", "labels")  # on other data, int8 may be accurate enough
     if graph is None or (how.goal == "size" and plain["result"] != "int8"):
         graph, slower = _with_int8_weights(shipment), plain.get("reason")
         stored = graph.report.document()
@@ -153,7 +153,7 @@ def _quantize(shipment: Shipment) -> Outcome:
 
 
 def _with_int8_layers(shipment: Shipment) -> Graph:
-    """Return the model with int8 layers, or in float32 where that is right, once it is written."""
+    """Write and return the model with int8 layers, or in float32 if int8 is rejected."""
     how, model = shipment.how, shipment.to_change(OPTIMIZED_FILE)
     is_calibrated = how.calibration is not None
     options = QuantizeOptions(
@@ -179,7 +179,7 @@ def _with_int8_layers(shipment: Shipment) -> Graph:
 
 
 def _with_int8_weights(shipment: Shipment) -> Graph:
-    """Return the model with weights in 8 bits, or in float32 where that is right, once written."""
+    """Write and return the model with 8-bit weights, or in float32 if they are rejected."""
     how = shipment.how
     options = QuantizeOptions(
         mode="weights", allow_float=True, allow_low_accuracy=how.allow_low_accuracy
@@ -199,7 +199,7 @@ def _eight_bits(shipment: Shipment) -> OutputFiles:
 
 
 def _made_up(shipment: Shipment) -> VerifyOptions:
-    """Return how a graph is compared with the model on synthetic inputs."""
+    """Return options to compare a graph with the model on synthetic inputs."""
     how = shipment.how
     return VerifyOptions(
         allow_ops=how.allow_ops,
@@ -228,7 +228,7 @@ def _no_8_bits(shipment: Shipment) -> str:
 
 
 def _states_scales(shipment: Shipment) -> bool:
-    """Say whether the model has fake-quants, as far as that is known by now."""
+    """Return whether the optimized model has FakeQuant ops; False before it exists."""
     if not shipment.path(OPTIMIZED_FILE).exists():
         return False
     return has_fake_quants(shipment.opened(OPTIMIZED_FILE).frozen)

@@ -1,4 +1,4 @@
-"""The file that is shipped, held against the model as it came."""
+"""The stages `verify` and `accuracy`: compare the shipped file with the original model."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ from deploykit.verification.verify import ADVICE
 
 
 def _verify(shipment: Shipment) -> Outcome:
-    """Write what is shipped, with all that is known of it, and compare it with what came."""
+    """Write the shipped graph with its metadata, and compare it with the original model."""
     how = shipment.how
     files = _write(shipment)
     shipment.forget(MODEL)
@@ -33,7 +33,7 @@ def _verify(shipment: Shipment) -> Outcome:
     else:
         options["input_range"] = how.input_range
     if shipment.in_8_bits:
-        options["min_sqnr"] = RUN_BAR_DB  # the search held out samples, and kept more on these
+        options["min_sqnr"] = RUN_BAR_DB  # the search demanded more on held-out samples
     result = verify(shipment.opened(FROZEN), shipment.opened(MODEL), **options)
     if result.differs:
         raise VerificationError("outputs-differ", source=shipment.path(MODEL), reason=result.reason)
@@ -49,7 +49,7 @@ def _verify(shipment: Shipment) -> Outcome:
 
 
 def _write(shipment: Shipment) -> tuple[str, ...]:
-    """Write the graph that was chosen; return the files that do not depend on the labels."""
+    """Write the chosen graph; return the files that do not depend on the labels."""
     graph = _labelled(shipment)
     save_graph(graph, shipment.path(MODEL), force=True)
     steps = about(graph).preprocessing
@@ -61,7 +61,7 @@ def _write(shipment: Shipment) -> tuple[str, ...]:
 
 
 def _labelled(shipment: Shipment) -> Graph:
-    """Return the graph that was chosen, with the labels that are given or came with the model."""
+    """Return the chosen graph with the labels of the options or else of the model."""
     graph, labels = shipment.opened(shipment.chosen).graph.copy(), shipment.how.labels
     known = shipment.opened(FROZEN).about.labels if labels is None else labels_from(labels)
     graph.about = replace(about(graph), labels=tuple(known))
@@ -69,7 +69,7 @@ def _labelled(shipment: Shipment) -> Graph:
 
 
 def _describe(shipment: Shipment) -> Outcome:
-    """Write what is known of the shipped file next to it, and its labels."""
+    """Write the metadata file of the shipped graph, and its labels."""
     graph, path = _labelled(shipment), shipment.path(MODEL)
     labels = about(graph).labels
     write(sidecar_path(path), sidecar(graph, sha256_of(path)), force=True)
@@ -96,7 +96,7 @@ def _accuracy(shipment: Shipment) -> Outcome:
 
 
 def loses_too_much(shipment: Shipment) -> bool:
-    """Say whether int8 that was chosen on earlier evaluation data loses too much on these."""
+    """Return whether an int8 graph chosen on earlier evaluation data loses too much on new data."""
     result, quantized = shipment.document("accuracy"), shipment.results["quantize"]
     is_searched = shipment.how.calibration is not None and shipment.in_8_bits
     is_new = quantized.kept and not shipment.results["accuracy"].kept
@@ -110,9 +110,7 @@ def loses_too_much(shipment: Shipment) -> bool:
 
 
 def _no_evaluation(shipment: Shipment) -> str:
-    return (
-        "" if shipment.how.evaluation is not None else "there is no --evaluation DATA with labels"
-    )
+    return "" if shipment.how.evaluation is not None else "it needs --evaluation DATA with labels"
 
 
 VERIFY = ShipStage(
@@ -123,7 +121,7 @@ VERIFY = ShipStage(
     seconds=8,
 )
 DESCRIBE = ShipStage("describe", _describe, ("labels",), ("check", "verify"))
-"""A part of `verify` with a result of its own, so that other labels do not verify again."""
+"""Part of `verify` with a separate result, so that changed labels do not repeat `verify`."""
 ACCURACY = ShipStage(
     "accuracy",
     _accuracy,

@@ -1,4 +1,4 @@
-"""A request to a served instance, and whether its answer is that of the graph."""
+"""The stage `serve`: compare the response of a served instance with the graph's outputs."""
 
 import io
 import os
@@ -33,14 +33,14 @@ from deploykit.verification.synthetic.sample_inputs import demanded_batch, made_
 Sample = dict[str, Array]
 
 CLOSE = 1e-3
-"""Of the largest value: what the same kernels differ by, with other threads and another batch."""
+"""Relative tolerance: the same kernels differ this much with other threads and batch sizes."""
 SAMPLE_BYTES = 1 << 22
 CLOSE_8_BITS = 0.05
-"""A value on the edge between two codes may take either."""
+"""Relative tolerance for int8: a value halfway between two codes may round to either."""
 
 
 def _serve(shipment: Shipment) -> Outcome:
-    """Start a server as a user would, ask it as a caller would, and hold the answer to account."""
+    """Start a server as a user would, send requests, and compare the response with the graph."""
     exported, callee = shipment.document("export"), named_model(shipment)
     sample = _sample(shipment, callee)
     began = time.monotonic()
@@ -65,7 +65,7 @@ def _serve(shipment: Shipment) -> Outcome:
             most=document["bar"],
         )
     if document["agrees"] is None:
-        return Outcome(document, files, UNDECIDED, f"no answer was compared: {document['request']}")
+        return Outcome(document, files, UNDECIDED, f"nothing was compared: {document['request']}")
     return Outcome(document, files)
 
 
@@ -82,7 +82,7 @@ _NOT_ASKED: dict[str, Any] = {
 def _asked(
     shipment: Shipment, callee: NamedModel, address: str, sample: Sample | None, said: str
 ) -> dict[str, Any]:
-    """Ask for what a sample gives, by the signature that takes what the model itself does."""
+    """Send a sample to the signature with the model's own inputs, and compare the response."""
     signature = callee.signature
     if TENSORS in shipment.document("export")["signatures"]:
         signature = TENSORS
@@ -118,13 +118,13 @@ def _asked(
 
 
 def _best(scores: Array, count: int) -> Array:
-    """Return the highest scores of each sample, as a server gives them that names classes."""
+    """Return the highest scores of each sample, as a server with class names does."""
     array: Array = np.flip(np.sort(scores, axis=-1), axis=-1)[..., :count]
     return array
 
 
 def _stored(shipment: Shipment, sample: Mapping[str, Array]) -> dict[str, Any]:
-    """Write one sample to files, as the command line sends them; say how it names them."""
+    """Write one sample to files; return them and the command-line arguments that send them."""
     if any(item.dtype.kind not in "biuf" or item.nbytes > SAMPLE_BYTES for item in sample.values()):
         return {"inputs": [], "files": []}
     files, inputs = [], []
@@ -141,17 +141,17 @@ def _stored(shipment: Shipment, sample: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _sample(shipment: Shipment, callee: NamedModel) -> tuple[Sample | None, str]:
-    """Return a sample by alias, and what it is in words; None: there is none, and why."""
+    """Return a sample by alias and its description, or None and the reason."""
     if callee.method != PREDICT:
-        return None, f"{callee.method} takes tf.Examples, of which none is made"
+        return None, f"{callee.method} takes tf.Examples, which are not generated"
     how = shipment.how
     which: Purpose = "calibration" if how.evaluation is None else "evaluation"
     data = getattr(how, which)
     if data is None:
         feeds, why = made_up_feeds(callee.graph, (-1.0, 1.0))
         if not feeds:
-            return None, f"no request can be made up: {why}"
-        return _by_alias(callee, feeds[0]), "made-up values"
+            return None, f"no synthetic request is possible: {why}"
+        return _by_alias(callee, feeds[0]), "synthetic values"
     batch = demanded_batch(callee.graph) or 1
     if is_folder(data):  # one batch is read, not all of it
         feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
@@ -167,7 +167,7 @@ def _by_alias(callee: NamedModel, feed: Mapping[str, Array]) -> dict[str, Array]
 
 
 def _difference(expected: Array, got: Array) -> float:
-    """Return the largest difference, relative to the largest value; inf for another kind."""
+    """Return the largest difference relative to the largest value; inf if shapes differ."""
     if expected.shape != got.shape:
         return float("inf")
     if expected.dtype.kind not in "fiuV":
@@ -175,14 +175,14 @@ def _difference(expected: Array, got: Array) -> float:
     first, second = (item.astype(np.float64) for item in (expected, got))
     if not np.array_equal(np.where(np.isfinite(first), 0, first),
                           np.where(np.isfinite(second), 0, second), equal_nan=True):  # fmt: skip
-        return float("inf")  # NaN or Inf of one of them alone
+        return float("inf")  # NaN or Inf in only one of them
     first, second = (np.nan_to_num(item, posinf=0.0, neginf=0.0) for item in (first, second))
     largest = max(float(np.abs(first).max(initial=0.0)), float(np.finfo(np.float32).tiny))
     return float(np.abs(first - second).max(initial=0.0)) / largest
 
 
 def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return types and shapes of an answer; of its values, the first few."""
+    """Return the dtypes, shapes and first few values of a response."""
     results = {}
     for alias, item in values.items():
         rows = item["values"]
@@ -192,7 +192,7 @@ def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
-    """Ask for what a photo shows, where photos are taken as files and there is one."""
+    """Classify an image of the data if the default signature accepts image files."""
     how = shipment.how
     if TENSORS not in shipment.document("export")["signatures"]:
         return {"photo": None}
@@ -212,7 +212,7 @@ def _requests(
     sample: Sample | None,
     said: str,
 ) -> dict[str, Any]:
-    """Return how fast requests to the default signature are, or why that is not known."""
+    """Measure requests to the default signature, or return why they cannot be measured."""
     if sample is None:
         return {"why": said}
     signatures = shipment.document("export")["signatures"]
@@ -227,13 +227,13 @@ def _requests(
 
 
 def _image(sample: Mapping[str, Array]) -> bytes:
-    """Return a random image of the size that a model takes, as a BMP file."""
+    """Return a random image of the model's input size as a BMP file."""
     shape = next(array.shape for array in sample.values() if array.ndim == 4)
     return _random_bmp(*shape[1:3])
 
 
 def _random_bmp(height: int, width: int) -> bytes:
-    """Return random pixels as a BMP file of 24 bits."""
+    """Return random pixels as a 24-bit BMP file."""
     pixels = np.random.default_rng(0).integers(0, 256, (height, width * 3), dtype=np.uint8)
     rows = np.zeros((height, -(-width * 3 // 4) * 4), np.uint8)
     rows[:, : width * 3] = pixels
@@ -242,7 +242,7 @@ def _random_bmp(height: int, width: int) -> bytes:
 
 
 def _photo_in(data: Any) -> Path | None:
-    """Return the first photo of a folder."""
+    """Return the first image of a folder, or None."""
     if not isinstance(data, str) or not os.path.isdir(data):
         return None
     for folder, folders, names in os.walk(data):

@@ -1,4 +1,4 @@
-"""Where what is shipped runs, with which settings, and how fast it is beside what came."""
+"""The stages `placement`, `tune` and `benchmark` of the shipped model."""
 
 import json
 from collections.abc import Callable
@@ -27,15 +27,15 @@ from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.engines.engines import ENGINES, TENSORFLOW
 
-LONGEST = 10.0  # seconds of each model and settings; more would tell little else
-STARTING = 4.0  # of these, until a session has loaded and is warm
-AFTER_MINUTES = 0.7  # for the stages after the benchmark, before it is repeated
+LONGEST = 10.0  # seconds per model and settings; more adds little precision
+STARTING = 4.0  # of these seconds: loading and warm-up of a session
+AFTER_MINUTES = 0.7  # reserved for later stages before the benchmark is repeated
 INPUT_SECONDS = 3.0
 PROFILE_SECONDS = 1.0
 
 
 def _feeding(shipment: Shipment) -> dict[str, Any]:
-    """Return what models are run on: samples that are arrays, or synthetic values."""
+    """Return the inputs of measurements: samples in arrays, or None for synthetic values."""
     return {"allow_ops": shipment.how.allow_ops, "data": shipment.arrays()}
 
 
@@ -62,9 +62,9 @@ def _tune(shipment: Shipment) -> Outcome:
     tuned = shipment.path(TUNED)
     tuned.unlink(missing_ok=True)
     if _is_default(result.settings):
-        why = "nothing is faster than the defaults for sure"
+        why = "no settings are significantly faster than the defaults"
         if result.undecided:
-            why += f"; {len(result.undecided)} of those tried may be, as times scatter too much"
+            why += f"; {len(result.undecided)} of them are inconclusive: high variance"
         return Outcome(document, (), UNDECIDED if result.undecided else DONE, why)
     try:
         check_served(result.settings, TUNED, engines=ENGINES)
@@ -85,7 +85,7 @@ def _benchmark(shipment: Shipment) -> Outcome:
     plain = RunConfig(device=how.device)
     settings = {name: [plain] for name in models}
     if shipment.in_8_bits or _in_tensorflow(shipment):
-        settings[shipment.shipped_as] = []  # TensorFlow would only emulate another engine's codes
+        settings[shipment.shipped_as] = []  # TensorFlow would only emulate another engine's int8
     settings[shipment.shipped_as] += _shipped_settings(shipment)
     most = 60 * shipment.share / sum(map(len, settings.values())) - STARTING
     seconds = max(1.0, min(LONGEST, most))
@@ -112,7 +112,7 @@ def _benchmark(shipment: Shipment) -> Outcome:
 def less_loaded(
     measured: Callable[[], BenchmarkResult], has_time: Callable[[], bool]
 ) -> BenchmarkResult:
-    """Return a result; on a loaded machine the less loaded one of two, where there is time."""
+    """Measure once, or twice on a loaded machine if time allows, and return the less loaded run."""
     result = measured()
     if result.conditions is None or not result.conditions.busy or not has_time():
         return result
@@ -123,7 +123,7 @@ def less_loaded(
 
 
 def _shipped_settings(shipment: Shipment) -> list[RunConfig]:
-    """Return how the shipped model is run: in its engine, and as it was tuned."""
+    """Return the settings to measure for the shipped model: its engine's defaults and the tuned."""
     engine = None if _in_tensorflow(shipment) else shipment.document("quantize")["engine"]
     plain, path = RunConfig(device=shipment.how.device, engine=engine), shipment.path(TUNED)
     if not path.exists():
@@ -134,12 +134,12 @@ def _shipped_settings(shipment: Shipment) -> list[RunConfig]:
 
 
 def _in_tensorflow(shipment: Shipment) -> bool:
-    """Say whether TensorFlow computes what is shipped."""
+    """Return whether TensorFlow runs the shipped model."""
     return shipment.document("quantize").get("engine") in (None, TENSORFLOW)
 
 
 def _profiled(shipment: Shipment) -> dict[str, Any]:
-    """Return where the time of the float graphs goes in TensorFlow, as no other engine tells it."""
+    """Profile the float graphs in TensorFlow, as other engines report no op times."""
     floats = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
     models = {name: shipment.opened(path) for name, path in floats.items()}
     result = benchmark(
@@ -150,11 +150,11 @@ def _profiled(shipment: Shipment) -> dict[str, Any]:
 
 
 def _input(shipment: Shipment, document: dict[str, Any]) -> str:
-    """Measure the model behind files, fed and through tf.data; return why not, in words."""
+    """Measure the model on files, fed and through tf.data; return why not, or an empty string."""
     how = shipment.how
     data = next((item for item in (how.evaluation, how.calibration) if is_folder(item)), None)
     if data is None:
-        return "tf.data is not measured: the samples are arrays, and no files that it could read"
+        return "tf.data is not measured: the samples are arrays, not files"
     is_ours = _in_tensorflow(shipment)
     try:
         result = benchmark(
@@ -168,7 +168,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
         return f"tf.data is not measured: {error}"
     assert isinstance(result, InputResult)
     document["input"] = result.document()
-    return "" if is_ours else "fed and through tf.data, TensorFlow computes the optimized graph"
+    return "" if is_ours else "fed and through tf.data, TensorFlow runs the optimized graph"
 
 
 PLACEMENT = ShipStage(

@@ -1,1 +1,1 @@
-"""Whether another engine gives the outputs of TensorFlow."""
+"""Comparison of another engine's outputs with TensorFlow's."""

@@ -1,7 +1,7 @@
-"""Proof that an engine computes what TensorFlow does: both are run on the same feeds.
+"""Comparison of an engine with TensorFlow on the same feeds.
 
-TensorFlow runs in one child process and the engine in another, each with a deadline, so that an end
-of either is a sentence. `transforms/engines/equivalence.py` says what the same answers are.
+TensorFlow and the engine run in separate child processes with a deadline, so that a crash of either
+becomes an error message. `transforms/engines/equivalence.py` defines when outputs are the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from deploykit.transforms.engines.engines import OPENVINO, check_engine
 from deploykit.transforms.engines.equivalence import (
     CODES_BAR,
     FLOAT_BAR,
-    MOST_LOST_DB,
+    MAX_LOST_DB,
     Answered,
     Bars,
     departure,
@@ -48,44 +48,44 @@ from deploykit.verification.tolerance import before_softmax, default_tolerance
 _TENSORFLOW = "deploykit.transforms.runtime.session:Session"
 _OPENVINO = "deploykit.transforms.engines.engine_session:OpenVinoSession"
 _ENOUGH_DB = 30.0
-"""Codes that are rounded the other way here and there come to this: better, nothing is lost."""
+"""SQNR from codes that round differently now and then; a better one is not a loss."""
 
 
 @dataclass(frozen=True)
 class EngineCheck:
-    """What a comparison of an engine with TensorFlow found."""
+    """The result of comparing an engine with TensorFlow."""
 
     refused: str = ""
-    """Why the engine cannot compute the graph; ops that it lacks are named."""
+    """Why the engine cannot run the graph, with the names of unsupported ops."""
     departs: str = ""
-    """Where its answers are not TensorFlow's, in a sentence."""
+    """Where its outputs differ from TensorFlow's, in a sentence."""
     not_compared: str = ""
-    """Why there is nothing to compare with."""
+    """Why the outputs could not be compared."""
     cases: Sequence[EngineCase] = ()
     bars: Bars = field(default_factory=dict)
-    """How near each output has to come, on any machine; None: its numbers are compared here."""
+    """Threshold of each output on any machine; None if its values are only compared here."""
     left_out: Sequence[str] = ()
-    """Batches that were left out, and why."""
+    """Skipped batches, with reasons."""
     takes_empty: bool = True
-    """Whether the engine takes an empty batch itself; else a row of zeros has to take its place."""
+    """Whether the engine accepts an empty batch; otherwise a row of zeros replaces it."""
     sqnr_db: Mapping[str, float] = field(default_factory=dict)
-    """Signal to noise ratio of each output of floats, TensorFlow's answers being the signal."""
+    """SQNR of each float output, with TensorFlow's outputs as the signal."""
 
     @property
     def is_right(self) -> bool:
-        """Whether answers were compared, and are the same."""
+        """Whether outputs were compared and match."""
         return not self.why
 
     @property
     def why(self) -> str:
-        """Why the engine is not to compute the graph, in a sentence; nothing: it is."""
+        """Why the engine must not run the graph, in a sentence; empty if it may."""
         return self.refused or self.departs or self.not_compared
 
     def require(self) -> None:
-        """Raise where the engine is not right.
+        """Raise an error if the engine's outputs do not match.
 
-        GraphError: it refuses the graph. VerificationError: it departs. UnverifiedError: nothing
-        was compared.
+        GraphError: it refuses the graph. VerificationError: its outputs differ. UnverifiedError:
+        nothing was compared.
         """
         if self.refused:
             raise GraphError("engine-refuses", reason=self.refused)
@@ -104,17 +104,17 @@ def compared_in(
     feeds: EngineFeeds | None = None,
     float_graph: Graph | None = None,
 ) -> EngineCheck:
-    """Compare an engine with TensorFlow at every output, at batch 0, 1 and 3.
+    """Compare all outputs of an engine with TensorFlow, at batch 0, 1 and 3.
 
     Args:
-        graph: what both run, from its inputs to its outputs.
-        compiling: for what the engine compiles it.
-        engine: which one it is.
-        data: samples of the graph; default: made-up ones.
-        feeds: what both are fed, instead of such batches.
-        float_graph: what an 8-bit graph was made of, with the same inputs and outputs.
+        graph: the graph that both run, from its inputs to its outputs.
+        compiling: compile options of the engine.
+        engine: name of the engine.
+        data: samples of the graph; default: synthetic ones.
+        feeds: feeds to use instead of these batches.
+        float_graph: float graph of an int8 graph, with the same inputs and outputs.
 
-    GraphError: the engine cannot be had here, or the data do not fit the graph.
+    GraphError: the engine is not available here, or the data does not fit the graph.
     """
     check_engine(engine)
     if why := unfit(graph):
@@ -140,9 +140,9 @@ def compared_in(
 
 
 def bar_of(graph: Graph, compiling: Compiling = DEFAULT) -> QualityBar:
-    """Return what answers of an engine are held to: see `proof`.
+    """Return the threshold for the outputs of an engine: see `equivalence.py`.
 
-    A graph that computes in 16 bits in TensorFlow is held to what these keep.
+    It is looser for a graph that computes in 16-bit floats in TensorFlow.
     """
     rounds = any(op.startswith("FakeQuant") for _, op in ops_of(graph))
     if rounds or compiling.precision == "bf16":
@@ -158,14 +158,14 @@ def compared(
     bar: QualityBar,
     floats: GraphRunner | None = None,
 ) -> EngineCheck:
-    """Compare an engine with TensorFlow, whatever runs them.
+    """Compare an engine with TensorFlow, given a runner of each.
 
     Args:
-        graph: what both run.
-        runners: TensorFlow and the engine.
-        feeds: what they are fed.
-        bar: how near floats have to come.
-        floats: TensorFlow with the float graph that an 8-bit one was made of.
+        graph: the graph that both run.
+        runners: runners of TensorFlow and the engine.
+        feeds: the feeds of both.
+        bar: threshold for float outputs.
+        floats: TensorFlow runner of the float graph of an int8 graph.
     """
     tensorflow, engine = runners
     cases, left_out = reference_cases(graph, tensorflow, feeds)
@@ -177,7 +177,7 @@ def compared(
     takes_empty = True
     if cases[-1].is_row and (why := _not_empty(graph, engine, cases[-1], bars)):
         takes_empty = False
-        left_out.append(f"batch 0, in whose place a row of zeros is computed: {why}")
+        left_out.append(f"batch 0, replaced by a row of zeros: {why}")
         cases = cases[:-1]
     answered = list[Answered]()
     for case in cases:
@@ -191,19 +191,19 @@ def compared(
         said = departure(answered, judged) or _around_choices(graph, runners, cases, bar)
         bars = judged
     if said and _changes(graph, tensorflow, cases):
-        return EngineCheck(not_compared="TensorFlow itself gives other values each time")
+        return EngineCheck(not_compared="TensorFlow itself gives different values in each run")
     if not said and (why := nothing_compared(answered, dict.fromkeys(bars, bar))):
         return EngineCheck(not_compared=why)
     if not said and floats is not None:
         said = _lost(graph, floats, answered, cases, judged)
-    if bar.min_sqnr is not None:  # on another machine, a choice may turn by a rounding
+    if bar.min_sqnr is not None:  # on another machine, rounding may change a choice
         bars = judged
     noise = signal_to_noise(answered, bars)
     return EngineCheck("", said, "", cases, bars, left_out, takes_empty, noise)
 
 
 def _not_empty(graph: Graph, engine: GraphRunner, case: EngineCase, bars: Bars) -> str:
-    """Return why an engine cannot compute an empty batch, or an empty string."""
+    """Return why an engine cannot run an empty batch, or an empty string."""
     try:
         result = case_of(graph, engine, case.feeds)
     except Error as error:
@@ -212,14 +212,14 @@ def _not_empty(graph: Graph, engine: GraphRunner, case: EngineCase, bars: Bars) 
 
 
 def _failed(error: Error, case: EngineCase, has_answered: bool) -> EngineCheck:
-    """Return what an engine's error means: it does not take the graph, or not this batch."""
+    """Interpret an engine's error: it refuses the graph, or only this batch."""
     if has_answered:
         return EngineCheck(departs=f"at batch {case.batch}, {error}")
     return EngineCheck(refused=str(error))
 
 
 def _bar(graph: Graph, name: str, bar: QualityBar) -> QualityBar:
-    """Return the bar of an output: of a Softmax, noise is judged in front of it."""
+    """Return the threshold of an output; the noise of a Softmax is evaluated on its input."""
     is_noise = bar.min_sqnr is not None
     return replace(bar, of_logarithm=is_noise and before_softmax(graph, name) is not None)
 
@@ -230,12 +230,12 @@ def _around_choices(
     cases: Sequence[EngineCase],
     bar: QualityBar,
 ) -> str:
-    """Return where an engine departs in front of choices, or behind them from the same values."""
+    """Return where outputs differ before choices, or after them from the same values."""
     result = choices(graph)
     behind = [name for name in graph.outputs if name in result.outputs]
     for case in cases:
         if not case.batch:
-            continue  # nothing to choose from
+            continue  # there is nothing to choose from
         try:
             first, second = (runner.run(result.tensors, case.feeds) for runner in runners)
             sides = [dict(zip(result.tensors, item, strict=True)) for item in (first, second)]
@@ -251,14 +251,14 @@ def _around_choices(
                 dict.fromkeys(behind, FLOAT_BAR),
             )
         except Error as error:
-            said = f"around what it chooses from, it cannot be compared: {error}"
+            said = f"its choices cannot be compared: {error}"
         if said:
             return said
     return ""
 
 
 def _changes(graph: Graph, tensorflow: GraphRunner, cases: Sequence[EngineCase]) -> bool:
-    """Say whether TensorFlow gives other values where it is asked again."""
+    """Return whether TensorFlow gives different values in a second run."""
     case = cases[0]
     again = case_of(graph, tensorflow, case.feeds)
     bars = dict.fromkeys(graph.outputs, FLOAT_BAR)
@@ -272,25 +272,25 @@ def _lost(
     cases: Sequence[EngineCase],
     bars: Bars,
 ) -> str:
-    """Return by how much an engine lies farther from the float graph than TensorFlow does."""
+    """Return where an engine is noisier than TensorFlow, relative to the float graph."""
     sides: tuple[list[Answered], list[Answered]] = ([], [])
     for case, item in zip(cases, answered, strict=True):
         if case.batch:
             expected = case_of(graph, floats, case.feeds).expected
             sides[0].append(Answered(case.batch, expected, item.expected))
-            sides[1].append(Answered(case.batch, expected, item.found))
+            sides[1].append(Answered(case.batch, expected, item.result))
     retained, result = (signal_to_noise(side, bars) for side in sides)
     for name, db in result.items():
-        if db < min(retained[name] - MOST_LOST_DB, _ENOUGH_DB):
+        if db < min(retained[name] - MAX_LOST_DB, _ENOUGH_DB):
             return (
-                f"output '{name}': {db:.1f} dB to the answers of the float model, where TensorFlow "
-                f"keeps {retained[name]:.1f} dB; at most {MOST_LOST_DB:g} dB may be lost"
+                f"output '{name}': SQNR {db:.1f} dB against the float model, while TensorFlow "
+                f"has {retained[name]:.1f} dB; at most {MAX_LOST_DB:g} dB may be lost"
             )
     return ""
 
 
 class _InChild:
-    """A runner in a child process, which is started again where it died."""
+    """A runner in a child process, which is restarted after a crash."""
 
     def __init__(self, name: str, kind: str, graph: Graph, *more: object) -> None:
         self._name = name
@@ -299,7 +299,7 @@ class _InChild:
         self._worker = self._started()
 
     def run(self, fetches: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the values of tensors; whatever ended the child is an Error."""
+        """Return the values of tensors; a crash of the child process raises an Error."""
         try:
             arrays: list[Array] = self._worker.ask("run", list(fetches), dict(feeds))
         except (CrashError, LimitError):
@@ -309,10 +309,10 @@ class _InChild:
         return arrays
 
     def _started(self) -> Worker:
-        """Start it with the system's own memory: OpenVINO dies of what is put in its place."""
+        """Start it with the system's allocator: OpenVINO crashes with preloaded ones."""
         system = {"LD_PRELOAD": None}
         return Worker(self._kind, *self._arguments, forced=system, runs=self._name, kept=True)
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._worker.close()

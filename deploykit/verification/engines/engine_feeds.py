@@ -1,5 +1,5 @@
-"""Inputs for TensorFlow and another engine, the outputs of TensorFlow, and the check of a split
-signature.
+"""Feeds for TensorFlow and another engine, TensorFlow's outputs, and the check of split
+signatures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from deploykit.importers.image_range import SIGNED, wanted_from
+from deploykit.importers.image_range import SIGNED, expected_from
 from deploykit.importers.metadata_file import about
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
@@ -20,24 +20,24 @@ from deploykit.verification.samples import Data, Dataset, Feed, samples_in
 from deploykit.verification.synthetic.sample_inputs import made_up_feeds, type_and_shape
 
 BATCHES = (3, 1)
-_ROUNDS = 2  # batches of each size, of the user's samples
+_ROUNDS = 2  # batches of each size from user samples
 
 
 @dataclass(frozen=True)
 class EngineFeeds:
-    """Feeds of a graph."""
+    """Feeds for the comparison of an engine with TensorFlow."""
 
     feeds: Sequence[Feed]
-    """In batches of 3 and 1 where the inputs leave the batch open; else as the graph demands."""
+    """Feeds in batches of 3 and 1, or of the fixed batch size of the graph."""
     others: Sequence[Feed] = ()
-    """Fed where TensorFlow takes none of these: what is open may be no batch."""
+    """Feeds if TensorFlow accepts none of these, as an open dimension may not be a batch."""
     batched: frozenset[str] = frozenset()
-    """The inputs whose first size is open, and is that of the batch."""
+    """Inputs whose first dimension is an open batch dimension."""
     are_made_up: bool = False
 
     @property
     def empty(self) -> Feed | None:
-        """A batch of none; None: the graph demands another."""
+        """An empty batch; None if the graph has a fixed batch size."""
         if not self.batched:
             return None
         feed = self.feeds[0]
@@ -45,13 +45,13 @@ class EngineFeeds:
 
 
 def engine_feeds(graph: Graph, data: Data | None = None) -> tuple[EngineFeeds | None, str]:
-    """Return what is fed, or None and why nothing can be.
+    """Return feeds for a graph, or None and the reason why there are none.
 
     Args:
-        graph: what is fed, by its inputs.
-        data: samples; default: made-up ones.
+        graph: the graph to feed.
+        data: samples; default: synthetic ones.
 
-    GraphError: the data do not fit the graph's inputs.
+    GraphError: the data does not fit the graph's inputs.
     """
     if data is not None:
         samples = Dataset.of(graph, data, labelled=False)
@@ -69,7 +69,7 @@ def engine_feeds(graph: Graph, data: Data | None = None) -> tuple[EngineFeeds | 
 
 
 def _of_samples(graph: Graph, samples: Dataset) -> EngineFeeds:
-    """Return samples from all over the data, in batches."""
+    """Return evenly spaced samples of the data in batches."""
     if samples.batch is not None:
         return EngineFeeds(samples.spread(2 * samples.batch).feeds())
     few = samples.spread(_ROUNDS * sum(BATCHES)).at_least(max(BATCHES))
@@ -87,7 +87,7 @@ def _of_samples(graph: Graph, samples: Dataset) -> EngineFeeds:
 
 
 def _batched(graph: Graph, feed: Mapping[str, Array], count: int) -> frozenset[str]:
-    """Return the inputs whose first size is open, where all of them hold so many samples."""
+    """Return the inputs with an open first dimension whose arrays have `count` samples."""
     results = set()
     for tensor, array in feed.items():
         shape = type_and_shape(graph, tensor)[1]
@@ -104,35 +104,35 @@ def _sliced(feed: Mapping[str, Array], batched: frozenset[str], rows: slice) -> 
 
 
 def made_up_range(graph: Graph) -> tuple[float, float]:
-    """Return the range of made-up floats: that of photos, where it is known."""
-    said = (wanted_from(photo) for photo in about(graph).photos.values() if photo)
+    """Return the range of synthetic floats: the expected pixel range if it is known."""
+    said = (expected_from(photo) for photo in about(graph).photos.values() if photo)
     range_ = next((item.range for item in said if item is not None), SIGNED)
     return range_.low, range_.high
 
 
 class GraphRunner(Protocol):
-    """What runs a graph, such as a `Session`."""
+    """An object that runs a graph, such as a `Session`."""
 
     def run(self, fetches: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the values of tensors. GraphError: they cannot be computed."""
+        """Return the values of tensors. GraphError: the graph cannot run."""
         ...
 
 
 @dataclass(frozen=True)
 class EngineCase:
-    """A batch, and what TensorFlow gives for it by the graph's outputs."""
+    """A batch with TensorFlow's values of the graph's outputs."""
 
     batch: int
     feeds: Feed
     expected: Mapping[str, Array]
     is_row: bool = False
-    """Of an empty batch, whether each output is what becomes of a row of zeros, less that row."""
+    """Whether this is an empty batch whose expected outputs are those of one row, without it."""
 
 
 def reference_cases(
     graph: Graph, tensorflow: GraphRunner, feeds: EngineFeeds
 ) -> tuple[list[EngineCase], list[str]]:
-    """Return what TensorFlow gives, and the batches that it does not take, with its words."""
+    """Return TensorFlow's outputs, and the batches that it rejects with its messages."""
     for tried in (feeds.feeds, feeds.others):
         cases, left_out = list[EngineCase](), list[str]()
         for feed in tried:
@@ -152,7 +152,7 @@ def reference_cases(
 
 
 def case_of(graph: Graph, runner: GraphRunner, feed: Feed) -> EngineCase:
-    """Return what a graph gives for a feed. GraphError: nothing."""
+    """Run a graph on a feed. GraphError: it cannot run."""
     names = list(dict.fromkeys(graph.outputs))
     values = runner.run(names, feed)
     return EngineCase(samples_in([feed]), feed, dict(zip(names, values, strict=True)))
@@ -161,14 +161,14 @@ def case_of(graph: Graph, runner: GraphRunner, feed: Feed) -> EngineCase:
 def _empty(
     graph: Graph, tensorflow: GraphRunner, feed: Feed, cases: Sequence[EngineCase]
 ) -> tuple[EngineCase | None, str]:
-    """Return what an empty batch gives, or why that is not known.
+    """Return the outputs for an empty batch, or None and the reason.
 
-    Of an output with a row for each sample, it is no row: some kernels of TensorFlow refuse an
-    empty batch, or give it other sizes, and deploykit's server takes a row in its place.
+    An output with one row per sample has no rows then: some TensorFlow kernels refuse an empty
+    batch or give it other sizes, and deploykit's server runs one row instead.
     """
     by_batch = {case.batch: case.expected for case in cases}
     if not {1, 3} <= by_batch.keys():
-        return None, "it has no rows of its own"
+        return None, "batches of 1 and 3 did not both run"
     one, three = by_batch[1], by_batch[3]
     rows = {
         name: np.asarray(one[name])[:0]
@@ -178,7 +178,7 @@ def _empty(
         and np.shape(one[name])[1:] == np.shape(three[name])[1:]
     }
     if not rows:
-        return None, "no output has a row for each sample"
+        return None, "no output has one row per sample"
     if len(rows) == len(set(graph.outputs)):
         return EngineCase(0, feed, rows, is_row=True), ""
     try:
@@ -191,15 +191,15 @@ def _empty(
 def differs_when_split(
     graph: Graph, cases: Sequence[EngineCase], model: Sequence[str], outputs: Sequence[str]
 ) -> str:
-    """Return where TensorFlow's own outputs change once the model's are fed, or an empty string.
+    """Return which of TensorFlow's outputs changes when the model's outputs are fed, or "".
 
-    They have to be the same to the last bit; then another engine may run the model.
+    If they are bit-identical, another engine may run the model.
 
     Args:
         graph: the model with its pre- and postprocessing.
-        cases: what the model is fed.
-        model: the tensors that the model gives.
-        outputs: the tensors that the signature gives.
+        cases: batches to feed.
+        model: output tensors of the model.
+        outputs: output tensors of the signature.
 
     GraphError: TensorFlow cannot run the graph on them.
     """

@@ -1,1 +1,1 @@
-"""Synthetic inputs that a graph accepts: shapes, values, strings, indices."""
+"""Synthetic inputs that a graph accepts: shapes, numbers, strings and indices."""

@@ -1,7 +1,7 @@
-"""Where a graph chooses: non-maximum suppression, the k highest, a threshold.
+"""Choices in a graph: non-maximum suppression, top-k, thresholds.
 
-The least noise in what is chosen from may put other boxes into the slots at the end, so noise is
-judged in front of a choice. What lies behind it is judged on the reference's own values.
+Slight noise in the inputs of a choice may select other boxes, so noise is evaluated before it.
+Outputs after a choice are compared on the reference's values before it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,7 +24,7 @@ CHOOSING_OPS = frozenset(
         "UpperBound", "Where",
     }
 )  # fmt: skip
-# These count where no layer lies behind: some activations are made of them.
+# These are choices only if no layer follows, because some activations use them.
 _THRESHOLD_OPS = frozenset(
     {
         "Ceil", "Equal", "Floor", "Greater", "GreaterEqual", "Less", "LessEqual", "NotEqual",
@@ -36,24 +36,24 @@ _HANDLE_OPS = ("TensorArray", "TensorList", "TensorMap", "EmptyTensorList")
 
 @dataclass(frozen=True)
 class Choices:
-    """The edges into what follows a choice, and the outputs that do."""
+    """The edges into the nodes after choices, and the outputs after choices."""
 
     edges: Mapping[tuple[str, int], str]
-    """A node, the number of its input, and the tensor that it reads there."""
+    """Tensors read, by node and input index."""
     outputs: frozenset[str]
     nodes: frozenset[str] = frozenset()
-    """What follows a choice."""
+    """Nodes after a choice, including it."""
 
     @property
     def tensors(self) -> list[str]:
-        """The tensors in front of the choices, each once."""
+        """The distinct tensors before the choices."""
         return list(dict.fromkeys(self.edges.values()))
 
 
 def choices(graph: Graph) -> Choices:
-    """Return where noise is judged in place of the outputs that follow a choice.
+    """Return the tensors at which noise is evaluated instead of the outputs after choices.
 
-    There is no such place where a loop or branch would have to be left for it.
+    There are none if one of these tensors is inside a loop or branch.
     """
     none = Choices({}, frozenset())
     live = graph.ancestors(map(producer_name, graph.outputs))
@@ -70,7 +70,7 @@ def choices(graph: Graph) -> Choices:
             producer = producer_name(tensor)
             if producer not in computed or producer in behind or normal(tensor) in fed:
                 continue
-            if graph[producer].op.startswith(_HANDLE_OPS):  # its value is no array of numbers
+            if graph[producer].op.startswith(_HANDLE_OPS):  # its value is a handle, not an array
                 behind.add(producer)
                 waiting.append(producer)
                 continue
@@ -81,9 +81,9 @@ def choices(graph: Graph) -> Choices:
 
 
 def paired_choices(reference: Graph, result: Graph) -> tuple[list[tuple[str, str]], frozenset[str]]:
-    """Return the pairs of tensors in front of choices, and the outputs of the reference behind.
+    """Return the pairs of tensors before choices, and the reference's outputs after them.
 
-    Both are empty where a result does not make its choices with the same nodes.
+    Both are empty if the result does not make its choices with the same nodes.
     """
     value = choices(reference)
     pairs: dict[str, str] = {}
@@ -102,7 +102,7 @@ def _type(graph: Graph, tensor: str) -> str | None:
 
 
 def _roots(graph: Graph, computed: Collection[str], depths: Mapping[str, int]) -> Iterator[str]:
-    """Yield the nodes at which choices begin; of those in a loop or branch, where that begins."""
+    """Yield the choosing nodes; for those in a loop or branch, the nodes that enter it."""
     library = Library(graph)
     functions = library.reaching(lambda node: node.op in CHOOSING_OPS)
     before_layers = graph.ancestors(node.name for node in graph if node.op in LAYER_OPS)

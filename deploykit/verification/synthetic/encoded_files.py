@@ -1,4 +1,4 @@
-"""Small encoded files of random content: images, a sound, and a tf.train.Example."""
+"""Small encoded files with random content: images, audio, and a tf.train.Example."""
 
 import base64
 import struct
@@ -10,13 +10,13 @@ import numpy as np
 from deploykit.transforms.ir.protos import Example
 from deploykit.transforms.ir.tensors import Array
 
-SIDE = 96  # of a picture: what a model reads that leaves the size open
-SOUND = 16000  # samples: a second of speech as models take it
+SIDE = 96  # pixels per side of an image
+SOUND = 16000  # samples: one second at the usual rate of speech models
 
 
 def png(random: "np.random.Generator") -> bytes:
-    """Return a picture in red, green and blue as PNG."""
-    rows = np.insert(_pixels(random).reshape(SIDE, -1), 0, 0, axis=1)  # each begins with a filter
+    """Return an RGB image as PNG."""
+    rows = np.insert(_pixels(random).reshape(SIDE, -1), 0, 0, axis=1)  # the filter bytes
     head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -26,16 +26,16 @@ def png(random: "np.random.Generator") -> bytes:
 
 
 def bmp(random: "np.random.Generator") -> bytes:
-    """Return a picture as BMP with 24 bits a pixel."""
+    """Return an image as BMP with 24 bits per pixel."""
     body = _pixels(random).tobytes()
     head = struct.pack("<IiiHHIIiiII", 40, SIDE, SIDE, 1, 24, 0, len(body), 2835, 2835, 0, 0)
     return b"BM" + struct.pack("<IHHI", 54 + len(body), 0, 0, 54) + head + body
 
 
 def gif(random: "np.random.Generator") -> bytes:
-    """Return a picture as GIF with 128 colours.
+    """Return an image as GIF with 128 colors.
 
-    Each code has eight bits: one that clears the table comes before the codes get longer.
+    Each code has eight bits, because a clear code precedes the point at which codes get longer.
     """
     colours = random.integers(0, 256, (128, 3), np.uint8).tobytes()
     codes = random.integers(0, 128, (SIDE * SIDE // 64, 64), np.uint8)
@@ -50,10 +50,10 @@ def gif(random: "np.random.Generator") -> bytes:
 
 
 def jpeg(random: "np.random.Generator") -> bytes:
-    """Return a picture as JPEG: each square of eight pixels has one colour of its own.
+    """Return an image as JPEG, in which each 8x8 block has one color.
 
-    Of each square there is the mean alone, as the difference from the square before: four bits say
-    how many bits follow, and one bit that there is nothing else.
+    Each block only stores its mean, as the difference from the previous block: four bits for the
+    number of following bits, and one bit for the end of the block.
     """
     means = random.integers(-100, 101, ((SIDE // 8) ** 2, 3))
     steps = np.diff(means, axis=0, prepend=0)
@@ -70,7 +70,7 @@ def jpeg(random: "np.random.Generator") -> bytes:
         (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0"),
         (0xDB, b"\0" + bytes([8]) * 64),
         (0xC0, frame),
-        (0xC4, b"\0" + bytes([0, 0, 0, 9, *[0] * 12]) + bytes(range(9))),  # nine codes of four bits
+        (0xC4, b"\0" + bytes([0, 0, 0, 9, *[0] * 12]) + bytes(range(9))),  # nine 4-bit codes
         (0xC4, b"\x10" + bytes([1, *[0] * 15]) + b"\0"),
         (0xDA, b"\3\1\0\2\0\3\0\0\x3f\0"),
     )
@@ -81,7 +81,7 @@ def jpeg(random: "np.random.Generator") -> bytes:
 
 
 def wav(random: "np.random.Generator", samples: int = SOUND, channels: int = 1) -> bytes:
-    """Return a sound as WAV with 16 bits a sample."""
+    """Return audio as WAV with 16 bits per sample at 16 kHz."""
     body = random.integers(-(2**15), 2**15, samples * channels).astype("<i2").tobytes()
     form = struct.pack("<HHIIHH", 1, channels, SOUND, 2 * channels * SOUND, 2 * channels, 16)
     inside = b"WAVEfmt " + struct.pack("<I", len(form)) + form
@@ -90,7 +90,7 @@ def wav(random: "np.random.Generator", samples: int = SOUND, channels: int = 1) 
 
 
 def example(features: Mapping[str, Array]) -> bytes:
-    """Return a tf.train.Example with values by name: strings, whole numbers or floats."""
+    """Return a serialized tf.train.Example from values by name: strings, integers or floats."""
     result = Example()
     for name, array in features.items():
         feature, values = result.features.feature[name], array.ravel().tolist()
@@ -105,7 +105,7 @@ def example(features: Mapping[str, Array]) -> bytes:
 
 
 def compressed(content: bytes, kind: str) -> bytes:
-    """Return bytes as DecodeCompressed takes them; `kind` is ZLIB, GZIP or empty."""
+    """Compress bytes for DecodeCompressed; `kind` is ZLIB, GZIP or empty."""
     if not kind:
         return content
     packer = zlib.compressobj(1, wbits=31 if kind == "GZIP" else 15)
@@ -113,7 +113,7 @@ def compressed(content: bytes, kind: str) -> bytes:
 
 
 def web_base64(content: bytes) -> bytes:
-    """Return bytes as DecodeBase64 takes them."""
+    """Encode bytes for DecodeBase64: web-safe base64 without padding."""
     return base64.urlsafe_b64encode(content).rstrip(b"=")
 
 

@@ -1,4 +1,4 @@
-"""The ops that read a graph's input, also through casts, moves and functions."""
+"""The ops that read a graph's input, directly or through casts, reshapes and functions."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,7 +20,7 @@ _ONE = """
     TensorListGetItem TensorListStack Tile Transpose Unique
 """
 _ALL = "Add AddV2 ClipByValue Maximum Merge Minimum Pack RefMerge StringJoin Sub"
-# Ops that give on the values of some of their inputs: these inputs, and where they come out.
+# Ops that pass on the values of some inputs: the indices of these inputs and of the outputs.
 _EVERY = range(1 << 16)
 _PASSING = {
     **dict.fromkeys(_ONE.split(), (range(1), range(1))),
@@ -51,7 +51,7 @@ _PASSING = {
 PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"})
 _CHANGING = frozenset({"Add", "AddV2", "ConcatV2", "Pack", "StringJoin", "Sub", "Substr"})
 _WITH_A_CONDITION = frozenset({"Case", "If", "StatelessCase", "StatelessIf"})
-# What an op calls the parts of a sparse tensor that it reads.
+# Names of op arguments that are components of sparse tensors.
 _INDICES = frozenset(
     {"a_indices", "b_indices", "indices", "input_indices", "sp_indices", "sparse_indices"}
 )
@@ -62,18 +62,18 @@ _SHAPES = frozenset(
     {"a_shape", "b_shape", "dense_shape", "input_shape", "output_shape", "shape", "shapes",
      "sp_shape", "sparse_shape"}
 )  # fmt: skip
-_MOST_BODIES = 100  # functions may call each other without end
+_MAX_BODIES = 100  # recursive functions would never end
 
 
 @dataclass(frozen=True)
 class Inside:
-    """A graph, or the body of a function that a node of another one calls."""
+    """A graph, or the body of a function that a node of another graph calls."""
 
     graph: Graph
     caller: "tuple[Inside, Node] | None" = None
 
     def resolved(self, tensor: str) -> "tuple[Inside, str]":
-        """Return a tensor that the caller hands in as the caller knows it."""
+        """Return a tensor with its scope; an argument is resolved to the caller's tensor."""
         scope = self
         while tensor[:1] == "@" and scope.caller is not None:
             scope, node = scope.caller
@@ -82,28 +82,28 @@ class Inside:
         return scope, tensor
 
     def constant(self, tensor: str) -> Node | None:
-        """Return the Const that a tensor comes from, or None."""
+        """Return the Const that a tensor originates from, or None."""
         scope, tensor = self.resolved(tensor)
         return scope.graph.constant(tensor) if producer_name(tensor) in scope.graph else None
 
 
 @dataclass(frozen=True)
 class Change:
-    """A node on the way that changes values: it adds a constant, packs bytes or cuts texts."""
+    """A node on the path that changes values: it adds constants, decodes or splits strings."""
 
     scope: Inside
     node: Node
     before: "Change | None" = None
 
     def constant(self, port: int) -> Node | None:
-        """Return the Const that the node reads in a place, or None."""
+        """Return the Const that the node reads at an input index, or None."""
         tensors = self.node.data_inputs
         return self.scope.constant(tensors[port]) if port < len(tensors) else None
 
 
 @dataclass(frozen=True)
 class Use:
-    """A node that reads the values of an input, at which place, and what changed them before."""
+    """A node that reads an input's values, the input index, and the last change before it."""
 
     scope: Inside
     node: Node
@@ -111,39 +111,39 @@ class Use:
     step: Change | None = None
 
     def constant(self, port: int) -> Node | None:
-        """Return the Const that the node reads in another place, or None."""
+        """Return the Const that the node reads at another input index, or None."""
         tensors = self.node.data_inputs
         return self.scope.constant(tensors[port]) if -len(tensors) <= port < len(tensors) else None
 
     @property
     def is_first_factor(self) -> bool:
-        """Whether the node multiplies the values, as a matrix, with another one."""
+        """Whether the values are the first factor of a matrix product."""
         return self.port == 0 and self.node.op in PRODUCTS
 
     @property
     def rows_axis(self) -> int:
-        """The axis of the other matrix that is as long as a row of this one."""
+        """The axis of the second factor that has the length of a row of the first."""
         return -1 if self.node.attr("transpose_b", False) or self.node.attr("adj_y", False) else -2
 
     def changes(self) -> Iterator[Change]:
-        """Yield what changes values on the way, the last one first."""
+        """Yield the changes on the path, the last one first."""
         step = self.step
         while step is not None:
             yield step
             step = step.before
 
     def steps(self) -> Iterator[Node]:
-        """Yield the nodes on the way that change values, the last one first."""
+        """Yield the nodes on the path that change values, the last one first."""
         return (change.node for change in self.changes())
 
 
 def reads_sparse(node: Node) -> bool:
-    """Say whether an op may read sparse tensors in parts."""
+    """Return whether an op may read the components of sparse tensors."""
     return node.op.startswith("Sparse") and node.op in op_defs()
 
 
 def sparse_triples(node: Node) -> Iterator[tuple[int, int | None, int]]:
-    """Yield at which ports a node reads indices, values and dense shape of the same tensor.
+    """Yield the input indices of indices, values and dense shape of each sparse tensor of a node.
 
     Some ops do not read the values.
     """
@@ -160,9 +160,9 @@ def sparse_triples(node: Node) -> Iterator[tuple[int, int | None, int]]:
 
 
 def uses(graph: Graph, tensor: str) -> Iterator[Use]:
-    """Yield all that reads the values of a tensor."""
+    """Yield all uses of the values of a tensor."""
     library = Library(graph)
-    bodies: list[Graph] = []  # kept, so that no two have one id
+    bodies: list[Graph] = []  # retained, so that ids stay unique
     waiting: list[tuple[Inside, str, Change | None]] = [(Inside(graph), normal(tensor), None)]
     seen = {(id(graph), normal(tensor))}
     while waiting:
@@ -176,8 +176,8 @@ def uses(graph: Graph, tensor: str) -> Iterator[Use]:
                         waiting.append((scope, result, _changed(scope, node, step)))
                 for name in names_in(node.attrs.values()):
                     place = port - (node.op in _WITH_A_CONDITION)
-                    if place >= 0 and len(bodies) < _MOST_BODIES and name in library.functions:
-                        with suppress(GraphError):  # a body that is not well formed
+                    if place >= 0 and len(bodies) < _MAX_BODIES and name in library.functions:
+                        with suppress(GraphError):  # the body is malformed
                             bodies.append(Graph(library.body(Callee(name)).nodes))
                             waiting.append((Inside(bodies[-1], (scope, node)), f"@{place}", step))
 
@@ -188,7 +188,7 @@ def _changed(scope: Inside, node: Node, step: Change | None) -> Change | None:
 
 
 def _results(node: Node, port: int) -> Iterator[str]:
-    """Yield the outputs of a node that hold the values which it reads in a place."""
+    """Yield the outputs of a node that contain the values read at an input index."""
     if node.op not in _PASSING:
         return
     used, given = _PASSING[node.op]

@@ -1,4 +1,4 @@
-"""Integers that an input accepts: indices within the table that they index, sizes, and lengths."""
+"""Integers that an input accepts: valid indices of tables, sizes, and lengths."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,36 +12,34 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.shapes.sizes import Shape
 from deploykit.verification.synthetic.input_uses import Use, reads_sparse, sparse_triples, uses
 
-LARGEST = 255  # as in a picture
-SHORT = 8  # a length, where nothing says how long things may be
-SIDE = 4  # a size that is fed: as many as there are samples, which it may have to agree with
+LARGEST = 255  # as in an image
+SHORT = 8  # default for an unknown length
+SIDE = 4  # fed sizes; equal to the number of samples, which they may have to match
 
-Sizes = Callable[[str], Shape | None]  # of a tensor of the graph
+Sizes = Callable[[str], Shape | None]  # shape of a tensor of the graph
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """The least and the largest number, and how those of an input lie to each other."""
+    """The range of an input's integers, and their order."""
 
     low: int = 0
     high: int = LARGEST
     is_bound: bool = False
-    """Whether something that reads them sets limits, and not their type alone."""
+    """Whether an op that reads them sets limits, not only their dtype."""
     last: int = 0
-    """Of indices or a dense shape: the size of the last axis, where something that reads it says
-    so."""
+    """For indices or a dense shape: size of the last axis if a reader determines it, else 0."""
     order: str = ""
-    """"sorted": in rising order; "rows": rows in rising order, each once; "splits": where the rows
-    of a ragged tensor begin and end; "shape": sizes of which
-    the first is left to find."""
+    """"sorted": ascending order; "rows": distinct rows in ascending order; "splits": row splits
+    of a ragged tensor; "shape": a shape whose first size is inferred (-1)."""
 
     def within(self, low: int, high: int, order: str = "") -> "Allowed":
-        """Return the limits that also keep to others."""
+        """Return the intersection with further limits."""
         high = max(min(self.high, high), 0)
         return Allowed(min(max(self.low, low), high), high, True, self.last, self.order or order)
 
 
-# What an op takes in a place that says how it works: sizes, axes, counts.
+# Limits of parameters such as sizes, axes and counts, by op and input index.
 _PLAIN: Mapping[tuple[str, int], tuple[int, int]] = {
     ("ArgMax", 1): (0, 0), ("ArgMin", 1): (0, 0), ("BroadcastTo", 1): (SIDE, SIDE),
     ("Concat", 0): (0, 0), ("ConcatV2", -1): (0, 0), ("CropAndResize", 2): (0, 0),
@@ -60,7 +58,7 @@ _PLAIN: Mapping[tuple[str, int], tuple[int, int]] = {
     ("TruncateDiv", 1): (1, LARGEST), ("TruncateMod", 1): (1, LARGEST),
     **{(op, 1): (0, 0) for op in ("All", "Any", "Max", "Mean", "Min", "Prod", "Sum")},
 }  # fmt: skip
-# What is as long as an axis of what the op reads in another place, at most.
+# Lengths, limited by an axis of another input: its input index and the axis.
 _LENGTHS = {
     ("BlockLSTM", 0): (1, 0), ("BlockLSTMV2", 0): (1, 0), ("CTCBeamSearchDecoder", 1): (0, 0),
     ("CTCGreedyDecoder", 1): (0, 0), ("ReverseSequence", 1): (0, 1),
@@ -70,21 +68,21 @@ _COMPARING = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
 
 
 def limits(reading: list[Use], sizes: Sizes) -> Allowed:
-    """Return the limits of a tensor by what reads it."""
+    """Return the limits of a tensor from the ops that read it."""
     allowed = Allowed()
     for use in reading:
         try:
             allowed = _limited(use, allowed, sizes)
         except (Error, ArithmeticError, IndexError, TypeError, ValueError):
-            continue  # a node that TensorFlow would refuse
+            continue  # TensorFlow would refuse this node
     return allowed
 
 
 def whole_numbers(shape: tuple[int, ...], allowed: Allowed, random: "np.random.Generator") -> Array:
-    """Return numbers of this shape within limits."""
+    """Return random integers of this shape within limits."""
     if allowed.order == "shape":
         return np.where(np.arange(int(np.prod(shape))).reshape(shape) == 0, -1, 1)
-    if allowed.order == "splits" and len(shape) == 1:  # of as many values
+    if allowed.order == "splits" and len(shape) == 1:  # splits of as many values
         return np.linspace(0, shape[0], shape[0]).round().astype(np.int64)
     if allowed.order == "rows" and len(shape) == 2 and shape[1]:
         side = max(allowed.high + 1, int(np.ceil(shape[0] ** (1 / shape[1]))))
@@ -128,7 +126,7 @@ def _limited(use: Use, allowed: Allowed, sizes: Sizes) -> Allowed:
 
 
 def _shifted(use: Use, allowed: Allowed, rows: int) -> Allowed:
-    """Return limits so that numbers that are added to constants on the way are below `rows`."""
+    """Return limits that keep numbers below `rows` after the additions on the path."""
     low, high = 0, rows - 1
     for node in use.steps():
         constants = [use.scope.constant(tensor) for tensor in node.data_inputs[:2]]
@@ -142,7 +140,7 @@ def _shifted(use: Use, allowed: Allowed, rows: int) -> Allowed:
 
 
 def _rows(use: Use, sizes: Sizes) -> int | None:
-    """Return how many rows the table has that a node looks numbers up in, or None for no table."""
+    """Return the number of rows of the table that a node indexes, or None if it has none."""
     node, port, op = use.node, use.port, use.node.op
     if op in ("Gather", "GatherV2", "ResourceGather") and port == 1:
         axis = use.constant(2) if op == "GatherV2" else None
@@ -168,10 +166,10 @@ def _rows(use: Use, sizes: Sizes) -> int | None:
 
 
 def _compared(use: Use, allowed: Allowed, sizes: Sizes) -> Allowed:
-    """Return limits for numbers that are compared with the places of a sequence."""
+    """Return limits for numbers that are compared with positions in a sequence."""
     other = use.node.data_inputs[1 - use.port]
     scope, tensor = use.scope.resolved(other)
-    if other[:1] == "@":  # the body of a loop, which counts
+    if other[:1] == "@":  # a loop body with a counter
         return allowed.within(1, SHORT)
     for _ in range(4):
         if producer_name(tensor) not in scope.graph:
@@ -194,7 +192,7 @@ def _compared(use: Use, allowed: Allowed, sizes: Sizes) -> Allowed:
 
 
 def _sparse(use: Use, allowed: Allowed, sizes: Sizes) -> Allowed:
-    """Return limits for the indices of values in a sparse tensor, or for its dense shape."""
+    """Return limits for the indices or the dense shape of a sparse tensor."""
     for indices, _, shape in sparse_triples(use.node):
         if use.port not in (indices, shape):
             continue
@@ -208,7 +206,7 @@ def _sparse(use: Use, allowed: Allowed, sizes: Sizes) -> Allowed:
 
 
 def _last_axis(use: Use, sizes: Sizes) -> int:
-    """Return the size of a sparse tensor's last axis by the matrix that it meets, or 0."""
+    """Return the size of a sparse tensor's last axis from the matrix in a product, or 0."""
     node = use.node
     if node.op == "SparseTensorDenseMatMul" and not node.attr("adjoint_a", False):
         return _size(use, 3, 1 if node.attr("adjoint_b", False) else 0, sizes) or 0
@@ -220,7 +218,7 @@ def _last_axis(use: Use, sizes: Sizes) -> int:
 
 
 def _is_row_splits(use: Use) -> bool:
-    """Say whether a node reads a tensor as the row splits of a ragged tensor."""
+    """Return whether a node reads a tensor as row splits of a ragged tensor."""
     node = use.node
     if node.op.startswith("RaggedTensorTo"):
         ports = input_ports(node, op_defs()[node.op])

@@ -1,8 +1,8 @@
-"""Sizes that a graph's inputs leave open, as far as what reads them says what they have to be.
+"""Inference of the open sizes of a graph's inputs from the ops that read them.
 
-One pass in execution order: an open size is a symbol that goes along with the values, and what
-reads it with constants binds it, as a MatMul does with the rows of its weights. Two inputs that
-meet in an Add or a Concat share their symbols.
+Each open size is a symbol that is propagated with the values, in execution order. Ops with
+constants bind it, as a MatMul does with the rows of its weights. Inputs of the same Add or Concat
+share symbols.
 """
 
 import math
@@ -30,7 +30,7 @@ _OF_EACH_ELEMENT = """
     StaticRegexReplace StringLower StringStrip StringToHashBucket StringToHashBucketFast
     StringToHashBucketStrong StringToNumber StringUpper Swish
 """
-# The place of what is read as an image, and its rank.
+# The index of the image input and its rank.
 _IMAGES = {
     **{op: (0, rank) for op, rank in LAYER_OPS.items()},
     "Conv2DBackpropInput": (2, 4),
@@ -51,8 +51,8 @@ _MOVED = frozenset(
      "Sum", "Transpose", "Unpack"}
 )  # fmt: skip
 _REDUCED = "All Any ArgMax ArgMin Max Mean Min Prod StridedSlice Sum"
-# The place of what must have a rank at least, and the rank; or where its axes are named.
-_LEAST_RANKS = {
+# The index of an input with a minimum rank, and the rank; or the index of the input with its axes.
+_MIN_RANKS = {
     "LogSoftmax": (0, 2), "ParseExample": (0, 1), "ParseExampleV2": (0, 1), "Softmax": (0, 2),
     "StringSplit": (0, 1), "StringSplitV2": (0, 1), "TensorArrayScatterV3": (2, 1),
     "TensorListFromTensor": (0, 1), "TopKV2": (0, 2),
@@ -64,12 +64,12 @@ _AXES: dict[str, tuple[int, int | None]] = {
 
 
 class OpenSizes:
-    """The shapes of inputs: numbers, symbols for what is open, as negative numbers below -1."""
+    """The shapes of inputs; an open size is a symbol, a number below -1."""
 
     def __init__(self, graph: Graph, shapes: Mapping[str, Shape | None]) -> None:
-        """Take the shapes by input as far as they are known, and bind what follows."""
+        """Bind open sizes; `shapes` are the known shapes by input, with -1 for open sizes."""
         self._graph = graph
-        self._same: dict[int, int] = {}  # a symbol: what it is equal to
+        self._same: dict[int, int] = {}  # a symbol -> the size or symbol that it equals
         self._products: list[tuple[tuple[int, ...], int]] = []
         self._sums: list[tuple[list[int], int]] = []
         self._inputs = {
@@ -78,12 +78,12 @@ class OpenSizes:
         }
         if all(s is not None and -1 not in s for s in shapes.values()):
             return
-        self._own: dict[str, list[str]] = {}  # the inputs of a node
+        self._own: dict[str, list[str]] = {}  # inputs by node
         for tensor in shapes:
             self._own.setdefault(graph.producer(tensor).name, []).append(tensor)
         self._known = Shapes(graph)
         self._found: dict[str, Shape | str | None] = {}
-        for self._is_last in (False, True):  # the second time with the ranks of the first
+        for self._is_last in (False, True):  # the second pass uses the ranks of the first
             for name in graph.order():
                 try:
                     self._visit(graph[name])
@@ -95,9 +95,9 @@ class OpenSizes:
             self._divide([self._root(size) for size in sizes], expected)
 
     def shapes(self, batch: int, other: int) -> dict[str, Shape]:
-        """Return a shape for each input, the first axis of `batch`, where nothing says more.
+        """Return a shape for each input; unbound first sizes become `batch`, others `other`.
 
-        A rank that nothing tells is 0.
+        An unknown rank becomes 0.
         """
         known = {tensor: tuple(map(self._root, s or ())) for tensor, s in self._inputs.items()}
         first = {shape[0] for shape in known.values() if shape}
@@ -107,7 +107,7 @@ class OpenSizes:
         }
 
     def found(self) -> dict[str, Shape | None]:
-        """Return what is known of each input: -1 for a size that nothing tells."""
+        """Return the inferred shape of each input, with -1 for unknown sizes."""
         return {
             tensor: None if shape is None else tuple(max(-1, self._root(s)) for s in shape)
             for tensor, shape in self._inputs.items()
@@ -128,7 +128,7 @@ class OpenSizes:
         return size
 
     def _equal(self, a: int, b: int) -> None:
-        """Note that two sizes are one; 1 and unknown sizes tell nothing."""
+        """Record that two sizes are equal; unknown sizes (-1) are ignored."""
         a, b = self._root(a), self._root(b)
         if a < -1 and b != -1:
             self._same[a] = b
@@ -136,7 +136,7 @@ class OpenSizes:
             self._same[b] = a
 
     def _shape(self, tensor: str, rank: int | None = None) -> Shape | None:
-        """Return a tensor's shape; an input of unknown rank gets the rank that a reader needs."""
+        """Return a tensor's shape; an input of unknown rank gets the given rank."""
         value = self._found.get(tensor)
         if isinstance(value, str):
             if self._inputs[value] is None and rank is not None:
@@ -148,7 +148,7 @@ class OpenSizes:
 
     def _visit(self, node: Node) -> None:
         name, op, tensors = node.name, node.op, node.data_inputs
-        if op in _LEAST_RANKS or op in _AXES:
+        if op in _MIN_RANKS or op in _AXES:
             self._ranked(node)
         if name in self._own:
             self._found |= {normal(tensor): tensor for tensor in self._own[name]}
@@ -174,7 +174,7 @@ class OpenSizes:
             self._sparse(node)
 
     def _layer(self, node: Node) -> None:
-        """Bind the channels of an image, or the columns of a matrix, by the weights."""
+        """Bind the channels of an image, or the columns of a matrix, to the weights."""
         tensors = node.data_inputs
         if node.op in PRODUCTS:
             self._product(node)
@@ -213,14 +213,14 @@ class OpenSizes:
             self._found[node.name] = (*a[:-2], rows, columns)
 
     def _join(self, tensors: Sequence[str]) -> Shape | str | None:
-        """Bind sizes that meet, from the last; a 1 goes with any size."""
+        """Bind broadcast sizes, from the last axis; a 1 is compatible with any size."""
         known = [s for tensor in tensors if (s := self._shape(tensor)) is not None]
         rank = max(map(len, known), default=0)
-        if rank == 0:  # what is open goes on as it is
+        if rank == 0:  # pass the open shape on unchanged
             return next((f for t in tensors if (f := self._found.get(t)) is not None), None)
         result = [1] * rank
         for tensor in tensors:
-            # One value a channel stands beside samples: those come first.
+            # Next to one value per channel, the samples have a batch axis first.
             shape = self._shape(tensor, max(rank, 2))
             for axis in range(1, len(shape or ()) + 1):
                 size = self._root(shape[-axis]) if shape else -1
@@ -258,7 +258,7 @@ class OpenSizes:
         self._found[node.name] = tuple(result)
 
     def _reshape(self, node: Node) -> None:
-        """Note how many elements a sample must have, where the first axis alone is left to find."""
+        """Record the number of elements that the target shape requires."""
         constant = self._graph.constant(node.data_inputs[1])
         if constant is None:
             return
@@ -272,7 +272,7 @@ class OpenSizes:
             self._found[node.name] = (shape[0] if sizes[0] == -1 else sizes[0], *sizes[1:])
 
     def _sparse(self, node: Node) -> None:
-        """Bind rows of indices to values, and their length to the rank: 2, if nothing says so."""
+        """Bind the rows of indices to values, and their length to the rank, 2 by default."""
         tensors = node.data_inputs
         for indices, values, dense_shape in sparse_triples(node):
             rows, rank = self._shape(tensors[indices], 2), self._shape(tensors[dense_shape], 1)
@@ -285,7 +285,7 @@ class OpenSizes:
                     self._equal(rows[1], 2)
 
     def _share(self, parts: Sequence[int], whole: int) -> None:
-        """Bind the open parts of a size, all alike, where the whole is known."""
+        """Bind the open parts of a known sum to equal sizes."""
         is_open = [part for part in parts if part < -1]
         item, rest = divmod(whole - sum(part for part in parts if part >= 0), len(is_open) or 1)
         if whole >= 0 and item > 0 and not rest:
@@ -293,7 +293,7 @@ class OpenSizes:
                 self._equal(part, item)
 
     def _divide(self, sizes: Sequence[int], expected: int) -> None:
-        """Bind what is open so that there are so many elements, equal sizes where several are."""
+        """Bind open sizes to equal values whose product gives the expected number of elements."""
         is_open = [size for size in sizes if size < -1]
         rest = math.prod(size for size in sizes if size >= 0)
         if not is_open or -1 in sizes or not rest or expected % rest:
@@ -304,8 +304,8 @@ class OpenSizes:
                 self._equal(size, item)
 
     def _ranked(self, node: Node) -> None:
-        """Give an input whose rank nothing told before the least that a reader takes."""
-        place, rank = _LEAST_RANKS.get(node.op, (0, 1))
+        """Assign the minimum rank that a reader accepts to an input of unknown rank."""
+        place, rank = _MIN_RANKS.get(node.op, (0, 1))
         if node.op in _AXES:
             place, at = _AXES[node.op]
             constant = None if at is None else self._graph.constant(node.data_inputs[at])

@@ -1,7 +1,7 @@
-"""What a graph takes: type and shape of its inputs, and values made up for them.
+"""Dtypes and shapes of a graph's inputs, and synthetic values for them.
 
-Shapes are what either graph of a comparison says, what is asked for, or what follows from the
-constants that an input meets (`open_sizes`); values are what its readers take (`whole_numbers`,
+Shapes come from either graph of a comparison, from the caller, or from the constants that an input
+is combined with (`open_sizes`). Values are those that the reading ops accept (`whole_numbers`,
 `texts`).
 """
 
@@ -29,22 +29,22 @@ from deploykit.verification.synthetic.integer_inputs import limits, whole_number
 from deploykit.verification.synthetic.open_sizes import OpenSizes
 from deploykit.verification.synthetic.texts import meaning, strings, table_keys
 
-BATCH = 4  # samples: one example would not show a mix-up of examples, and two may be alike
-LARGEST_BATCH = 64  # a first size above it is no number of samples
-FRAMES = 8  # of a Fourier transform that a signal of open length has
-UNKNOWN_SIZE = 96  # for sizes that nothing tells; the smallest that InceptionV3 takes
+BATCH = 4  # samples: one would not reveal a mix-up of samples, and two may be equal
+LARGEST_BATCH = 64  # a larger first size is not a batch size
+FRAMES = 8  # Fourier transform frames in a signal of open length
+UNKNOWN_SIZE = 96  # for unknown sizes; the smallest that InceptionV3 accepts
 
 Shaped = Mapping[str, Sequence[int]]
 
-_MOST = 1 << 32  # values of one input; nothing honest comes near
+_MOST = 1 << 32  # limit of values of one input, far above real models
 
 
 def type_and_shape(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None, str]:
-    """Return type and shape of an input, and why it cannot be fed with made-up values."""
+    """Return the dtype and shape of an input, and why it cannot have synthetic values."""
     node, port = graph.producer(tensor), split(tensor)[1]
     types = output_types(node) if node.op in op_defs() else None
     if types is None or port >= len(types):
-        return "", None, f"the type of input '{tensor}' is not known"
+        return "", None, f"the dtype of input '{tensor}' is unknown"
     shape = node.attr("shape") if node.op in ("Placeholder", "PlaceholderWithDefault") else None
     if node.op == "Const":
         shape = node.shape
@@ -60,17 +60,17 @@ def made_up_feeds(
     other: Graph | None = None,
     rounds: int = 1,
 ) -> tuple[list[dict[str, Array]], str]:
-    """Return made-up feeds, of four samples or more together, and why there are none.
+    """Return synthetic feeds with at least four samples in total, or [] and the reason.
 
     Args:
-        graph: what is fed.
-        input_range: the range of floats; whole numbers stay in the tables that they index.
-        shapes: sizes of inputs by name, where the graph leaves them open.
-        other: the second graph of a comparison, which may know shapes that the first does not.
-        rounds: how many times as many feeds are returned, each with other values.
+        graph: the graph to feed.
+        input_range: range of floats; integers are valid indices of the tables that they index.
+        shapes: sizes of inputs by name, for open sizes.
+        other: the second graph of a comparison, which may contain further shapes.
+        rounds: factor for the number of feeds, each with other values.
 
-    Where a graph takes fewer samples than four at once, there are several feeds. GraphError:
-    `shapes` names no input, or contradicts the graph.
+    There are several feeds if the fixed batch size is below four. GraphError: `shapes` contains an
+    unknown input or contradicts the graph.
     """
     types = {}
     for tensor in graph.inputs:
@@ -93,8 +93,8 @@ def made_up_feeds(
 def made_up_shapes(
     graph: Graph, shapes: Shaped, other: Graph | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Return a shape for each input of a graph; `made_up_feeds` says from what."""
-    expected = asked_for(graph, shapes)
+    """Return a shape for each input of a graph; the arguments are those of `made_up_feeds`."""
+    expected = requested_sizes(graph, shapes)
     pairs = paired_inputs(graph, other) if other is not None else None
     known = {t: expected.get(t, _declared(graph, t)) for t in graph.inputs}
     if other is not None and pairs:
@@ -111,13 +111,13 @@ def made_up_shapes(
 
 
 def _longest_frame(graph: Graph) -> int:
-    """Return how many samples of a signal the longest Fourier transform reads; 0: there is none."""
+    """Return the length of the longest Fourier transform in samples; 0 if there is none."""
     lengths = [graph.constant(n.data_inputs[1]) for n in graph if n.op in ("IRFFT", "RFFT")]
     return max((int(length.value.max()) for length in lengths if length is not None), default=0)
 
 
-def asked_for(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
-    """Return sizes by input. GraphError: a name is no input's, or sizes contradict the graph's."""
+def requested_sizes(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
+    """Return sizes by input. GraphError: an input is unknown, or sizes contradict the graph."""
     inputs = {tensor.removesuffix(":0"): tensor for tensor in graph.inputs}
     results = {}
     for name, given in shapes.items():
@@ -137,17 +137,17 @@ def asked_for(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
 
 
 def listed(sizes: Sequence[int], unknown: str) -> str:
-    """Return sizes as people write them."""
+    """Return sizes as a comma-separated text."""
     return ",".join(unknown if size < 0 else str(size) for size in sizes)
 
 
 def can_be_made_up(type_: str) -> bool:
-    """Say whether values of a type can be made outside of the graph."""
+    """Return whether values of a dtype can be created outside of the graph."""
     return type_ not in ("resource", "variant") and not type_.startswith("type")
 
 
 class MadeUp:
-    """Random values that the readers of a graph's inputs take."""
+    """Random values that the readers of a graph's inputs accept."""
 
     def __init__(
         self,
@@ -156,13 +156,13 @@ class MadeUp:
         input_range: tuple[float, float] = (-1.0, 1.0),
         seed: int = 0,
     ) -> None:
-        """Take the graph and the shapes of its inputs."""
+        """Store the graph and the shapes of its inputs."""
         self._graph, self._sizes, self._range = graph, sizes, input_range
         self._random = np.random.default_rng(seed)
         self._inside = 0
 
     def of(self, tensor: str, type_: str, sizes: Sequence[int]) -> Array:
-        """Return values for an input: floats over the range, ids that their tables have, words."""
+        """Return values for an input: floats in the range, valid indices, or strings."""
         if math.prod(sizes) > _MOST:
             raise GraphError("input-too-large", reason=_too_large(tensor, sizes))
         default = _default(self._graph, tensor)
@@ -178,7 +178,7 @@ class MadeUp:
             return both
         reading = [] if self._inside > 1 else list(uses(graph, tensor))
         if dtype.kind == "O":
-            self._inside += 1  # what is inside of an Example may hold no further one
+            self._inside += 1  # an Example within an Example contains no further one
             result = strings(shape, meaning(reading, self._of), random)
             self._inside -= 1
             return result
@@ -199,7 +199,7 @@ class MadeUp:
 
     @cached_property
     def _shapes(self) -> Shapes:
-        """The shapes of all tensors, now that those of the inputs are known."""
+        """Shapes of all tensors for the chosen input shapes."""
         sized = self._graph.copy()
         for tensor, sizes in self._sizes.items():
             node = sized.producer(tensor)
@@ -209,21 +209,21 @@ class MadeUp:
 
 
 def demanded_batch(graph: Graph) -> int | None:
-    """Return how many samples the inputs demand at once, or None where they leave it open."""
+    """Return the fixed batch size of the inputs, or None if it is open."""
     shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
     return next((shape[0] for shape in shapes if shape and shape[0] > 0), None)
 
 
 def takes_scalars(graph: Graph) -> bool:
-    """Say whether every input is a scalar, so that a run takes one sample without a batch axis."""
+    """Return whether all inputs are scalars, so that a run takes one sample and no batch axis."""
     shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
     return bool(shapes) and all(shape == () for shape in shapes)
 
 
 def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
-    """Return the inputs of the result by those of the reference, or None where they do not match.
+    """Return the inputs of the result by those of the reference, or None if they do not match.
 
-    The result may have fewer: what was pinned is not fed any more.
+    The result may have fewer inputs, because pinned placeholders are not fed.
     """
     names, others = reference.inputs, result.inputs
     if set(others) <= set(names):
@@ -232,15 +232,15 @@ def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
 
 
 def _no_values(tensor: str, type_: str) -> str:
-    return f"input '{tensor}' is of type {type_}, which cannot be made up"
+    return f"input '{tensor}' has dtype {type_}, which cannot be generated"
 
 
 def _too_large(tensor: str, sizes: Sequence[int]) -> str:
-    return f"input '{tensor}' of shape {list(sizes)} is too large to be made up"
+    return f"input '{tensor}' of shape {list(sizes)} is too large to be generated"
 
 
 def _declared(graph: Graph, tensor: str) -> Shape | None:
-    """Return the shape of an input, also of a default; None where the graph leaves it open."""
+    """Return the shape of an input or of its default value; None if it is unknown."""
     shape = type_and_shape(graph, tensor)[1]
     node = graph.producer(tensor)
     if node.op == "PlaceholderWithDefault" and shape is None:
@@ -251,7 +251,7 @@ def _declared(graph: Graph, tensor: str) -> Shape | None:
 
 
 def _default(graph: Graph, tensor: str) -> Array | None:
-    """Return the number that an input has where nobody feeds it: a rate or a switch."""
+    """Return the scalar default value of an input, such as a rate or a switch, or None."""
     node = graph.producer(tensor)
     if node.op != "PlaceholderWithDefault":
         return None
@@ -260,14 +260,14 @@ def _default(graph: Graph, tensor: str) -> Array | None:
 
 
 def _either(shape: Shape | None, other: Shape | None) -> Shape | None:
-    """Return what both know of a shape; the first is right where they contradict each other."""
+    """Merge two partially known shapes; the first takes precedence."""
     if shape is None or other is None or len(shape) != len(other):
         return shape if shape is not None else other
     return tuple(b if a < 0 else a for a, b in zip(shape, other, strict=True))
 
 
 def _keys(reading: Sequence[Use]) -> Array | None:
-    """Return the whole numbers that a table knows in which a tensor is looked up."""
+    """Return the integer keys of the table in which a tensor is looked up, or None."""
     for use in reading:
         if use.node.op in ("LookupTableFind", "LookupTableFindV2") and use.port == 1:
             keys = table_keys(use)

@@ -1,4 +1,4 @@
-"""Strings that an input takes: words that a table knows, pictures, Examples, numbers, raw bytes."""
+"""Strings that an input accepts: words of a vocabulary, images, Examples, numbers, raw bytes."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,25 +21,25 @@ WORDS = [word.encode() for word in (
     "light", "moon", "night", "open", "paper", "quiet", "river", "stone", "tree", "under", "very",
     "water", "young",
 )]  # fmt: skip
-MOST_WORDS = 8  # in a text that is cut into words
+MAX_WORDS = 8  # in a text that is split into words
 
 Make = Callable[["np.random.Generator"], bytes]
-Values = Callable[[Graph, str, str, Sequence[int]], Array]  # of a tensor: its type and sizes
+Values = Callable[[Graph, str, str, Sequence[int]], Array]  # (graph, tensor, dtype, sizes)
 
 _PARSERS = ("ParseExample", "ParseExampleV2", "ParseSingleExample")
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """How a string is made for what reads it, and the nodes before that unpack or cut it."""
+    """A generator of strings for an op, which inverts the decoding and splitting before it."""
 
     make: Make
     use: Use | None = None
     count: int = 0
-    """Of the texts that a string is cut into; 0: any number."""
+    """Number of parts that a string is split into; 0 means any number."""
 
     def __call__(self, random: "np.random.Generator") -> bytes:
-        """Return a string, packed and joined as the nodes on the way unpack and cut it."""
+        """Return a string, encoded and joined for the nodes that decode and split it."""
         content = self.make(random)
         is_cut = False
         for change in self.use.changes() if self.use is not None else ():
@@ -49,16 +49,16 @@ class Meaning:
             elif node.op == "DecodeCompressed":
                 content = encoded_files.compressed(content, str(node.attr("compression_type", "")))
             elif node.op.startswith("StringSplit"):
-                count = self.count or int(random.integers(1, MOST_WORDS, endpoint=True))
+                count = self.count or int(random.integers(1, MAX_WORDS, endpoint=True))
                 more = [content if is_cut else self.make(random) for _ in range(count - 1)]
                 content, is_cut = _separator(change).join([content, *more]), True
         return content
 
 
 def meaning(uses: Sequence[Use], values: Values) -> Meaning:
-    """Return how strings for these uses are made; plain words where nothing else is needed.
+    """Return a generator of strings for these uses; by default, of plain words.
 
-    What is decoded or becomes a number must be valid; what is looked up or compared need not be.
+    Strings that are decoded or parsed as numbers must be valid; those that are looked up need not.
     """
     for make in (_maker, _known_word):
         for use in uses:
@@ -66,7 +66,7 @@ def meaning(uses: Sequence[Use], values: Values) -> Meaning:
                 if (made := make(use, values)) is not None:
                     return Meaning(made, use, _width(use, uses))
             except (Error, ArithmeticError, IndexError, TypeError, ValueError):
-                continue  # a node that TensorFlow would refuse
+                continue  # TensorFlow would refuse this node
     for use in uses:
         if use.node.op.startswith("StringSplit") and use.port == 0:
             cut = replace(use, step=Change(use.scope, use.node, use.step))
@@ -76,14 +76,14 @@ def meaning(uses: Sequence[Use], values: Values) -> Meaning:
 
 
 def _separator(split: Change) -> bytes:
-    """Return what a StringSplit cuts at; the older op takes each character of it."""
+    """Return the separator of a StringSplit; the first version uses each of its characters."""
     constant = split.constant(1)
     result = b" " if constant is None else bytes(constant.value.reshape(-1)[0])
     return result[:1] if split.node.op == "StringSplit" else result or b" "
 
 
 def _width(use: Use, uses: Sequence[Use]) -> int:
-    """Return into how many numbers a string is cut, as what reads them says; 0: any number."""
+    """Return the number of numbers in a string, from the ops that read them; 0 means any."""
     if use.node.op != "StringToNumber":
         return 0
     after = uses_of(use.scope.graph, tensor_name(use.node.name, 0))
@@ -101,7 +101,7 @@ def _width(use: Use, uses: Sequence[Use]) -> int:
 
 
 def strings(sizes: Sequence[int], make: Make, random: "np.random.Generator") -> Array:
-    """Return an array of strings."""
+    """Return an object array of generated strings."""
     result = np.empty(tuple(sizes), object)
     for place in np.ndindex(*sizes):
         result[place] = make(random)
@@ -113,7 +113,7 @@ def _word(words: Sequence[bytes], random: "np.random.Generator") -> bytes:
 
 
 def _maker(use: Use, values: Values) -> Make | None:
-    """Return what makes a string for a node, or None where it takes any."""
+    """Return a generator of strings for a node, or None if it accepts any string."""
     node, port = use.node, use.port
     if node.op in encoded_files.PICTURES and port == 0:
         return encoded_files.PICTURES[node.op]
@@ -139,7 +139,7 @@ def _maker(use: Use, values: Values) -> Make | None:
 
 
 def _number(use: Use, values: Values) -> Make:
-    """Return what makes numbers that their readers take; only digits where texts are cut."""
+    """Return a generator of valid numbers as text; only digits if the text is cut."""
     lengths = []
     for change in use.changes():
         if change.node.op == "Substr":
@@ -161,7 +161,7 @@ def _number(use: Use, values: Values) -> Make:
 
 
 def _known_word(use: Use, values: Values) -> Make | None:
-    """Return what picks a word that a table holds, or that strings are compared with."""
+    """Return a generator of words from a table or a comparison, or None."""
     node = use.node
     constant, words = None, list[bytes]()
     if node.op in ("Equal", "NotEqual"):
@@ -176,7 +176,7 @@ def _known_word(use: Use, values: Values) -> Make | None:
 
 
 def table_keys(use: Use) -> Node | None:
-    """Return the constant keys of the table that a node looks up in, or None."""
+    """Return the constant keys of a node's lookup table, or None."""
     scope, tensor = use.scope.resolved(use.node.data_inputs[0])
     graph = scope.graph
     names = {graph.source(tensor)} if producer_name(tensor) in graph else set()
@@ -194,7 +194,7 @@ def table_keys(use: Use) -> Node | None:
 
 
 def _raw_bytes(use: Use) -> int:
-    """Return how many bytes DecodeRaw gets, by the Reshape of what it gives."""
+    """Return the number of bytes for DecodeRaw, from the ops that read its output."""
     node = use.node
     item = numpy_type(str(node.attr("out_type"))).itemsize
     length = use.constant(1)
@@ -214,7 +214,7 @@ def _raw_bytes(use: Use) -> int:
 
 
 def _line(use: Use, values: Values) -> bytes:
-    """Return a line of values as DecodeCSV takes them."""
+    """Return a line of values for DecodeCSV."""
     node = use.node
     types: list[Any] = node.attr("OUT_TYPE") or []
     chosen = node.attr("select_cols") or range(len(types))
@@ -227,7 +227,7 @@ def _line(use: Use, values: Values) -> bytes:
 
 
 def _example(use: Use, values: Values) -> Make:
-    """Return what makes Examples with all features that a parser names."""
+    """Return a generator of Examples with all features of a parser."""
     features = [*_dense(use), *_sparse(use)]
 
     def make(_: "np.random.Generator") -> bytes:
@@ -257,7 +257,7 @@ def _dense(use: Use) -> list[tuple[str, str, str, tuple[int, ...]]]:
 
 
 def _sparse(use: Use) -> list[tuple[str, str, str, tuple[int, ...]]]:
-    """Return the features with any number of values, of which there are two each."""
+    """Return the sparse and ragged features, with two values each."""
     node = use.node
     outputs = output_ports(node, op_defs()[node.op])
     names: list[tuple[str, str, str, tuple[int, ...]]] = []
@@ -271,7 +271,7 @@ def _sparse(use: Use) -> list[tuple[str, str, str, tuple[int, ...]]]:
 
 
 def _keys(use: Use, kind: str) -> list[str]:
-    """Return the names of features: an attribute, a constant each, or one constant for all."""
+    """Return the feature names from an attribute, a constant each, or one constant."""
     node, name = use.node, f"{kind}_keys"
     listed = node.attr(name)
     if listed:

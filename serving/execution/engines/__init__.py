@@ -1,1 +1,1 @@
-"""What computes the signatures of a version, behind one small interface."""
+"""The engines that run the signatures of a version, behind one small interface."""

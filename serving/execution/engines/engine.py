@@ -1,4 +1,4 @@
-"""The interface of an engine: arrays that fit the signature in, arrays out, within a deadline."""
+"""The interface of an engine: it maps input arrays to output arrays within a deadline."""
 
 import math
 import threading
@@ -14,43 +14,43 @@ from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.ir.tensors import Array
 
 HERE, ALL = 0, -1
-"""Instead of the number of a slot. HERE: the thread that calls, without handing anything over, and
-nothing ends it early. ALL: the slots of all, as nobody else computes; for engines that spread."""
+"""Special slots. HERE: run in the calling thread, without a deadline. ALL: use the threads of all
+slots, which are idle; for engines that spread a request."""
 
 
 @dataclass(frozen=True)
 class Loading:
-    """How a version is loaded."""
+    """The options of loading a version."""
 
     intra_op: int = 1
-    """Threads inside an op. One, with as many calls at once as there are cores, answers most."""
+    """Threads per op. 1, with one concurrent request per core, has the highest throughput."""
     inter_op: int = 0
-    """Ops at once; 0: as many as there are cores, but those of a short call one by one, in one
-    thread; -1: so those of every call."""
+    """Concurrent ops; 0: one per core, but the ops of a short request run sequentially in one
+    thread; -1: those of every request do."""
     slots: int = 0
-    """Calls that compute at once, each in a thread that all models share."""
+    """Concurrent requests, each in a thread that all models share."""
     allow_ops: tuple[str, ...] = ()
-    """Ops that may reach beyond the model."""
+    """Ops with effects outside the model that are allowed."""
     engine: str = AUTO
     """AUTO, or one of `ENGINES`."""
     tells: bool = True
-    """Whether to say what the machine lacks; of several workers one does."""
+    """Whether to log warnings about missing engines; with several workers only one logs them."""
 
 
 class Engine(Protocol):
-    """What computes signatures of a version; `compute` may be called from many threads at once."""
+    """Runs signatures of a version. Several threads may call `compute` concurrently."""
 
     name: str
     """One of `ENGINES`."""
     version: str
     spreads: bool
-    """Whether it can share out the work of one call over all slots."""
+    """Whether it can spread one request over all slots."""
     hands_over: bool
-    """Whether other threads compute than the one that calls."""
+    """Whether other threads than the calling one run the request."""
     any_shape: frozenset[str]
-    """The input tensors that may come in any shape, whatever their signature says."""
+    """The input tensors that accept any shape, regardless of their signature."""
     needs_rows: bool
-    """Whether it cannot compute an empty batch."""
+    """Whether it cannot run an empty batch."""
 
     def compute(
         self,
@@ -60,24 +60,24 @@ class Engine(Protocol):
         seconds: float | None,
         slot: int,
     ) -> dict[str, Array]:
-        """Return the outputs by alias, or more; a slot ends the call after `seconds`, if given.
+        """Return the outputs by alias, or more. In a slot, it ends after `seconds`, if given.
 
-        ServingError: it refuses the arrays, or time is over.
+        ServingError: the engine rejects the arrays, or the deadline passes.
         """
         ...
 
     def close(self) -> None:
-        """Give all memory back. Nobody may be calling it any more."""
+        """Release all memory. No thread may use it any more."""
         ...
 
 
 def reason() -> str:
-    """Return why a signature is refused, and which extra brings TensorFlow."""
+    """Return why a signature is not available, and which extra installs TensorFlow."""
     return f"needs TensorFlow. {how_to_install(TENSORFLOW)}"
 
 
 class MissingEngine:
-    """Stands for TensorFlow, beside an engine that runs the other signatures of a version."""
+    """Replaces a missing TensorFlow, next to an engine for the version's other signatures."""
 
     name = TENSORFLOW
     version = ""
@@ -94,31 +94,31 @@ class MissingEngine:
         seconds: float | None,
         slot: int,
     ) -> NoReturn:
-        """Raise ServingError: FAILED_PRECONDITION, with the extra that brings TensorFlow."""
+        """Raise ServingError FAILED_PRECONDITION, with the extra that installs TensorFlow."""
         raise ServingError(
             "FAILED_PRECONDITION", "signature-needs-engine", signature=signature, reason=reason()
         )
 
     def close(self) -> None:
-        """Do nothing: there is no memory to give back."""
+        """Do nothing: it uses no memory."""
 
 
 _AGAIN = 0.01
-"""Seconds: what had not begun when it was ended is ended again."""
+"""Seconds between attempts to end a computation that had not started yet."""
 
 
 class Deadlines:
-    """The computations that have a deadline."""
+    """Ends computations at their deadlines, in one thread."""
 
     def __init__(self) -> None:
-        """Start no thread yet."""
+        """Start without a thread."""
         self._all: set[Deadline] = set()
         self._changed = threading.Condition()
         self._wakes = math.inf
         self._thread: threading.Thread | None = None
 
     def add(self, deadline: "Deadline") -> None:
-        """Watch over a computation."""
+        """Watch a computation."""
         with self._changed:
             self._all.add(deadline)
             if self._thread is None:
@@ -128,7 +128,7 @@ class Deadlines:
                 self._changed.notify()
 
     def remove(self, deadline: "Deadline") -> None:
-        """Forget a computation: nobody ends it from now on."""
+        """Stop watching a computation: it is not ended from now on."""
         with self._changed:
             self._all.discard(deadline)
 
@@ -146,23 +146,23 @@ class Deadlines:
 
 
 deadlines = Deadlines()
-"""Of this process."""
+"""The instance of this process."""
 
 
 class Deadline:
-    """When a computation is to end, in the seconds of `time.monotonic`."""
+    """The end of a computation, as a time of `time.monotonic` in seconds."""
 
     def __init__(self, seconds: float | None, among: Deadlines = deadlines) -> None:
-        """Begin to count; None: it may take any time."""
+        """Start the countdown; None: no limit."""
         self.due = math.inf if seconds is None else time.monotonic() + seconds
         self.over = False
-        """Whether it was ended."""
+        """Whether the deadline has passed."""
         self.end: Callable[[], object] = bool
         self._among = among
 
     @contextmanager
     def watch(self, end: Callable[[], object]) -> Iterator[None]:
-        """Call `end` in another thread when time is over and the block lasts; maybe repeatedly."""
+        """Call `end` in another thread, maybe repeatedly, if the deadline passes in the block."""
         if self.due == math.inf:
             yield
             return

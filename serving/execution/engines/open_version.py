@@ -1,4 +1,4 @@
-"""A version directory opened: which engine computes which signature of it."""
+"""Opens a version directory and assigns an engine to each signature."""
 
 import logging
 import threading
@@ -33,14 +33,14 @@ from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
 logger = logging.getLogger("deploykit")
 
-_told = threading.Lock()  # taken for good once it was said what the machine lacks
+_told = threading.Lock()  # acquired for good by the first warning about a missing engine
 
 
 def open_version(folder: Path, name: str, version: int, loading: Loading) -> Servable:
     """Load a version directory.
 
-    FileError, GraphError: it is no sound SavedModel, or not what the engine asked for computes.
-    LimitError: that engine takes too long or too much. RefusedError: it does what is not allowed.
+    FileError, GraphError: it is not a valid SavedModel, or the requested engine cannot run it.
+    LimitError: that engine exceeds its time or memory. RefusedError: an op is not allowed.
     """
     meta = read_meta_graph(folder)
     signatures = signatures_of(meta)
@@ -69,7 +69,7 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
         whole = {name: item for name, item in left.items() if name not in split}
         apart = _unmixed(meta, whole, traits) if loading.slots > 1 else ()
         quick = QuickCalls(meta, traits.photos)
-        del meta  # it holds the weights, and so does a session
+        del meta  # contains the weights, as does a session
         engine = TensorFlowEngine(folder, left, traits, loading)
     except BaseException:
         if result is not None:
@@ -87,7 +87,7 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
 def _unmixed(
     meta: MetaGraphDef, signatures: Mapping[str, Signature], traits: Traits
 ) -> frozenset[str]:
-    """Return the signatures that mix no rows, and whose inputs come in the shape they have."""
+    """Return the batch-independent signatures without inputs of any shape."""
     return unmixed(meta, {
         name: item for name, item in signatures.items()
         if traits.any_shape.isdisjoint(tensor.name for tensor in item.inputs.values())
@@ -97,11 +97,11 @@ def _unmixed(
 def _openvino(
     folder: Path, signatures: Mapping[str, Signature], loading: Loading
 ) -> OpenVinoEngine | None:
-    """Return what computes those signatures that a version was exported for, or None.
+    """Return the engine for the signatures exported for OpenVINO, or None.
 
-    A folder that was written for another version counts as none, with a warning, whatever engine
-    was requested. Otherwise, where OpenVINO was requested and cannot run it, this raises why; for
-    `auto`, a warning says so.
+    A folder that was written for another version is ignored with a warning, whatever engine is
+    requested. Otherwise, if OpenVINO cannot run the version: `--engine openvino` raises the reason,
+    `auto` logs it.
     """
     if loading.engine == TENSORFLOW:
         return None
@@ -136,14 +136,14 @@ def _openvino(
     except Error as error:
         if loading.engine != AUTO:
             raise
-        logger.warning("%s: TensorFlow computes it, and not OpenVINO: %s", folder, error)
+        logger.warning("%s: falling back from OpenVINO to TensorFlow: %s", folder, error)
         return None
 
 
 def _check_same(folder: Path, content: EngineFolder, signatures: Mapping[str, Signature]) -> None:
-    """Raise GraphError where what lies beside a version is called otherwise than the version."""
+    """Raise GraphError if signatures exported for the engine differ from those of the version."""
     for name, item in content.signatures.items():
-        if name == MODEL:  # its tensors are looked for in the graph
+        if name == MODEL:  # its tensors are looked up in the graph
             continue
         ours = signatures.get(name)
         if ours is None:
@@ -160,14 +160,14 @@ def _kind(tensor: Tensor | EngineTensor) -> tuple[str, tuple[int, ...] | None]:
 
 
 def _tell_once(folder: Path, why: str) -> None:
-    """Say what the machine lacks for the first version that would use it."""
+    """Log a missing engine for the first version that would use it."""
     if _told.acquire(blocking=False):
-        words = "TensorFlow computes what was exported for OpenVINO, such as %s: %s"
+        words = "TensorFlow runs models exported for OpenVINO, such as %s: %s"
         logger.warning(words, folder, why)
 
 
 def _who(engines: Mapping[str, Engine], split: Collection[str]) -> str:
-    """Return which engine computes which signatures, in words."""
+    """Return which engine runs which signatures, as text."""
     by_engine: dict[str, list[str]] = {}
     for signature, engine in sorted(engines.items()):
         by_engine.setdefault(engine.name, []).append(f"'{signature}'")

@@ -1,7 +1,7 @@
-"""OpenVINO computes: the graph that lies beside a version for it, compiled once.
+"""The OpenVINO engine: runs the graph that was exported for it next to a version.
 
-Signatures with the same inputs are one compiled graph with the outputs of all. It is compiled for
-as many calls at once as there are slots, and once more for a call that has all slots to itself.
+Signatures with the same inputs share one compiled graph with the outputs of all. It is compiled
+once for as many concurrent requests as there are slots, and once for one request in all slots.
 """
 
 import contextlib
@@ -24,27 +24,27 @@ from deploykit.transforms.runtime.memory import give_back
 from deploykit.transforms.untrusted.files import sha256_of
 
 Make = Callable[[bytes, Mapping[str, str], Sequence[str], Compiling], OpenVinoModel]
-"""Takes a graph, the Placeholder that each input is fed to, the outputs, and the settings."""
+"""Takes a graph, the Placeholder of each input, the outputs, and the compile options."""
 
 
 class OpenVinoEngine:
-    """Compiled graphs of a version, as `Engine` says."""
+    """The compiled graphs of a version; implements `Engine`."""
 
     name = OPENVINO
     any_shape = frozenset[str]()
     hands_over = True
 
     def __init__(self, content: EngineFolder, loading: Loading, make: Make = OpenVinoModel) -> None:
-        """Let `make` compile what lies beside a version, or load it, as `KeptGraphs` does.
+        """Compile the graphs with `make`, which may also load them as `CachedGraphs` does.
 
-        GraphError: OpenVINO refuses it; and what `make` raises.
+        GraphError: OpenVINO rejects a graph. `make` may raise further errors.
         """
         self.version = version_of(OPENVINO)
         self.spreads = loading.slots > 1
         self.needs_rows = not content.takes_empty
         self._signatures = dict(content.signatures)
         slots = max(loading.slots, 1)
-        threads = slots * max(loading.intra_op, 0)  # 0: all cores
+        threads = slots * max(loading.intra_op, 0)  # 0: one per core
         precision = content.use.precision
         self._beside = _compiled(content, Compiling(threads, slots, precision), make)
         alone = Compiling(threads, 1, precision)
@@ -52,11 +52,11 @@ class OpenVinoEngine:
 
     @property
     def signatures(self) -> list[str]:
-        """What it computes of the version."""
+        """The names of the signatures that it runs."""
         return list(self._signatures)
 
     def signature(self, name: str) -> EngineSignature:
-        """Return the tensors of what it computes."""
+        """Return the input and output tensors of a signature."""
         return self._signatures[name]
 
     def compute(
@@ -67,24 +67,24 @@ class OpenVinoEngine:
         seconds: float | None,
         slot: int,
     ) -> dict[str, Array]:
-        """As `Engine` says."""
+        """Implement `Engine.compute`."""
         chosen = self._signatures[signature]
         graph = (self._alone if slot == ALL else self._beside)[signature]
         return graph.run(chosen, feeds, None if slot == HERE else seconds)
 
     def close(self) -> None:
-        """Give all memory back. Nobody may be calling it any more."""
+        """Release all memory. No thread may use it any more."""
         self._beside, self._alone = {}, {}
         give_back()
 
 
-class KeptGraphs:
-    """The graphs of a version that were compiled at an earlier start on this machine, and tried."""
+class CachedGraphs:
+    """A cache of the compiled graphs that an earlier start on this machine has tried."""
 
     def __init__(self, cache: CompiledCache, manifest: Path, loading: Loading) -> None:
-        """Look for them in a cache, by all that decides how they are compiled and tried.
+        """Select the cache entries by everything that affects compilation and trial.
 
-        The manifest has the SHA-256 of the graph and of the answers that it is compared with.
+        The manifest contains the SHA-256 of the graph and of the reference outputs.
         """
         self._cache = cache
         self._facts = {
@@ -96,14 +96,14 @@ class KeptGraphs:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Load graphs within. KeyError: an earlier process ended while it loaded these."""
+        """Load graphs within the block. KeyError: an earlier process crashed on loading them."""
         with self._cache.loading(key_of(b"", self._facts)):
             yield
 
     def load(
         self, part: bytes, fed: Mapping[str, str], outputs: Sequence[str], compiling: Compiling
     ) -> OpenVinoModel:
-        """Return a graph that is kept. KeyError: it is not. GraphError: OpenVINO refuses it."""
+        """Return a cached graph. KeyError: it is not cached. GraphError: OpenVINO rejects it."""
         key = self._key(part, outputs, compiling)
         if (value := self._cache.get(key)) is None:
             raise KeyError(key)
@@ -112,7 +112,7 @@ class KeptGraphs:
     def compile(
         self, part: bytes, fed: Mapping[str, str], outputs: Sequence[str], compiling: Compiling
     ) -> OpenVinoModel:
-        """Compile a graph that was tried, and keep it. GraphError: OpenVINO refuses it."""
+        """Compile a graph that was tried, and cache it. GraphError: OpenVINO rejects it."""
         model = OpenVinoModel(part, fed, outputs, compiling)
         if self._cache.takes(len(part)):
             self._cache.put(self._key(part, outputs, compiling), model.compiled())
@@ -125,7 +125,7 @@ class KeptGraphs:
 
 
 class _CompiledGraph:
-    """What computes all signatures that have the same inputs."""
+    """A compiled graph for all signatures with the same inputs."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _CompiledGraph:
     def run(
         self, signature: EngineSignature, feeds: Mapping[str, Array], seconds: float | None
     ) -> dict[str, Array]:
-        """Return the outputs by alias. ServingError: it refuses the arrays, or time is over."""
+        """Return outputs by alias. ServingError: arrays are rejected, or the deadline passes."""
         arrays = {signature.inputs[alias].name: array for alias, array in feeds.items()}
         deadline = Deadline(seconds)
         try:
@@ -163,7 +163,7 @@ class _CompiledGraph:
 
 
 def _compiled(content: EngineFolder, compiling: Compiling, make: Make) -> dict[str, _CompiledGraph]:
-    """Return what computes each signature."""
+    """Return the compiled graph of each signature."""
     alike: dict[frozenset[str], list[str]] = {}
     for name, signature in content.signatures.items():
         fed = frozenset(tensor.name for tensor in signature.inputs.values())

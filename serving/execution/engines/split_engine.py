@@ -1,7 +1,7 @@
-"""A signature in two engines: one runs the model, TensorFlow what comes before and after it.
+"""Runs a signature in two engines: the model in one, its pre- and postprocessing in TensorFlow.
 
-So a signature that decodes images or names classes runs its layers in the engine that the version
-was exported for. What each of the three parts takes and gives are tensors of the version's graph.
+So a signature that decodes images or maps classes to names uses the engine that the version was
+exported for. The inputs and outputs of the three subgraphs are tensors of the version's graph.
 """
 
 import time
@@ -26,12 +26,12 @@ def split_signatures(
     signatures: Mapping[str, Signature],
     models: Mapping[str, EngineSignature],
 ) -> dict[str, str]:
-    """Return the signatures that have a model in them which an engine runs, with its name.
+    """Return the signatures that contain a model an engine runs, with the model's name.
 
     Args:
         meta: the version.
         signatures: those that the engine does not run as a whole.
-        models: what it runs, by name.
+        models: the signatures that the engine runs, by name.
     """
     if not signatures or not models:
         return {}
@@ -47,11 +47,11 @@ def split_signatures(
 
 
 class SplitEngine:
-    """Signatures of a version with a model in them, as `Engine` says."""
+    """Signatures of a version that contain a model; implements `Engine`."""
 
     any_shape = frozenset[str]()
     hands_over = True
-    needs_rows = False  # an empty batch is filled up where the model begins
+    needs_rows = False  # an empty batch is padded before the model
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SplitEngine:
         inner: OpenVinoEngine,
         outer: TensorFlowEngine,
     ) -> None:
-        """Put both together: `models` says which of the inner engine's models each has in it."""
+        """Combine both engines; `models` maps each signature to the inner engine's model."""
         self.name, self.version, self.spreads = inner.name, inner.version, inner.spreads
         self._inner, self._outer = inner, outer
         self._signatures = {name: signatures[name] for name in models}
@@ -74,7 +74,7 @@ class SplitEngine:
         seconds: float | None,
         slot: int,
     ) -> dict[str, Array]:
-        """As `Engine` says."""
+        """Implement `Engine.compute`."""
         chosen, (name, model) = self._signatures[signature], self._models[signature]
         left = _Clock(None if slot == HERE else seconds).left
         known = {normal(chosen.inputs[alias].name): array for alias, array in feeds.items()}
@@ -111,19 +111,19 @@ class SplitEngine:
         }
 
     def close(self) -> None:
-        """Give all memory back. Nobody may be calling it any more."""
+        """Release all memory. No thread may use it any more."""
         self._outer.close()
         self._inner.close()
 
 
 class _Clock:
-    """The seconds that are left of a call's time."""
+    """The time left until the deadline of a request."""
 
     def __init__(self, seconds: float | None) -> None:
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Return them. ServingError: the time is over."""
+        """Return the seconds left; None: no limit. ServingError: the deadline has passed."""
         if self._end is None:
             return None
         rest = self._end - time.monotonic()
@@ -137,5 +137,5 @@ def _tensor(tensor: EngineTensor) -> Tensor:
 
 
 def _names(tensors: Iterable[Tensor | EngineTensor]) -> list[str]:
-    """Return the names of tensors in their normal form, each once."""
+    """Return the normalized names of tensors without duplicates."""
     return list(dict.fromkeys(normal(tensor.name) for tensor in tensors))

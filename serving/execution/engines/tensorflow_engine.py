@@ -1,4 +1,4 @@
-"""TensorFlow computes: a session of a version's SavedModel."""
+"""The TensorFlow engine: a session of a version's SavedModel."""
 
 import logging
 import math
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
-from deploykit.serving.execution.invalid_images import damaged_photo, filled_up, photos_taken
+from deploykit.serving.execution.invalid_images import accepted_images, damaged_photo, filled_up
 from deploykit.serving.execution.request_inputs import free_inputs, needs_rows
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import SERVE, Signature
@@ -21,14 +21,14 @@ from deploykit.transforms.runtime.memory import give_back
 from deploykit.transforms.runtime.session import full_name
 from deploykit.transforms.runtime.tensorflow_start import quiet, start_tensorflow
 
-# Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
+# TensorFlow caches an executor per set of outputs, each with a copy of a frozen graph's weights.
 MAX_EXECUTORS = 8
 
-# Seconds. Handing ops to other threads costs a shorter call more than they gain, and those threads
-# spin while they wait for more: one thread computes them all.
+# Seconds. For shorter requests, handing ops to other threads costs more than it gains, and those
+# threads spin while they wait. So one thread runs all ops.
 _SHORT = 0.05
 _UNKNOWN = float("inf")
-_HERE, _MANY = -1, 0  # TensorFlow's numbers: the thread that calls; several threads
+_HERE, _MANY = -1, 0  # TensorFlow's numbers: the calling thread; several threads
 
 _CODES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
@@ -39,24 +39,24 @@ _CODES = (
 
 @dataclass(frozen=True)
 class Traits:
-    """What the proto of a version says of how TensorFlow computes it."""
+    """Properties of a version's proto that affect how TensorFlow runs it."""
 
     any_shape: frozenset[str]
-    """The input tensors that may come in any shape."""
+    """The input tensors that accept any shape."""
     needs_rows: bool
-    """Whether it cannot compute an empty batch."""
+    """Whether it cannot run an empty batch."""
     photos: Mapping[str, Mapping[str, Sequence[str]]]
-    """By signature that takes photos as files: by alias, what becomes of them."""
+    """The nodes of preprocessed images, by signature and by alias of its image-file inputs."""
 
     @classmethod
     def of(cls, meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> "Traits":
-        """Look through a proto that was found safe."""
-        photos = photos_taken(meta, signatures)
+        """Inspect a proto that has passed `check_safe`."""
+        photos = accepted_images(meta, signatures)
         return cls(free_inputs(meta, signatures), needs_rows(meta), photos)
 
 
 class TensorFlowEngine:
-    """A session of a version, as `Engine` says."""
+    """A TensorFlow session of a version; implements `Engine`."""
 
     name = TENSORFLOW
     spreads = hands_over = False
@@ -68,9 +68,9 @@ class TensorFlowEngine:
         traits: Traits,
         loading: Loading,
     ) -> None:
-        """Load a version directory that was found safe, to compute these signatures of it.
+        """Load a version directory that has passed `check_safe`, to run these signatures.
 
-        GraphError: TensorFlow refuses it.
+        GraphError: TensorFlow rejects it.
         """
         parts = start_tensorflow()
         self.version = version_of(TENSORFLOW)
@@ -86,7 +86,7 @@ class TensorFlowEngine:
         config = _config(loading, parts.config.ConfigProto)
         self._session: Any = parts.session.Session(graph=graph, config=config)
         try:
-            with graph.as_default(), quiet(logging.ERROR):  # the loader is deprecated, it says
+            with graph.as_default(), quiet(logging.ERROR):  # hides the loader's deprecation warning
                 parts.loader.load(self._session, [SERVE], str(folder))
             self._tensors = {
                 tensor.name: graph.get_tensor_by_name(tensor.name)._as_tf_output()
@@ -119,7 +119,7 @@ class TensorFlowEngine:
         seconds: float | None,
         slot: int,
     ) -> dict[str, Array]:
-        """As `Engine` says."""
+        """Implement `Engine.compute`."""
         chosen = self._signatures[signature]
         fetched = self._fetched(signature, outputs, tuple(chosen.outputs))
         fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in feeds.items()}
@@ -135,7 +135,7 @@ class TensorFlowEngine:
         seconds: float | None,
         slot: int,
     ) -> list[Array]:
-        """Return tensors of the graph that a signature computes from its inputs, as `compute`."""
+        """Return tensors computed from a signature's inputs; otherwise as `compute`."""
         inputs = self._signatures[signature].inputs
         fed = {self._tensors[inputs[alias].name]: array for alias, array in feeds.items()}
         fetches = [self._tensor(item) for item in expected]
@@ -150,7 +150,7 @@ class TensorFlowEngine:
         seconds: float | None,
         slot: int,
     ) -> list[Array]:
-        """Return tensors of the graph that depend on others, which are given, as `compute`."""
+        """Return tensors computed from other tensors of the graph; otherwise as `compute`."""
         fed = {self._tensor(name): array for name, array in given.items()}
         fetches = [self._tensor(item) for item in expected]
         return self._run(f"{signature} after its model", fed, fetches, seconds, slot)
@@ -172,8 +172,8 @@ class TensorFlowEngine:
         slot: int,
         photos: tuple[str, Mapping[str, Array]] | None = None,
     ) -> list[Array]:
-        """Return the values of fetches; of `photos`, a damaged one is named."""
-        # A thread's own time does not count how long it waits for Python's lock when it is done.
+        """Return the values of `fetches`. An error names the first invalid image of `photos`."""
+        # The thread's CPU time excludes the wait for the GIL after the computation.
         clock = time.thread_time if slot == HERE else time.monotonic
         options = self._here if slot == HERE else self._within(seconds, key, slot)
         start = clock()
@@ -189,7 +189,7 @@ class TensorFlowEngine:
         return values
 
     def close(self) -> None:
-        """Give all memory back. Nobody may be calling it any more."""
+        """Release all memory. No thread may use it any more."""
         if self._session is not None:
             self._session.close()
         self._tensors = self._ready = {}
@@ -197,7 +197,7 @@ class TensorFlowEngine:
         give_back()
 
     def _damaged(self, signature: str, feeds: Mapping[str, Array]) -> str:
-        """Say which photo was refused, and why; nothing: none was."""
+        """Return the index of the first invalid image and the reason; "" if there is none."""
         inputs = self._signatures[signature].inputs
 
         def trial(alone: Mapping[str, Array], node: str) -> str:
@@ -214,7 +214,7 @@ class TensorFlowEngine:
         return damaged_photo(self._photos.get(signature, {}), feeds, trial)
 
     def _session_run(self, options: bytes, fed: Mapping[Any, Array], fetches: list[Any]) -> Any:
-        """Run the session below its Python wrapper, whose checks take longer than a small model."""
+        """Run the session without its Python wrapper, which is slower than a small model."""
         buffer = self._wrapper.TF_NewBufferFromString(options)
         try:
             return self._wrapper.TF_SessionRun_wrapper(
@@ -224,7 +224,7 @@ class TensorFlowEngine:
             self._wrapper.TF_DeleteBuffer(buffer)
 
     def _within(self, seconds: float | None, key: str, slot: int) -> bytes:
-        """Return RunOptions that end a call when its time is over; one without a deadline stays."""
+        """Return RunOptions with the time limit and thread pool of a request."""
         short = self._seconds.get(key, _UNKNOWN) < _SHORT
         one = slot != ALL and (self._inter_op < 0 or (self._inter_op == 0 and short))
         if one and seconds is None:
@@ -238,7 +238,7 @@ class TensorFlowEngine:
     def _fetched(
         self, signature: str, outputs: Sequence[str], every: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return what is fetched for the outputs: these, or all when there are too many choices."""
+        """Return the outputs to fetch: the requested ones, or all after too many combinations."""
         expected = tuple(sorted(set(outputs)))
         key = (signature, *expected)
         if expected != every and key not in self._executors:
@@ -249,14 +249,14 @@ class TensorFlowEngine:
 
 
 def _config(loading: Loading, kind: Any) -> Any:
-    """Return the ConfigProto of a session: threads of its own, and one for each slot."""
+    """Return the ConfigProto of a session with its own thread pool, and one thread per slot."""
     config = kind(
         intra_op_parallelism_threads=loading.intra_op,
         inter_op_parallelism_threads=abs(loading.inter_op),
         use_per_session_threads=True,
         allow_soft_placement=True,
     )
-    config.session_inter_op_thread_pool.add()  # of as many threads
+    config.session_inter_op_thread_pool.add()  # has inter_op_parallelism_threads threads
     for slot in range(1, loading.slots + 1):
         name = f"deploykit slot {slot}"
         config.session_inter_op_thread_pool.add(num_threads=1, global_name=name)

@@ -1,7 +1,7 @@
-"""An engine tried on this machine before it serves: in a child process, against TensorFlow's words.
+"""Tries an engine on this machine before it serves: a child process compares it with TensorFlow.
 
-A crash, a deadline or a departure from the answers that lie beside the version ends the trial, and
-nothing else.
+A crash, a timeout, or a difference from the reference outputs stored with the version only ends
+that process.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploykit.serving.execution.engines.engine import HERE, Loading
-from deploykit.serving.execution.engines.openvino_engine import KeptGraphs, OpenVinoEngine
+from deploykit.serving.execution.engines.openvino_engine import CachedGraphs, OpenVinoEngine
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.engines.compiled_cache import CompiledCache
@@ -28,32 +28,32 @@ logger = logging.getLogger("deploykit")
 
 
 def engine_of(folder: Path, content: EngineFolder, loading: Loading) -> OpenVinoEngine:
-    """Return what computes a version on this machine, once a child process has tried it.
+    """Return the engine of a version, once a child process has tried it on this machine.
 
-    GraphError, LimitError: OpenVINO refuses it, dies of it, takes too long, or departs from what
-    TensorFlow answers. RefusedError: its graph would act beyond the model.
+    GraphError, LimitError: OpenVINO rejects it, crashes, takes too long, or differs from
+    TensorFlow. RefusedError: its graph has effects outside the model.
     """
     start = time.monotonic()
     cache = CompiledCache.of_user()
     retained = None
     if cache is not None:
         with contextlib.suppress(FileError):
-            retained = KeptGraphs(cache, folder / FOLDER / MANIFEST, loading)
+            retained = CachedGraphs(cache, folder / FOLDER / MANIFEST, loading)
     if retained is not None and (result := _kept(content, loading, retained)) is not None:
-        words = "%s: OpenVINO %s, compiled and tried at an earlier start; it took %.1f s"
+        words = "%s: OpenVINO %s loaded the compiled graphs from the cache in %.1f s"
         logger.info(words, folder, result.version, time.monotonic() - start)
         return result
     mebibytes = call(f"{__name__}:tried", str(folder), loading, runs="OpenVINO")
     make = OpenVinoModel if retained is None else retained.compile
     engine = OpenVinoEngine(content, loading, make)
     seconds = time.monotonic() - start
-    words = "%s: OpenVINO %s gives TensorFlow's answers here; it took %.0f MiB and %.1f s to try"
+    words = "%s: OpenVINO %s matches TensorFlow on this machine (check: %.0f MiB, %.1f s)"
     logger.info(words, folder, engine.version, mebibytes, seconds)
     return engine
 
 
-def _kept(content: EngineFolder, loading: Loading, retained: KeptGraphs) -> OpenVinoEngine | None:
-    """Return an engine of graphs that an earlier start kept; None: not all can be loaded."""
+def _kept(content: EngineFolder, loading: Loading, retained: CachedGraphs) -> OpenVinoEngine | None:
+    """Return an engine of graphs that an earlier start cached; None: not all can be loaded."""
     try:
         with retained.guarded():
             return OpenVinoEngine(content, loading, retained.load)
@@ -62,9 +62,9 @@ def _kept(content: EngineFolder, loading: Loading, retained: KeptGraphs) -> Open
 
 
 def tried(folder: str, loading: Loading) -> float:
-    """Return the memory that a version takes in OpenVINO, in MiB; this is for a child process.
+    """Compare a version in a child process; return its memory in OpenVINO in MiB.
 
-    Raises what `engine_of` says.
+    It raises the errors of `engine_of`.
     """
     import psutil
 
@@ -89,7 +89,7 @@ def tried(folder: str, loading: Loading) -> float:
 def compare(
     engine: OpenVinoEngine, content: EngineFolder, name: str, answers: Sequence[EngineAnswer]
 ) -> None:
-    """Raise GraphError where an engine departs from TensorFlow's answers for a signature."""
+    """Raise GraphError if an engine differs from TensorFlow's reference outputs for a signature."""
     answered = []
     for answer in answers:
         outputs = list(answer.expected)

@@ -63,7 +63,7 @@ def test_all_custom_ops_are_named_and_their_readers_are_not(path):
     assert {use.op: use.nodes for use in facts.custom_ops} == {
         "Mine": ("a", "b"), "Other": ("c",), "Third": ("f/n",),
     }  # fmt: skip
-    assert found.problems[0] == Containing("node 'a'", "1 more: Mine", "a custom one")
+    assert found.problems[0] == Containing("node 'a'", "1 more: Mine", "a custom op")
     assert len(found.problems) == 3
     assert isinstance(found.error, GraphError)
     assert str(found.error).startswith(f"{path}: node 'a'")
@@ -89,7 +89,7 @@ FRONT = [X, Node("u", "Mine", ("x",)), relu("h", "u:1"), relu("y", "h")]
 def test_a_custom_op_that_no_output_needs_is_a_warning(path, nodes, named, is_sound):
     found = deploykit.check(deploykit.ModelSource(written(path, nodes), **named))
     (facts,) = found.graphs
-    custom = "node 'u': Mine is no op of TensorFlow, but a custom one"
+    custom = "node 'u': Mine is a custom op, not a TensorFlow op"
     assert facts.problems == ([] if is_sound else [custom])
     assert facts.warnings == ([f"{custom}; no output needs it"] if is_sound else [])
     assert [use.op for use in facts.custom_ops] == ["Mine"]

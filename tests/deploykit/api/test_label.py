@@ -111,7 +111,7 @@ def test_a_model_may_know_its_labels_and_what_becomes_of_a_photo(deploykit, file
     knowing(net)
     found = deploykit("label", photo, "--model", net, "--json", "--top=48")
     assert found.status == 0, found.stderr
-    text = "photos 4x4 -> 4x4 bilinear, -0.5..127 (as the file beside the model says)"
+    text = "photos 4x4 -> 4x4 bilinear, -0.5..127 (from the model metadata file)"
     assert found.stderr == (Containing("labels and preprocessing", f"{net}.json", f"{text}"))
     assert found.document["fed"] == {"x": text}
     by_class = {each["class"]: each for each in found.document["predictions"]}
@@ -126,7 +126,7 @@ def test_what_is_given_wins(deploykit, files, tmp_path):
     knowing(net, labels=["another"] * 48)
     plain = PIXELS.ravel() / 255
     found = deploykit("label", photo, "--model", net, "--labels", labels, "--json")
-    assert found.stderr == Containing("preprocessing taken from", f"{net}.json")
+    assert found.stderr == Containing("using preprocessing from", f"{net}.json")
     assert found.document["predictions"][0]["label"].startswith("label ")
     for how in ({"input_mean": 0}, {"input_std": 255.0}, {"input_height": 4}, {"input_width": 4}):
         np.testing.assert_allclose(scores(api.label(photo, net, top=48, **how)), plain, rtol=1e-6)

@@ -22,9 +22,9 @@ NO_CLOCK = 1e9
 @pytest.fixture
 def quick(monkeypatch):
     """Let neither a busy machine nor short loads decide, and simulate few calls."""
-    monkeypatch.setattr(checking_plan, "bar_for", lambda lone_ms: NO_CLOCK)
-    monkeypatch.setattr(held_loads, "MOST_LATE", 1.0)
-    monkeypatch.setattr(measuring, "MOST_OVERTAKEN", 1.0)
+    monkeypatch.setattr(checking_plan, "bar_for", lambda unloaded_ms: NO_CLOCK)
+    monkeypatch.setattr(held_loads, "MAX_LATE", 1.0)
+    monkeypatch.setattr(measuring, "MAX_OVERTAKEN", 1.0)
     monkeypatch.setattr(measuring, "_FEWEST_CALLS", 1)
     monkeypatch.setattr(measuring, "_SOME_CALLS", 1)
     monkeypatch.setattr(measuring, "_PROBE_SECONDS", 0.2)
@@ -64,13 +64,13 @@ def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, 
     def never(traces, failed, forecast):
         tries.append(len(forecast.measured.rounds))
         found = judged(traces, failed, forecast)
-        low = [api_p99(0.001) for _ in found.foreseen]
+        low = [api_p99(0.001) for _ in found.predicted]
         return checking_plan.PlanCheck(found.rate, found.calls, 0, found.seen_ms, low, 1.01)
 
     judged, api_p99 = checking_plan.judged, lambda ms: checking_plan.P99(ms, ms, ms)
     monkeypatch.setattr(checking_plan, "judged", never)
     found = api.plan(address, "echo", X, rate=20, latency_limit=9000, seconds=0.2)
-    assert "does not do what was foreseen" in found.problem
+    assert "misses the estimate" in found.problem
     assert tries == [2, 3, 4]  # rounds: what was seen is added to what is known
     assert found.document()["check"]["passed"] is False
 
@@ -85,7 +85,7 @@ def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, 
         ),
         (
             {"latency_limit": 60, "survive": "zone", "zones": 1},
-            says("plan-not-met", reason=Containing("nothing is left")),
+            says("plan-not-met", reason=Containing("no replica remains")),
         ),
     ],
 )
@@ -151,5 +151,5 @@ def test_what_people_read(deploykit, quick, tmp_path):
     for words in ("replicas of 1 core", "zone lost", "headroom", "per hour", "check at 60"):
         assert words in found.stdout
     drawn = plot_plan(api.plan(path, rate=1000, latency_limit=60).document(), "plan.svg").decode()
-    for words in ("replicas, one lost", "measured on one replica", "Calls a second to each"):
+    for words in ("replicas, one lost", "measured on one replica", "Requests per second to each"):
         assert words in drawn

@@ -35,7 +35,7 @@ class MadeUpInput(MadeUpProcess):
 def processes(monkeypatch):
     take_made_up_processes(monkeypatch)
     monkeypatch.setattr(input_runner, "Worker", MadeUpInput)
-    monkeypatch.setattr(input_benchmark, "wait_for_quiet", lambda processes, longest: None)
+    monkeypatch.setattr(input_benchmark, "wait_for_idle", lambda processes, longest: None)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_the_model_is_served_under_its_name_as_tune_found(ship, caplog):
     models, taken = served(ship)
     assert [*models] == ["shapes"]
     assert taken == (2, "auto", 3)  # a version says itself what computes it
-    assert caplog.text == Containing(f"{ship / 'tuned.json'} is taken", "2x1", "3 in flight")
+    assert caplog.text == Containing(f"{ship / 'tuned.json'} is used", "2x1", "3 in flight")
     assert "another machine" not in caplog.text
 
 
@@ -275,7 +275,7 @@ def test_one_command_serves_what_was_shipped(deploykit, tmp_path):
     finally:
         status, said = server.end()
     assert status == 0
-    assert said.count("tuned.json is taken: threads 1x1, keep memory on") == 1
+    assert said.count("tuned.json is used: threads 1x1, keep memory on") == 1
 
 
 @pytest.mark.parametrize("name", ["tuned.json", "report.json"])

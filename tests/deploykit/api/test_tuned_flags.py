@@ -99,7 +99,7 @@ def test_an_option_wins_and_that_is_said(name, served):
     assert after[:2] == before[:2]
     for said in after[2]:
         assert said.startswith(f"t.json recommends {tuned_for(name)}; --")
-        assert said == Containing("set, and stays")
+        assert said == Containing("is set and overrides it")
     assert after[2]
 
 

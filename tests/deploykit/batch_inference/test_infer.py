@@ -30,7 +30,7 @@ def digests(folder: Path) -> dict[str, str]:
 def in_small_parts(monkeypatch, rows):
     from deploykit.batch_inference.reading import partitions
 
-    monkeypatch.setattr(partitions, "MOST_ROWS", rows)
+    monkeypatch.setattr(partitions, "MAX_ROWS", rows)
 
 
 @pytest.mark.parametrize("batch", [None, 3])

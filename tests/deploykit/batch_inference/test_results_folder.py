@@ -357,7 +357,7 @@ def test_a_run_that_ends_says_what_is_kept(tmp_path, caplog):
     caplog.set_level("INFO", "deploykit")
     with pytest.raises(KeyboardInterrupt):
         end_with(tmp_path, act)
-    assert caplog.text == Containing("1 of 4", "same command goes")
+    assert caplog.text == Containing("1 of 4", "run the same command to resume")
     assert run(tmp_path)[1] == [0, 1, 3]
 
 

@@ -99,8 +99,8 @@ def test_command(deploykit, file):
 @pytest.mark.parametrize(
     ("factor", "says"),
     [
-        (1.0, "undecided: the calls scatter; 1 times as fast (0.8"),
-        (1.2, "undecided: a machine itself changes by up to 10 % between two results"),
+        (1.0, "inconclusive: high variance; 1.00x (99.8 % CI 0.8"),
+        (1.2, "inconclusive: a machine itself changes by up to 10 % between two results"),
     ],
 )
 def test_what_is_not_sure_is_said(deploykit, file, factor, says):

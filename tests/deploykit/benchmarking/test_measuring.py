@@ -10,7 +10,7 @@ from deploykit.benchmarking import rounds
 from deploykit.benchmarking.inputs import SYNTHETIC
 from deploykit.benchmarking.rounds import measure_models, spill
 from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
-from deploykit.benchmarking.worker_sessions import MOST_SESSIONS, Contestant, Course
+from deploykit.benchmarking.worker_sessions import MAX_SESSIONS, BenchmarkCandidate, CandidateRun
 from deploykit.importers.open_model import open_model
 from tests.deploykit.benchmarking.made_up_process import take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
@@ -115,7 +115,7 @@ def test_every_session_has_one_turn_in_a_block(asked):
     a, b = benchmark({"a": dense(), "b": dense()}, seconds=8).measurements
     whole = max(turn.block for turn in a.turns)
     count = len({turn.session for turn in a.turns})
-    assert 8 <= count <= MOST_SESSIONS
+    assert 8 <= count <= MAX_SESSIONS
     orders = set()
     for block in range(whole):
         of_block = [[t.session for t in each.turns if t.block == block] for each in (a, b)]
@@ -133,8 +133,8 @@ def test_it_ends_once_all_is_decided(asked):
 
 
 def test_long_calls_get_fewer_sessions_and_turns_of_one_call(asked, monkeypatch):
-    course = Course(Contestant("a", "a", "0", None), call_seconds=0.5)
-    course.contestant = SimpleNamespace(job=SimpleNamespace(settings=RunConfig()))
+    course = CandidateRun(BenchmarkCandidate("a", "a", "0", None), call_seconds=0.5)
+    course.candidate = SimpleNamespace(job=SimpleNamespace(settings=RunConfig()))
     assert rounds._length(course) == rounds.TURN
     course.call_seconds = 0.02
     assert rounds._length(course) == pytest.approx(0.03)

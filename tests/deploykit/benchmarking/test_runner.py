@@ -62,7 +62,7 @@ def calls(runner, count=4):
     for number in range(count):
         feeds = dict(zip(runner.fed, runner.batches[number % len(runner.batches)], strict=True))
         outputs = runner.session.run(runner.fetches, feeds)
-        each = len(outputs) // len(runner.towers)
+        each = len(outputs) // len(runner.replicas)
         found += [outputs[n : n + each] for n in range(0, len(outputs), each)]
     return found
 
@@ -123,7 +123,7 @@ def test_arrays_reach_the_graph_through_tfdata_on_its_own_device_and_not_as_cons
 
 def test_a_graph_sees_no_more_of_the_shape_than_it_declares(graph, job):
     runner = job(graph, input="tfdata")
-    assert runner.towers[0].inputs[0].shape.as_list() == [None, 8]
+    assert runner.replicas[0].inputs[0].shape.as_list() == [None, 8]
 
 
 @pytest.mark.parametrize("executor", [None, "caller", "single"])
@@ -131,13 +131,13 @@ def test_resident_inputs_are_computed_with_and_nothing_is_given_back(graph, job,
     runner = job(graph, devices=TWO, input="resident", executor=executor)
     assert (runner.fed, runner.batches) == ([], [()])
     assert not any(runner._call() or ())
-    found = runner.session.run([each for tower in runner.towers for each in tower.outputs])
+    found = runner.session.run([each for replica in runner.replicas for each in replica.outputs])
     for number in range(2):  # each device has a batch of its own
         x, y = BATCHES[number % len(BATCHES)]
         ours = found[2 * number : 2 * number + 2]
         for out, reference in zip(ours, run(graph, {"x": x, "y": y}), strict=True):
             np.testing.assert_allclose(out, reference, rtol=1e-6, atol=1e-6)
-    assert runner.towers[0].inputs[0].shape.as_list() == [None, 8]
+    assert runner.replicas[0].inputs[0].shape.as_list() == [None, 8]
     on_it = devices_of(runner)
     assert {f"tower_{number}/hidden" in on_it[f"CPU:{number}"] for number in range(2)} == {True}
 
@@ -150,7 +150,7 @@ def test_resident_text_and_single_numbers(job):
 
     batches = ((np.array([b"a", b"four"], object), np.float32(2)),)
     runner = job(build(make, ["text", "rate"], ["out"]), batches, input="resident")
-    assert runner.session.run(runner.towers[0].outputs)[0].tolist() == [2, 8]
+    assert runner.session.run(runner.replicas[0].outputs)[0].tolist() == [2, 8]
     assert len(runner.run(60, 3)[0]) == 3
 
 
@@ -161,7 +161,7 @@ def test_one_gpu_is_measured_once(caplog):
     found = once_each(several, ["H200"])
     assert found == (RunConfig(1, device="gpu:0"), RunConfig(8, device="gpu:0"))
     (said,) = caplog.messages
-    assert said == Containing("TensorFlow sees one", "GPU", "H200")
+    assert said == Containing("TensorFlow sees only one", "GPU", "H200")
 
 
 def test_layers_without_a_kernel_for_gpus_are_no_measurement_of_one():

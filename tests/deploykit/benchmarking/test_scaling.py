@@ -33,11 +33,11 @@ def test_what_is_sure(gain, says, seed):
 
 def test_the_sentence():
     [line] = thread_lines(result(*two(1.0)))
-    assert line == Containing("((1, 1), (2, 1)): 2 threads", "nothing over 1")
-    assert line.endswith("x2 --concurrency 2 to show")
+    assert line == Containing("((1, 1), (2, 1)): 2 threads", "no speedup over 1")
+    assert line.endswith("x2 --concurrency 2 too")
     assert line in tables(result(*two(1.0)))
     [line] = thread_lines(result(*two(0.7)))
-    assert line == Containing("2 threads inside", "slower than 1", "(0.")
+    assert line == Containing("2 threads per op", "slower than 1", "(0.")
     [line] = thread_lines(result(*two(1.0, settings=RunConfig(concurrency=2))))
     assert line.endswith(")")
 
@@ -67,4 +67,4 @@ def test_the_threads_of_tensorflow_itself():
     assert [*thread_lines(result(one, more))] == []  # how many it has is not known
     known = [replace(each, facts={**each.facts, "cpus": [0, 1, 5]}) for each in (one, more)]
     [line] = thread_lines(result(*known))
-    assert line == Containing(": 3 threads", "nothing over 1")
+    assert line == Containing(": 3 threads", "no speedup over 1")

@@ -18,10 +18,10 @@ from deploykit.benchmarking.speed_verdict import (
     SLOWER,
     UNDECIDED,
     SpeedVerdict,
+    compare_apart,
+    inconclusive_against_first,
     judge,
-    judge_apart,
     seconds_an_item,
-    undecided_beside_the_first,
     undisturbed,
 )
 from deploykit.benchmarking.statistics import Ratio, student
@@ -166,12 +166,12 @@ def test_items_a_second_are_judged_too():
 def test_what_is_undecided_goes_on_with_its_partner():
     a, b = in_turns(0, "plain", slowdown=1.2)
     same = in_turns(0, "contended", turns=3, sessions=2)[1]
-    assert undecided_beside_the_first([a, b]) == set()
-    assert undecided_beside_the_first([a]) == {0}
-    assert undecided_beside_the_first([a, b, replace(same, name="c")]) == {0, 2}
+    assert inconclusive_against_first([a, b]) == set()
+    assert inconclusive_against_first([a]) == {0}
+    assert inconclusive_against_first([a, b, replace(same, name="c")]) == {0, 2}
     alone = replace(same, samples=9)
-    assert undecided_beside_the_first([a, b, alone]) == set()
-    assert undecided_beside_the_first([a, b, replace(same, name="c"), alone]) == {0, 2, 3}
+    assert inconclusive_against_first([a, b, alone]) == set()
+    assert inconclusive_against_first([a, b, replace(same, name="c"), alone]) == {0, 2, 3}
 
 
 POSITIVE = some.floats(0.2, 5)
@@ -199,18 +199,18 @@ def test_a_verdict_says_what_its_intervals_do(wall, cpu, busy, drift):
 
 def test_apart_a_machine_that_was_slower_is_told_from_a_model_that_is():
     a, b = in_turns(0, "plain", slowdown=1.06, processes="apart", copies=3)
-    assert judge_apart(a, b).kind == SLOWER
-    assert judge_apart(a, b, slower=1.08).kind in (ALIKE, UNDECIDED)
-    assert judge_apart(b, a).kind != FASTER  # the wall clock of a machine changes by 10 %
+    assert compare_apart(a, b).kind == SLOWER
+    assert compare_apart(a, b, slower=1.08).kind in (ALIKE, UNDECIDED)
+    assert compare_apart(b, a).kind != FASTER  # the wall clock of a machine changes by 10 %
     slow = in_turns(0, "plain", slowdown=1.5, processes="apart", copies=3)
-    assert judge_apart(*reversed(slow)).kind == FASTER
-    assert judge_apart(*reversed(slow), slower=1 / 1.6).kind != FASTER
+    assert compare_apart(*reversed(slow)).kind == FASTER
+    assert compare_apart(*reversed(slow), slower=1 / 1.6).kind != FASTER
 
 
 def test_apart_the_gate_at_5_percent():
     """Processes of the same model pass, and 10 % more work do not."""
     for seed in range(30):
         same = in_turns(seed, "plain", processes="apart", copies=3)
-        assert not judge_apart(*same).is_below(0.95)
+        assert not compare_apart(*same).is_below(0.95)
     more = [in_turns(s, "plain", slowdown=1.10, processes="apart", copies=3) for s in range(30)]
-    assert sum(judge_apart(*each).is_below(0.95) for each in more) >= 27
+    assert sum(compare_apart(*each).is_below(0.95) for each in more) >= 27

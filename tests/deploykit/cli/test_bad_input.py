@@ -203,14 +203,14 @@ def test_fifo_and_device_are_no_models(deploykit, tmp_path, name):
     for path in (tmp_path / name, "/dev/zero"):
         found = deploykit("optimize", path)
         assert found.status == 4
-        assert shows(found.stderr, "file-kind", got="no regular file")
+        assert shows(found.stderr, "file-kind", got="not a regular file")
 
 
 def test_a_fifo_is_no_data(deploykit, small, tmp_path):
     os.mkfifo(tmp_path / "data.npz")
     found = deploykit("verify", small, small, "--data", tmp_path / "data.npz")
     assert found.status == 4
-    assert shows(found.stderr, "file-kind", got="no regular file")
+    assert shows(found.stderr, "file-kind", got="not a regular file")
 
 
 @pytest.mark.parametrize("name", ["x.pb", "x.pbtxt", "x.meta", "saved_model.pb"])

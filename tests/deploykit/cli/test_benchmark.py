@@ -317,7 +317,7 @@ def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
     assert process.returncode == 130
     assert b"deploykit: interrupted" in shown
     assert "p50 ms" in stdout
-    assert "interrupted: these are the measurements until then" in stdout
+    assert "interrupted: these are the measurements so far" in stdout
     result = load_result(output)
     assert result.interrupted
     assert 0 < sum(result.measurements[0].rounds_seconds) < 8
@@ -353,8 +353,8 @@ def test_a_scenario_says_whether_it_is_valid(served):
         told = each["scenario"]
         assert (told["name"], told["figure"], told["unit"]) == ("server", "p99 latency", "ms")
         assert (told["valid"], told["rate_asked"], told["left"]) == (False, 200, 0)
-        assert "10 are the least" in told["why"][0]
-        assert "of 662 calls" in told["why"][1]
+        assert "the minimum is 10 s" in told["why"][0]
+        assert "at least 662 calls" in told["why"][1]
         assert told["calls"] == each["summary"]["calls"] == len(each["rounds_ms"][0])
         assert told["value"] == each["summary"]["p99"]
         assert each["summary"]["verdict"] == Containing("invalid", "0.5 s")

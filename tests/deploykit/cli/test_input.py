@@ -118,7 +118,7 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
         "benchmark", path, "--data", data.path, "--seconds=0.3", "--batch=4", "--preprocess=0..1"
     )  # fmt: skip
     found = deploykit(*common, "--input=tfdata", "--on-error=skip", "--json")
-    text = "photos{} -> 8x8 bilinear, 0..1 (as --preprocess says)"
+    text = "photos{} -> 8x8 bilinear, 0..1 (from --preprocess)"
     assert (found.status, found.stderr.count("\n")) == (0, 1), found.stderr
     assert found.document["fed"] == {"image": text.format(" of several sizes")}
     assert found.document["skipped"] == [str(damaged)]
@@ -142,7 +142,7 @@ def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
         "benchmark", path, "--data", data.path, "--seconds=0.3", "--batch=4", "--preprocess=0..1"
     )  # fmt: skip
     found = deploykit(*common, "--on-error=skip", "--json")
-    text = "photos{} -> 8x8 bilinear, 0..1 (as --preprocess says)"
+    text = "photos{} -> 8x8 bilinear, 0..1 (from --preprocess)"
     assert (found.status, found.stderr.count("\n")) == (0, 1), found.stderr
     assert found.document["fed"] == {"image": text.format(" 12x9")}
     assert found.document["skipped"] == [f"{data.files[1]}: record 1"]

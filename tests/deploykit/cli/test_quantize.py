@@ -266,7 +266,7 @@ def test_nothing_to_quantize(deploykit, tmp_path, mode, allow):
 def test_the_modes_without_calibration(deploykit, net):
     found = deploykit("quantize", net, "--minimum-size=64")
     assert found.status == 0
-    assert found.stderr == Containing("--calibration DATA", "8 bits too")
+    assert found.stderr == Containing("--calibration DATA", "int8 too")
     weights = load_graph(net.parent / "net.quantized.pb")
     assert not INT8_OPS & set(ops(weights))
     found = deploykit("quantize", net, "--mode=weights", "--minimum-size=64", "--force", "--json")
@@ -378,7 +378,7 @@ def test_answers_of_one_class_stop_it(deploykit, tmp_path, clock, monkeypatch, l
     )
     found = deploykit(*command, "--allow-low-accuracy", "--json")
     assert found.status == 0
-    said = "the answers are all class 3: is the preprocessing right? (--preprocess)"
+    said = "the predictions are all class 3: is the preprocessing right? (--preprocess)"
     assert f"deploykit: warning: {said}" in found.stderr.splitlines()
     assert said in found.document["notes"]
 
@@ -425,7 +425,7 @@ def test_the_noisiest_weights_stay_float(deploykit, uneven, data):
     assert found.document["sqnr_db"] >= bar
     floats = [each for each in weights.values() if each["stored_in"] == "float"]
     assert 0 < len(floats) < len(weights) == 3
-    assert {each["why_float"] for each in floats} == {"in 8 bits it brings too much noise"}
+    assert {each["why_float"] for each in floats} == {"quantization noise too high"}
     noisiest = min(weights, key=lambda name: weights[name]["sqnr_db"])
     assert noisiest in [each["weight"] for each in floats]
     text = deploykit("quantize", uneven, *given, f"--min-sqnr={bar}", "--force").stdout
@@ -436,5 +436,5 @@ def test_the_noisiest_weights_stay_float(deploykit, uneven, data):
 def test_a_bar_that_no_weight_in_8_bits_holds_is_refused(deploykit, uneven):
     found = deploykit("quantize", uneven, "--min-sqnr=200", "--json")
     assert_not_quantized(found, "int8 is too inaccurate: ")
-    assert "quantize_weights, breaks the bar" in found.stderr
+    assert "quantize_weights, fails verification" in found.stderr
     assert not (uneven.parent / "uneven.quantized.pb").exists()

@@ -29,7 +29,7 @@ from tests.serving.slow_model import LONG, slow
 from tests.support import Containing, assert_golden, raises, says
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
-DRAINING = "deploykit: draining: new calls are refused, those in flight are answered\n"
+DRAINING = "deploykit: draining: rejecting new requests, completing those in progress\n"
 STEPS = 50_000  # a second or two
 
 
@@ -385,7 +385,7 @@ def test_rest_plain_is_said_and_makes_no_sense_alone(tmp_path):
         assert url.startswith("http://")
         with urllib.request.urlopen(f"{url}/models", timeout=20) as answer:
             assert json.load(answer) == {"models": []}
-        assert server.said == Containing("REST is plain", "HTTP", "--rest_plain says", "gRPC alone")
+        assert server.said == Containing("--rest_plain: REST uses", "HTTP", "gRPC uses TLS")
     finally:
         server.kill()
     status, said = Served(*arguments, "--rest_plain", ready=False).ended()

@@ -207,7 +207,7 @@ def test_the_health_of_a_server(deploykit, official, health, said, status):
     official.health = health
     found = deploykit("status", f"127.0.0.1:{official.listen()}", "--json")
     assert (found.status, found.document["health"]) == (status, said)
-    assert (shows(found.stderr, "server-not-serving", reason=Containing("the server says"))) == (
+    assert (shows(found.stderr, "server-not-serving", reason=Containing("the server reports"))) == (
         status == 5
     )
 
@@ -215,7 +215,7 @@ def test_the_health_of_a_server(deploykit, official, health, said, status):
 def test_a_model_that_is_not_ready_is_status_5(deploykit, official, address):
     found = deploykit("status", address, "loading", "--json")
     assert (found.status, found.document["signatures"]) == (5, {})
-    assert shows(found.stderr, "server-not-serving", reason=Containing("loading answers now"))
+    assert shows(found.stderr, "server-not-serving", reason=Containing("loading is available"))
     assert "GetModelMetadata" not in official.calls
 
 

@@ -171,10 +171,10 @@ def test_the_status_of_the_command_is_passed_on(status, tmp_path):
 @pytest.mark.parametrize(
     ("number", "status", "said"),
     [
-        (signal.SIGSEGV, 2, "error: the command died of SIGSEGV on what it was given to read"),
-        (signal.SIGABRT, 2, "error: the command died of SIGABRT on what it was given to read"),
-        (signal.SIGKILL, 6, "error: the command was killed, as a rule because the machine ran out"),
-        (signal.SIGALRM, 6, "error: the command did not finish within the seconds of --timeout"),
+        (signal.SIGSEGV, 2, "error: the command crashed with SIGSEGV while reading its input"),
+        (signal.SIGABRT, 2, "error: the command crashed with SIGABRT while reading its input"),
+        (signal.SIGKILL, 6, "error: the command was killed, usually because the machine ran out"),
+        (signal.SIGALRM, 6, "error: the command did not finish within the time limit (--timeout)"),
     ],
 )
 def test_a_death_is_one_sentence_and_a_status(number, status, said, tmp_path):
@@ -206,7 +206,7 @@ def test_a_share_of_the_available_memory_is_the_cap_where_none_is_given(tmp_path
 def test_a_library_that_ends_the_process_under_a_cap_has_reached_it(how, tmp_path):
     code, log = ended("dies_under_a_cap", int(how), folder=tmp_path)
     assert code == 6
-    assert "--memory-limit allows" in log
+    assert "reached --memory-limit" in log
 
 
 def test_a_library_that_ends_the_process_is_no_status_of_the_command(tmp_path):

@@ -83,7 +83,11 @@ def test_a_folder_that_is_no_class_is_named(tmp_path, graph, labels):
     with pytest.raises(GraphError, match=said):
         opened(folder, graph, labels)
     with raises(
-        GraphError, "class-names-same", count=2, name="rose", told_by=Containing("labels that were")
+        GraphError,
+        "class-names-same",
+        count=2,
+        name="rose",
+        labels_source=Containing("labels that were"),
     ):
         opened(photos(tmp_path / "two", "rose"), graph, ["rose", "tulip", "rose", "iris"])
     with raises(GraphError, "class-beyond", name=4, count=4):
@@ -110,7 +114,7 @@ def test_another_number_of_folders_is_no_guess(tmp_path, graph, caplog, some):
 
 def test_data_that_number_their_classes_keep_that_order():
     found = in_own_order({0: "truck", 1: "ant"}, 2)
-    assert (found.numbers, found.why) == ((0, 1), f"taken {AS_NUMBERED}")
+    assert (found.numbers, found.why) == ((0, 1), f"numbered {AS_NUMBERED}")
     assert in_own_order({0: "1", 1: "10", 2: "2"}, 11).numbers == (1, 10, 2)
 
 

@@ -84,7 +84,7 @@ def broken(tmp_path, name):
     ("name", "kind", "says"),
     [
         ("empty", FileError, says("data-folder-kind", got="is empty")),
-        ("other", FileError, says("data-folder-kind", got=Containing("holds nothing of"))),
+        ("other", FileError, says("data-folder-kind", got=Containing("contains no such"))),
         ("no index", FileError, says("records-without-index")),
         ("empty csv", GraphError, says("csv-line-empty")),
         ("binary csv", GraphError, says("line-not-text", number=1)),

@@ -55,7 +55,7 @@ def steps(**of_photo):
 
 KEPT = {"preprocessing": steps(scale=1 / 127.5, mean=[1.0])}
 BESIDE, STATED, ITSELF = (
-    "as the file beside the model says", "as --preprocess says", "the model divides by 255 itself",
+    "from the model metadata file", "from --preprocess", "the model divides by 255 itself",
 )  # fmt: skip
 CASES = {
     "stated": (graph(), "0..1", (1 / 255, 0), "0..1", STATED),
@@ -74,7 +74,7 @@ CASES = {
     "bytes": (graph(dtype="uint8"), None, (1, 0), "0..255", "uint8 input"),
     "whole numbers": (graph(dtype="int32"), None, (1, 0), "0..255", "int32 input"),
     "against the graph": (graph(255), "0..1", (1 / 255, 0), "0..1",
-                          f"{STATED}, but the model wants 0..255"),
+                          f"{STATED}, but the model expects 0..255"),
     "half bytes": (graph(dtype="int8"), "-128..127", (1, 128), "-128..127", STATED),
 }  # fmt: skip
 
@@ -113,7 +113,7 @@ def test_nobody_says_it(folder, model, preprocess):
         option, given = shlex.split(line)
         assert option == "--preprocess"
         found = open_samples(folder, model, given)
-        assert found.fed["photo"].endswith("(as --preprocess says)")
+        assert found.fed["photo"].endswith("(from --preprocess)")
         values.append(found.arrays["photo"].astype(float))
     assert np.abs(values[0] - values[1]).max() > 0.5
 
@@ -128,7 +128,7 @@ def test_what_was_stated_besides_stays(folder):
     kept = open_samples(folder, graph(preprocessing=wide), "0..1")
     stated = open_samples(folder, graph(), given)
     np.testing.assert_array_equal(kept.arrays["photo"], stated.arrays["photo"])
-    assert kept.fed["photo"] == (Containing("6x8 -> 12x16", "6x8", "0..1 (as --preprocess"))
+    assert kept.fed["photo"] == (Containing("6x8 -> 12x16", "6x8", "0..1 (from --preprocess"))
 
 
 def test_an_input_is_called_as_its_callers_do(folder, tmp_path):
@@ -171,7 +171,7 @@ def test_ranges_that_cannot_be(folder):
 def test_photos_of_several_sizes(tmp_path):
     sizes = written(tmp_path / "sizes", [PIXELS[0], PIXELS[1, :4], PIXELS[2, :, :3]])
     text = open_samples(sizes, graph(), "0..1").fed["photo"]
-    assert text == Containing("6x8 bilinear", "0..1 (as --preprocess")
+    assert text == Containing("6x8 bilinear", "0..1 (from --preprocess")
 
 
 @pytest.mark.parametrize("gzip", [False, True])
@@ -187,7 +187,7 @@ def test_photos_in_records(folder, tmp_path, gzip):
 def test_means_of_channels_in_words(folder):
     how = steps(mean=[100.0, 110.5, 120.0], std=[50.0])
     text = open_samples(folder, graph(), how).fed["photo"]
-    assert text == (Containing("6x8 -> 6x8", "100 110.5 120", "50 (as --preprocess"))
+    assert text == (Containing("6x8 -> 6x8", "100 110.5 120", "50 (from --preprocess"))
 
 
 COMMANDS = {
@@ -213,7 +213,7 @@ def test_commands_say_it_or_refuse(deploykit, folder, tmp_path, command):
     for option in (("--preprocess", "-1..1"), ("--preprocess=-1..1",)):
         found = deploykit(*words, *option, "--json", *(["--force"] if out.exists() else []))
         assert found.status == 0, found.stderr
-        text = "photos 6x8 -> 6x8 bilinear, -1..1 (as --preprocess says)"
+        text = "photos 6x8 -> 6x8 bilinear, -1..1 (from --preprocess)"
         assert found.document["fed"] == {"photo": text}
         assert found.stderr.count(f"deploykit: photo: {text}\n") == 1
 
@@ -254,8 +254,8 @@ def test_a_label_of_a_model_that_rescales_itself(deploykit, folder, tmp_path):
     warnings = [line for line in own.stderr.splitlines() if "warning" in line]
     assert len(warnings) == 1
     assert warnings[0] == Containing("0..255 (the model", "255 itself)")
-    assert "label_image would feed 0..1" in warnings[0]
+    assert "unlike in label_image; for its 0..1" in warnings[0]
     by_hand = deploykit(*run, "--input_mean", "0", "--input_std", "255")
     np.testing.assert_allclose(scores(by_hand), expected / 255, rtol=1e-5)
     assert "warning" not in by_hand.stderr
-    assert by_hand.document["fed"]["photo"].endswith("0..1 (as --input_mean and --input_std say)")
+    assert by_hand.document["fed"]["photo"].endswith("0..1 (from --input_mean and --input_std)")

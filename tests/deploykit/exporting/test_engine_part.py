@@ -230,10 +230,10 @@ def test_a_model_of_texts_alone_is_left_to_tensorflow(tmp_path):
 
 def test_answers_too_large_for_a_server_are_left_out(tmp_path, monkeypatch):
     model = live(doubled, (None, 100))
-    monkeypatch.setattr(engine_part, "MOST_ANSWERS", 4000)
+    monkeypatch.setattr(engine_part, "MAX_ANSWERS", 4000)
     found = deploykit.export(model, tmp_path, name="m", engine="openvino")
     assert [each.batch for each in read(found.folder).answers] == [1, 0]
-    monkeypatch.setattr(engine_part, "MOST_ANSWERS", 400)
+    monkeypatch.setattr(engine_part, "MAX_ANSWERS", 400)
     with raises(GraphError, "engine-answers-too-large"):
         deploykit.export(model, tmp_path, name="m", engine="openvino")
 

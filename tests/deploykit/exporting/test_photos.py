@@ -185,8 +185,8 @@ def test_a_damaged_photo_is_named_by_its_place(tmp_path):
     damaged = {
         "truncated": (sound[0][: len(sound[0]) // 2], "cannot be decoded"),
         "png": (sound[1][:60], "cannot be decoded"),
-        "empty": (b"", "no JPEG, PNG, BMP or GIF"),
-        "text": (b"hello", "no JPEG, PNG, BMP or GIF"),
+        "empty": (b"", "not a JPEG, PNG, BMP or GIF"),
+        "text": (b"hello", "not a JPEG, PNG, BMP or GIF"),
         "begin": (b"\xff\xd8\xff", "cannot be decoded"),
         **{kind: (each, "more than 50000000 pixels")
            for kind, each in claims(60_000, 50_000).items()},
@@ -399,8 +399,8 @@ def test_what_has_no_photos_is_refused(tmp_path):
         (text, "0..1", "no input takes any: x \\(string"),
         (echo((-1, 7)), "0..1", "no input takes any"),
         (echo((-1, -1, -1, 3)), "0..1", "Give resize"),
-        (echo(), {"format": 1, "inputs": {}}, "neither the model nor --preprocess says which"),
-        (echo(), "known", "neither the model nor --preprocess says which"),
+        (echo(), {"format": 1, "inputs": {}}, "nor --preprocess specifies the value range"),
+        (echo(), "known", "neither the model nor --preprocess specifies the value range"),
         (echo(), {"format": 1, "inputs": {"z": {}}}, "no input for the preprocessing 'z'"),
         (echo(bytes=(-1, 4)), "0..1", "has an input 'bytes' already"),
     ):

@@ -184,7 +184,7 @@ class Unjudged:
 
 
 def test_names_that_unfold_take_no_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_index, "_MOST_KEYS", 1 << 20)
+    monkeypatch.setattr(checkpoint_index, "_MAX_KEYS", 1 << 20)
     longer = (number(1000 + n) + number(1) + number(0) + b"a" for n in range(3000))
     first = number(0) + number(1000) + number(0) + b"a" * 1000
     prefix = written(tmp_path, table([], content=first + b"".join(longer)))

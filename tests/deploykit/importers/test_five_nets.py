@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 import deploykit as api
-from deploykit.importers.image_range import wanted_range
+from deploykit.importers.image_range import expected_range
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.deploykit.importers import nets
@@ -54,7 +54,7 @@ def test_photos_reach_a_net_as_keras_feeds_it_or_it_says_what_to_state(made, fol
         assert (found, text) == (expected, f"photos 16x16 -> 16x16 bilinear, {SAYS[name]}")
         assert accuracy(paths[form], folder, preprocess="0..1")[0] != expected
         return
-    with pytest.raises(GraphError, match=rf"^{folder}: .* input 'photo' takes; give ") as error:
+    with pytest.raises(GraphError, match=rf"^{folder}: .* for input 'photo'; give ") as error:
         accuracy(paths[form], folder)
     stated = [shlex.split(line)[0] for line in str(error.value).split("--preprocess ")[2:]]
     assert stated == ["0..1", "-1..1"]
@@ -71,7 +71,7 @@ def test_a_folded_factor_is_remembered(made, folder, tmp_path):
     steps = "fold_constants fold_scale fold_batch_norms"
     api.transform(paths["frozen"], steps, output=tmp_path / "folded.pb")
     folded = api.load_graph(tmp_path / "folded.pb")
-    assert wanted_range(folded, "photo") is None
+    assert expected_range(folded, "photo") is None
     assert accuracy(str(tmp_path / "folded.pb"), folder)[0] == expected
     (tmp_path / "folded.pb.json").unlink()
     with pytest.raises(GraphError, match="give --preprocess"):
@@ -90,7 +90,7 @@ def test_the_range_may_be_kept_with_the_model(made, folder, deploykit, tmp_path)
         "-o", quantized, "--json",
     )  # fmt: skip
     assert found.status == 0, found.stderr
-    text = "photos 16x16 -> 16x16 bilinear, -1..1 (as the file beside the model says)"
+    text = "photos 16x16 -> 16x16 bilinear, -1..1 (from the model metadata file)"
     assert found.document["fed"] == {"photo": text}
     assert found.stderr.count("photo: photos") == 1
     assert found.document["evaluation"]["before"]["value"] == pytest.approx(expected)
@@ -113,4 +113,4 @@ def test_the_range_may_be_kept_with_the_model(made, folder, deploykit, tmp_path)
             "--force",
         )
         assert done.status == 0, done.stderr
-        assert "-1..1 (as --preprocess says)" in done.stderr
+        assert "-1..1 (from --preprocess)" in done.stderr

@@ -129,7 +129,7 @@ def test_every_call_answers_as_tensorflow(function, tmp_path):
 
 @pytest.mark.parametrize("function", [maybe_no_trip, one_branch, add_in_a_branch, read_first])
 def test_what_an_earlier_call_may_have_left_behind_is_refused(function, tmp_path):
-    with raises(GraphError, "variable-not-frozen", reason=Containing("the answers depend")):
+    with raises(GraphError, "variable-not-frozen", reason=Containing("the outputs depend")):
         deploykit.freeze(save(function, tmp_path))
 
 

@@ -135,7 +135,7 @@ def test_what_cannot_open_says_how():
     with raises(GraphError, "inputs-open", source="tf.function 'twice'"):
         deploykit.freeze(twice)
     for thing in (3, None, [1], object()):
-        with pytest.raises(TypeError, match=r"is no model; give a path, a keras\.Model"):
+        with pytest.raises(TypeError, match=r"is not a model; pass a path, a keras\.Model"):
             deploykit.open_model(thing)
 
 

@@ -130,7 +130,7 @@ def test_settings_come_from_the_file_or_else_from_the_folder(ship, tmp_path, cap
         caplog.clear()
         assert tuned_settings(model, None, "") == expected
         assert caplog.messages[0] == Containing("SHA-256", "a model")
-        assert caplog.messages[1] == Containing(f"{ship / 'tuned.json'} is taken", "8")
+        assert caplog.messages[1] == Containing(f"{ship / 'tuned.json'} is used", "8")
     tuned(tmp_path / "other.json", api.RunConfig(batch=2))
     assert tuned_settings(ship, tmp_path / "other.json", "") == api.RunConfig(batch=2)
     assert tuned_settings(ship / "model.pb", tmp_path / "other.json", "") == api.RunConfig(batch=2)

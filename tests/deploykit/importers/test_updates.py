@@ -228,7 +228,7 @@ def test_the_first_answer_is_kept(function, tmp_path):
 @pytest.mark.parametrize("function", CHANGING)
 def test_answers_that_change_from_call_to_call_are_refused_by_name(function, tmp_path):
     path = save(function, tmp_path)
-    message = rf"\({CHANGING[function]}\) needs the variable itself.*it changes '\w+' at each call"
+    message = rf"\({CHANGING[function]}\) needs the variable itself.*it changes '\w+' in each run"
     with pytest.raises(GraphError, match=message) as caught:
         deploykit.freeze(path)
     assert "--pin" not in str(caught.value)  # there is no switch to pin

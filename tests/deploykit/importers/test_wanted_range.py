@@ -5,7 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from deploykit.importers.image_range import BYTES, SIGNED, UNIT, Wanted, wanted_from, wanted_range
+from deploykit.importers.image_range import (
+    BYTES,
+    SIGNED,
+    UNIT,
+    ExpectedRange,
+    expected_from,
+    expected_range,
+)
 from deploykit.importers.metadata_file import About, about
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
@@ -38,7 +45,7 @@ class Net:
 
     def says(self, layer="Conv2D"):
         self.op(layer, self.at, self.constant(np.zeros((3, 3, 3, 2))), T=DType(self.type))
-        found = wanted_range(self.graph, "x")
+        found = expected_range(self.graph, "x")
         return None if found is None else found.range
 
 
@@ -213,10 +220,10 @@ def test_a_number_that_is_fed_says_nothing():
 
 
 def test_types_say_it_too():
-    assert wanted_range(Net("uint8").graph, "x") == Wanted(BYTES, "uint8 input")
-    assert wanted_range(Net("int32").graph, "x").range == BYTES
+    assert expected_range(Net("uint8").graph, "x") == ExpectedRange(BYTES, "uint8 input")
+    assert expected_range(Net("int32").graph, "x").range == BYTES
     for dtype in ("int8", "bool", "complex64"):
-        assert wanted_range(Net(dtype).graph, "x") is None
+        assert expected_range(Net(dtype).graph, "x") is None
 
 
 def test_a_chain_of_thousands_is_followed_in_no_time():
@@ -233,9 +240,9 @@ def test_what_is_said_can_be_kept():
     net.graph.outputs = (net.at,)
     (text,) = about(net.graph).photos.values()
     assert text == Containing("0..255 (the model", "255 itself)")
-    assert wanted_from(text) == wanted_range(net.graph, "x")
-    assert wanted_from("-1..1") == Wanted(SIGNED, "as the file beside the model says")
-    assert wanted_from("") is None
+    assert expected_from(text) == expected_range(net.graph, "x")
+    assert expected_from("-1..1") == ExpectedRange(SIGNED, "from the model metadata file")
+    assert expected_from("") is None
     net.graph.about = About(photos={"x": "", "gone": "0..1"})
     assert about(net.graph).photos == {"x": ""}
 

@@ -5,7 +5,7 @@ import pytest
 from deploykit.importers.graph_files import load_graph
 from tests.support import built, random, tf
 
-STAYS = "stays in front of the model, as no --inputs are given; with --inputs resized, the tensor"
+STAYS = "is kept in front of the model, as no --inputs are given; with --inputs resized, the tensor"
 
 
 def decode(op, contents):

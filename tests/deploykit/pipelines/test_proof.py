@@ -80,7 +80,7 @@ def test_the_file_is_run_once(written, command):
     assert found.status == 0, found.stderr
     document = json.loads(found.stdout)
     assert (document["verified"], document["passed"]) == (True, True)
-    assert "made-up samples" in document["run"]
+    assert "synthetic samples" in document["run"]
     assert document["run_seconds"] > 0
     assert document["compared_values"] >= document["distinct_values"] > 1
     assert output.exists()
@@ -211,7 +211,7 @@ def test_the_reference_is_the_graph_as_it_was_read(tmp_path):
         VerificationError,
         "step-differs",
         kept="nothing was written",
-        reason=Containing("freezing it breaks"),
+        reason=Containing("freezing fails"),
     ):
         api.optimize(opened, output=tmp_path / "out.pb")
     assert not (tmp_path / "out.pb").exists()

@@ -9,8 +9,8 @@ from deploykit.planning.service_times import (
     RESTS,
     STATES,
     Order,
-    ServiceCourse,
     ServiceTimes,
+    ServiceTimesOfLoad,
     Trace,
 )
 
@@ -88,13 +88,13 @@ def times_of(services, slots: int = 1, first=None, front_end: float = 0.0) -> Se
     idle = services if first is None else np.resize(np.asarray(first, float), 100)
     states = [idle if state < len(RESTS) else services for state in range(STATES)]
     capacity = slots / float(services.mean() + slots * front_end)
-    return ServiceTimes(slots, capacity, front_end, [ServiceCourse(1.0, states)])
+    return ServiceTimes(slots, capacity, front_end, [ServiceTimesOfLoad(1.0, states)])
 
 
-def measured_of(*times: ServiceTimes, lone_ms: float = 10.0) -> Measured:
+def measured_of(*times: ServiceTimes, unloaded_ms: float = 10.0) -> Measured:
     """Return what a measurement would tell that found these times in its rounds."""
     first = times[0]
-    return Measured((lone_ms, lone_ms), Order(first.slots), first.capacity, first.front_end,
+    return Measured((unloaded_ms, unloaded_ms), Order(first.slots), first.capacity, first.front_end,
                     list(times), "a server")  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def test_a_true_plan_passes(forecast):
     assert found.passed
     assert found.calls == RUNS * 700
     assert found.ratio == pytest.approx(1, abs=0.1)
-    for seen, each in zip(found.seen_ms, found.foreseen, strict=True):
+    for seen, each in zip(found.seen_ms, found.predicted, strict=True):
         assert each.ms == pytest.approx(seen, rel=0.15)
 
 

@@ -40,7 +40,7 @@ def test_loads_at_random_are_compared(write):
     closed = load(1), load(8)
     assert deploykit.plan(write(*closed, load(rate=70.0)), rate=1000, latency_limit=60).check.passed
     found = deploykit.plan(write(*closed, load(rate=70.0, slower=1.3)), rate=1000, latency_limit=60)
-    assert "does not do what was foreseen" in found.problem
+    assert "misses the estimate" in found.problem
 
 
 def test_several_places(write):
@@ -51,11 +51,11 @@ def test_several_places(write):
 @pytest.mark.parametrize(
     ("loads", "said"),
     [
-        ([load(1)], "several callers"),
-        ([load(8), load(rate=80.0)], "meets no other"),
+        ([load(1)], "several clients"),
+        ([load(8), load(rate=80.0)], "unloaded request"),
         ([load(1), {**load(8), "generator_limited": True}], says("plan-generator-limited")),
-        ([], "several callers"),
-        ([{**load(8), "latency_ms": {}}], "several callers"),
+        ([], "several clients"),
+        ([{**load(8), "latency_ms": {}}], "several clients"),
     ],
 )
 def test_what_is_not_enough(write, loads, said):

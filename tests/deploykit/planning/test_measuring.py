@@ -11,7 +11,7 @@ from deploykit.planning import measuring
 from deploykit.planning.measuring import (
     ROUNDS,
     RUNGS,
-    HeldLoads,
+    SustainedLoads,
     _check_one_queue,
     at_random,
     held,
@@ -52,7 +52,7 @@ def rounds(bad: Load, count: int) -> list[list[Load]]:
 )
 def test_what_goes_wrong_in_most_rounds_is_said(bad, says):
     """Without the loads that are needed there is no plan, else what lies below is taken."""
-    assert held(rounds(bad, ROUNDS // 2), 2) == HeldLoads(3, "")
+    assert held(rounds(bad, ROUNDS // 2), 2) == SustainedLoads(3, "")
     found = held(rounds(bad, ROUNDS // 2 + 1), 1)
     assert found.count == 1
     assert says in found.why
@@ -61,7 +61,7 @@ def test_what_goes_wrong_in_most_rounds_is_said(bad, says):
 
 
 def test_some_late_calls_of_a_shared_machine_are_taken():
-    assert held(rounds(load(rate=200.0, late=90), ROUNDS), 2) == HeldLoads(3, "")
+    assert held(rounds(load(rate=200.0, late=90), ROUNDS), 2) == SustainedLoads(3, "")
 
 
 @pytest.mark.parametrize("refused", range(len(RUNGS)))
@@ -95,11 +95,11 @@ def a_round(refused: int, seed: int) -> list[tuple[Load, Trace]]:
 
 
 @pytest.mark.parametrize(
-    ("lone_ms", "capacity", "slots"),
+    ("unloaded_ms", "capacity", "slots"),
     [(10, 100, 1), (10, 130, 1), (10, 190, 2), (10, 215, 2), (3, 1200, 3), (10, 5, 1)],
 )
-def test_calls_at_once(lone_ms, capacity, slots):
-    assert slots_of(lone_ms / 1e3, capacity) == slots
+def test_calls_at_once(unloaded_ms, capacity, slots):
+    assert slots_of(unloaded_ms / 1e3, capacity) == slots
 
 
 def test_calls_overtake_where_lone_ones_differ():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.planning.queueing import Crowd, Replica, answered, latencies
-from deploykit.planning.service_times import STATES, ServiceCourse, ServiceTimes
+from deploykit.planning.service_times import STATES, ServiceTimes, ServiceTimesOfLoad
 from tests.deploykit.planning.servers import exponential, poisson, simple, times_of, traced
 
 
@@ -89,16 +89,16 @@ def test_slow_times_come_together_as_they_were():
     seconds = np.where(due % 2 < 1, 0.016, 0.008)
     seen = np.percentile(traced(due, seconds).latencies, 99)
     at = [due] * STATES
-    in_time = ServiceTimes(1, 80.0, 0.0, [ServiceCourse(0.75, [seconds] * STATES, at)])
-    mixed = ServiceTimes(1, 80.0, 0.0, [ServiceCourse(0.75, [seconds] * STATES)])
+    in_time = ServiceTimes(1, 80.0, 0.0, [ServiceTimesOfLoad(0.75, [seconds] * STATES, at)])
+    mixed = ServiceTimes(1, 80.0, 0.0, [ServiceTimesOfLoad(0.75, [seconds] * STATES)])
     assert np.percentile(answered(in_time, 60, due, 0), 99) == pytest.approx(seen, rel=0.05)
     assert np.percentile(answered(mixed, 60, due, 0), 99) < 0.6 * seen
 
 
 def test_between_two_loads_courses_of_both_come():
-    def course(load: float, seconds: float) -> ServiceCourse:
+    def course(load: float, seconds: float) -> ServiceTimesOfLoad:
         at = np.arange(0.0, 10.0, 0.1)
-        return ServiceCourse(load, [np.full(100, seconds)] * STATES, [at] * STATES)
+        return ServiceTimesOfLoad(load, [np.full(100, seconds)] * STATES, [at] * STATES)
 
     times = ServiceTimes(1, 10.0, 0.0, [course(0.2, 0.01), course(0.6, 0.02)])
     due = np.arange(0, 2000.0, 1.0)

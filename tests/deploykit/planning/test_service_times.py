@@ -9,9 +9,9 @@ from deploykit.planning.service_times import (
     RESTS,
     STATES,
     Order,
-    ServiceCourse,
     Services,
     ServiceTimes,
+    ServiceTimesOfLoad,
     Trace,
     front_end_of,
     state_of,
@@ -94,7 +94,7 @@ def test_between_two_loads_the_nearer_counts_more():
         return [np.full(100, seconds)] * STATES
 
     times = ServiceTimes(
-        1, 100.0, 0.0, [ServiceCourse(0.2, states(1.0)), ServiceCourse(0.6, states(2.0))]
+        1, 100.0, 0.0, [ServiceTimesOfLoad(0.2, states(1.0)), ServiceTimesOfLoad(0.6, states(2.0))]
     )
     means = [np.mean(times.at(load)[0]) for load in (0.1, 0.2, 0.3, 0.4, 0.6, 0.9)]
     assert means == pytest.approx([1, 1, 1.25, 1.5, 2, 2], abs=0.01)
@@ -105,7 +105,7 @@ def test_a_state_that_was_not_seen_takes_the_nearest():
     states = [empty] * STATES
     states[2] = known
     states[len(RESTS)] = 2 * known
-    times = ServiceTimes(1, 1.0, 0.0, [ServiceCourse(0.5, states)])
+    times = ServiceTimes(1, 1.0, 0.0, [ServiceTimesOfLoad(0.5, states)])
     draws = times.at(0.5)
     assert {each[0] for each in draws[: len(RESTS)]} == {3.0}
     assert {each[0] for each in draws[len(RESTS) :]} == {6.0}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.planning.measuring import MOST_LOAD
+from deploykit.planning.measuring import MAX_LOAD
 from deploykit.planning.plan_options import LOSSES, NOTHING, REPLICA, ZONE, PlanOptions
 from deploykit.planning.sizing import LOADS, Forecast, _surviving, left, sized
 from deploykit.transforms.common.documents import document
@@ -25,7 +25,7 @@ def forecast() -> Forecast:
 @pytest.mark.parametrize("rate", [40.0, 900.0, 20_000.0])
 @pytest.mark.parametrize("limit", [80.0, 120.0, 300.0])
 def test_what_theory_says(forecast, rate, limit):
-    bears = min(100 - math.log(100) / (limit / 1e3), 100 * MOST_LOAD)
+    bears = min(100 - math.log(100) / (limit / 1e3), 100 * MAX_LOAD)
     found = sized(forecast, PlanOptions(rate=rate, latency_limit=limit))
     assert found.bears == pytest.approx(bears, rel=0.08)
     assert found.replicas == pytest.approx(math.ceil(rate / bears), rel=0.1, abs=1)

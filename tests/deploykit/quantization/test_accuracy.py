@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deploykit.quantization import scoring
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.metrics import Score, metric_named
 from deploykit.quantization.quantize_options import below_in_group
 from deploykit.transforms.common.documents import document
@@ -37,7 +37,7 @@ def judged(graph, other, x=X, labels=None, metric="top1", batch=None):
     data = {"x": x} if labels is None else {"x": x, "labels": labels}
     samples = Dataset.of(graph, data)
     feeds = samples.feeds(batch)
-    with Judge(graph, feeds, samples.labels_of(feeds), metric) as judge:
+    with Evaluator(graph, feeds, samples.labels_of(feeds), metric) as judge:
         return judge.judge(other)
 
 
@@ -61,7 +61,7 @@ def test_noise_behind_the_softmax_is_caught(in_process, monkeypatch):
     """What a judge of the Softmax itself finds is another number."""
     right = judged(classifier(), classifier(DELTA)).sqnr_db
     monkeypatch.setattr(
-        "deploykit.quantization.accuracy.judged_outputs", lambda graph, pairs: graph.outputs
+        "deploykit.quantization.accuracy.compared_outputs", lambda graph, pairs: graph.outputs
     )
     assert abs(judged(classifier(), classifier(DELTA)).sqnr_db - right) > 0.5
 
@@ -180,9 +180,9 @@ def test_labels_and_samples_are_counted():
         GraphError,
         match=says("counts-differ", what="labels", count=3, other="samples", other_count=2),
     ):
-        Judge(classifier(), [{"x": X[:2]}], np.zeros(3, int))
+        Evaluator(classifier(), [{"x": X[:2]}], np.zeros(3, int))
     with raises(GraphError, "no-samples"):
-        Judge(classifier(), [])
+        Evaluator(classifier(), [])
 
 
 SCORED = ("metric", "before", "after")
@@ -249,7 +249,7 @@ def test_a_graph_that_kills_the_child_and_the_next_one(own):
         abort = tf.raw_ops.Abort(error_msg="deadly", exit_without_error=False, name="abort")
         with tf.control_dependencies([abort]):
             tf.identity(x[:, :10], name="out")
-    with Judge(classifier(), [{"x": X}], None, "own_metric:share") as judge:
+    with Evaluator(classifier(), [{"x": X}], None, "own_metric:share") as judge:
         first = judge.judge(classifier(DELTA))
         with raises(CrashError, "child-died", runs="TensorFlow"):
             judge.judge(deadly)
@@ -269,7 +269,9 @@ def test_inputs_by_place_where_names_differ(in_process):
 def test_groups_are_measured_like_the_whole_in_the_same_run(in_process):
     """Each has what a judge of its samples alone finds, before the softmax."""
     names = np.array(["a", "b", "b"] * 7, object)
-    with Judge(classifier(), Dataset.of(classifier(), {"x": X}).feeds(5), groups=names) as judge:
+    with Evaluator(
+        classifier(), Dataset.of(classifier(), {"x": X}).feeds(5), groups=names
+    ) as judge:
         found = judge.judge(classifier(DELTA))
     assert [(each.name, each.samples) for each in found.groups] == [("a", 7), ("b", 14)]
     for each in found.groups:
@@ -337,6 +339,6 @@ def test_a_detector_is_judged_in_front_of_its_choice(in_process, kind):
     """The order of junk is noise behind the choice; a wrong score is more than that before it."""
     data = {"x": random(1, 16)}
     feeds = Dataset.of(detector(kind), data).feeds()
-    with Judge(detector(kind), feeds) as judge:
+    with Evaluator(detector(kind), feeds) as judge:
         assert judge.judge(detector(kind, 1e-2)).sqnr_db > 24
         assert judge.judge(detector(kind, sign=-1)).sqnr_db < 10

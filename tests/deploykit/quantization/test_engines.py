@@ -11,7 +11,7 @@ from deploykit.benchmarking.run_config import RunConfig
 from deploykit.importers.graph_files import load_graph
 from deploykit.importers.metadata_file import about
 from deploykit.quantization import accuracy, candidates, scoring, target
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.layer_search import Calibrated
 from deploykit.quantization.quantize_options import QuantizeOptions
@@ -144,9 +144,9 @@ class Racing(Clock):
         super().__init__()
         self.ms = {
             "float": 20.0,
-            "8 bits": 10.0,
+            "int8": 10.0,
             "float in OpenVINO": 8.0,
-            "8 bits in OpenVINO": 4.0,
+            "int8 in OpenVINO": 4.0,
         }
 
     def faster(self, graph, entrants, *, data, depth, advance):
@@ -239,7 +239,7 @@ def test_a_layer_that_departs_from_tensorflow_stays_float(net, data, clock, monk
     assert int8_of(found) == set(LAYERS) - {"linear"}
     assert why(found, "linear") == OTHERWISE
     with monkeypatch.context() as patch:
-        patch.setattr(Judge, "departs", lambda *arguments: False)
+        patch.setattr(Evaluator, "departs", lambda *arguments: False)
         assert int8_of(quantize_calibrated(net, data, WANTED)) == set(LAYERS)
 
 
@@ -294,7 +294,7 @@ def test_strings_are_refused_before_anything_runs(data):
     ],
 )
 def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said):
-    clock.ms |= {"8 bits in OpenVINO": ms, "float in OpenVINO": 3 * ms}
+    clock.ms |= {"int8 in OpenVINO": ms, "float in OpenVINO": 3 * ms}
     found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20, engine="auto"))
     document = found.document()
     assert (document["engine"], holds_codes(found.graph)) == (engine, engine == "openvino")
@@ -302,17 +302,17 @@ def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said
     assert document["engine_speed"]["verdict"] == found.engine_verdict.verdict
     assert found.engine_reason in lines(found)
     asked = [each for each in clock.asked if each != ("times",)]
-    assert asked == [("float in OpenVINO", "8 bits in OpenVINO"), ("float", "8 bits")]
+    assert asked == [("float in OpenVINO", "int8 in OpenVINO"), ("float", "int8")]
 
 
 def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clock):
-    clock.ms |= {"8 bits": 30.0, "float": 10.0, "8 bits in OpenVINO": 10.0}
+    clock.ms |= {"int8": 30.0, "float": 10.0, "int8 in OpenVINO": 10.0}
     clock.ms |= {"float in OpenVINO": 30.0}
     how = QuantizeOptions(min_sqnr=20, engine="auto")
     found = quantize_calibrated(net, data, how)
     assert (found.precision, found.use.engine) == ("int8", "openvino")
     assert found.engine_reason == Containing("OpenVINO", "only engine", "int8")
-    clock.ms["8 bits in OpenVINO"] = 20.0
+    clock.ms["int8 in OpenVINO"] = 20.0
     found = quantize_calibrated(net, data, how)
     assert (found.precision, found.use) == ("float32", None)
 
@@ -333,7 +333,7 @@ def test_auto_ranks_once_for_both_and_only_where_not_all_layers_hold(
 
 
 def test_the_best_of_an_engine_may_be_in_float(net, data, clock):
-    clock.ms |= {"8 bits in OpenVINO": 9.0, "float in OpenVINO": 5.0}
+    clock.ms |= {"int8 in OpenVINO": 9.0, "float in OpenVINO": 5.0}
     found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20, engine="auto"))
     assert (found.is_float, found.use.engine) == (True, "openvino")
     assert found.engine_reason == Containing("OpenVINO", "best graph is", "2.00x")
@@ -410,9 +410,9 @@ def test_the_noise_of_one_engine_is_not_taken_for_that_of_another(
         with pytest.raises(KeyboardInterrupt):
             quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20), state=state)
     judged = []
-    judge = Judge.judge
+    judge = Evaluator.judge
     monkeypatch.setattr(
-        Judge, "judge", lambda self, *more: judged.append(more[-1]) or judge(self, *more)
+        Evaluator, "judge", lambda self, *more: judged.append(more[-1]) or judge(self, *more)
     )
     monkeypatch.setattr(accuracy, "Worker", InProcess)
     quantize_calibrated(net, data, WANTED, state=state)

@@ -98,7 +98,7 @@ def test_what_cannot_be_int8_is_not_written(in_process, tmp_path):
     ) as raised:
         deploykit.quantize(graph, output=output)
     assert not output.exists()
-    assert "no fake-quant behind" in raised.value.report.layers[0].why_float
+    assert "no fake-quant follows" in raised.value.report.layers[0].why_float
     made_float = deploykit.quantize(graph, allow_float=True)
     assert made_float.report.is_float
 

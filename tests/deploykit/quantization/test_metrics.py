@@ -36,12 +36,12 @@ def test_rows_of_a_single_one_are_class_numbers(name, dtype):
 def test_a_metric_is_the_mean_of_what_each_sample_gives(name):
     metric = metric_named(name)
     truth = scores(seed=3) if name == "mae" else labels()
-    each = metric.of_each({"out": scores()}, truth)
+    each = metric.per_sample({"out": scores()}, truth)
     found = metric({"out": scores()}, truth)
     assert each.shape == (40,)
     assert found.value == pytest.approx(each.mean())
     assert found.interval[0] < found.value < found.interval[1]
-    one = metric.of_each({"out": scores()[5:6]}, truth[5:6])
+    one = metric.per_sample({"out": scores()[5:6]}, truth[5:6])
     np.testing.assert_allclose(one, each[5:6])
 
 
@@ -103,4 +103,4 @@ def test_a_change_of_errors_is_that_of_each_sample():
     found = change(before, before + 0.5)
     assert found.value == pytest.approx(0.5)
     assert found.interval == pytest.approx((0.5, 0.5))
-    assert metric_named("json:dumps").of_each({}, None) is None
+    assert metric_named("json:dumps").per_sample({}, None) is None

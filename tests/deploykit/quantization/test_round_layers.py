@@ -93,7 +93,7 @@ def test_a_run_that_was_interrupted_goes_on(net, in_process, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         round_layers(graph, feeds, path, isa="vnni", state=state, advance=interrupted)
     again = State(tmp_path / "state", "quantizing", {})
-    assert again.found["rounding"]
+    assert again.stored["rounding"]
     found, _ = round_layers(graph, feeds, path, isa="vnni", state=again)
     for name, each in whole.items():
         assert (found[name].codes == each.codes).all()
@@ -129,7 +129,7 @@ def test_without_time_the_rest_is_rounded_to_the_nearest(net, in_process):
 
 def test_what_is_stored_is_bounded(net, in_process, monkeypatch):
     graph, path, feeds = net
-    monkeypatch.setattr(rounding_session, "MOST_STORED", 1)
+    monkeypatch.setattr(rounding_session, "MAX_STORED", 1)
     found, notes = round_layers(graph, feeds, path, isa="vnni")
     assert found
     assert not notes

@@ -8,12 +8,12 @@ import pytest
 
 from deploykit.importers.graph_files import save_graph
 from deploykit.pipelines.int8 import int8_graph
-from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.sensitivity import (
     measure_sensitivity,
-    rank_each,
+    rank_alone,
 )
 from deploykit.rendering.formatters.quantization import sensitivity_lines as lines
 from deploykit.transforms.common.errors import CrashError, LimitError
@@ -49,8 +49,8 @@ def ranked(ranges, judge=None, **options):
     """Return the layers of the classifier by their noise."""
     graph = classifier()
     layers = plan(graph, load_ranges(ranges)).chains.keys()
-    with Judge(graph, [{"x": X}]) as own:
-        return rank_each(
+    with Evaluator(graph, [{"x": X}]) as own:
+        return rank_alone(
             {layer: graph[layer].op for layer in layers},
             lambda layer: int8_graph(graph, ranges, keep_float=layers - {layer}),
             judge or own.judge,

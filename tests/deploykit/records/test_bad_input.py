@@ -20,26 +20,30 @@ TABLES = {
     "no number": (
         "a.csv",
         "1,2,0\n1,zwei,0\n",
-        re.escape("line 2: column 1, 'zwei', is no number"),
+        re.escape("line 2: column 1, 'zwei', is not a number"),
     ),
-    "missing number": ("a.csv", "1,2,0\n1,,0\n", re.escape("line 2: column 1, '', is no number")),
+    "missing number": (
+        "a.csv",
+        "1,2,0\n1,,0\n",
+        re.escape("line 2: column 1, '', is not a number"),
+    ),
     "missing label": ("a.csv", "1,2,0\n1,2,\n", says("item-failed")),
     "missing label first": ("a.csv", "1,2,\n1,2,1\n", says("item-failed")),
     "missing class": ("a.csv", "1,2,a\n1,2,\n", says("item-failed")),
-    "label": ("a.csv", "1,2,0\n1,2,cat\n", re.escape("line 2: the label 'cat' is no whole number")),
+    "label": ("a.csv", "1,2,0\n1,2,cat\n", re.escape("line 2: the label 'cat' is not an integer")),
     "half label": (
         "a.csv",
         "1,2,0\n1,2,0.5\n",
-        re.escape("line 2: the label '0.5' is no whole number"),
+        re.escape("line 2: the label '0.5' is not an integer"),
     ),
     "nan label": (
         "a.csv",
         "1,2,0\n1,2,nan\n",
-        re.escape("line 2: the label 'nan' is no whole number"),
+        re.escape("line 2: the label 'nan' is not an integer"),
     ),
     "quotes": ("a.csv", '1,2,0\n1,"2,0\n', says("item-failed")),
     "latin": ("a.csv", b"1,2,0\n1,\xe9,0\n", re.escape("line 2: not UTF-8 text")),
-    "header alone": ("a.csv", "a,b,label\n", re.escape("there is a header, but no line below it")),
+    "header alone": ("a.csv", "a,b,label\n", re.escape("there is only a header")),
     "empty": ("a.csv", "", says("nothing-to-convert", wanted="the files are empty")),
     "blank": ("a.csv", "\n\n", says("nothing-to-convert", wanted="the files are empty")),
     "binary": ("a.csv", b"1,2\0,3\n", says("not-text")),
@@ -90,11 +94,11 @@ def test_sources_that_make_no_sense(deploykit, tmp_path, pictures):
         ([tmp_path / "empty"], "there is nothing to convert"),
         ([tmp_path / "empty", "--kind", "images"], "expected images"),
         ([table, tmp_path / "more"], "give one of a folder, files"),
-        ([table, "--label-column", "7"], "there is no column 7: the first line has 3"),
+        ([table, "--label-column", "7"], "column 7 does not exist: the first line has 3 columns"),
         ([table, "--label-column", "labl"], "there is no column 'labl'"),
         ([table, "--raw"], "--labels and --raw: only for images"),
         ([pictures, "--label-column", "0"], "--label-column: only for csv"),
-        ([pictures / "cat" / "0.jpg"], "give the folder that holds the images"),
+        ([pictures / "cat" / "0.jpg"], "give the folder that contains the images"),
         ([table, "--name", "a/b"], "is not a name for records"),
     ):
         assert said in run(deploykit, tmp_path, *arguments)
@@ -121,7 +125,7 @@ def test_a_corrupt_picture(deploykit, tmp_path, pictures, raw, decoder_here):
     bad = pictures / "cat" / "1.jpg"
     bad.write_bytes(bad.read_bytes()[:-20])
     said = run(deploykit, tmp_path, pictures, *raw, *decoder_here)
-    assert shows(said, "item-failed", reason=Containing("JPEG is cut"))
+    assert shows(said, "item-failed", reason=Containing("JPEG is truncated"))
     outcome = deploykit(
         "records", pictures, tmp_path / "out", *raw, *decoder_here, "--on-error", "skip", "--json"
     )
@@ -172,7 +176,7 @@ def test_every_cut_of_a_picture_is_seen():
     for content in (jpeg(seed=1), png()):
         assert image_problem(content) == ""
         assert all(image_problem(content[:length]) for length in range(len(content)))
-    assert image_problem(b"GIF89a" + bytes(20)) == Containing("GIF is cut")
+    assert image_problem(b"GIF89a" + bytes(20)) == Containing("GIF is truncated")
     assert image_problem(b"<html>") == Containing("is no", "JPEG", "PNG", "BMP or GIF")
 
 

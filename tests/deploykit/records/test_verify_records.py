@@ -96,7 +96,7 @@ def test_missing_and_extra_shards(folder, deploykit):
     assert outcome.status == 5
     assert outcome.document["problems"] == [
         Containing(f"{shards[1]}", "shard is missing"),
-        Containing(f"{folder / 'train-00000-of-00099.tfrecord'}", "index does not"),
+        Containing(f"{folder / 'train-00000-of-00099.tfrecord'}", "not listed in the index"),
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_folder_without_an_index(folder, deploykit):
     (folder / "train.index.json").unlink()
     outcome = deploykit("records", "verify", folder)
     assert outcome.status == 0
-    assert "records looks whole" in outcome.stdout
+    assert "records looks complete" in outcome.stdout
     path = sorted(folder.glob("*.tfrecord"))[0]
     path.write_bytes(path.read_bytes()[:-1])
     outcome = deploykit("records", "verify", folder, "--json")

@@ -44,12 +44,12 @@ def test_an_svg_holds_the_names_and_figures():
     assert Containing("AMD EPYC 7R13", "2 cores", "TensorFlow 2.21.0", "oneDNN") in found
     assert {"Latencies", "Warm-up", "First run 444 ms, then 3 calls in 39.0 ms, p50 later 6.00 ms",
             } <= set(found)  # fmt: skip
-    assert "Items a second" not in found
+    assert "Items per second" not in found
 
 
 def test_a_curve_goes_along_batches():
     found = words(plot(result(*BATCHES), "a.svg"))
-    assert {"Items a second", "1", "8", "32", "Throughput over latency, by batch"} <= set(found)
+    assert {"Items per second", "1", "8", "32", "Throughput over latency, by batch"} <= set(found)
 
 
 def test_a_curve_has_a_line_for_each_model_and_setting():
@@ -155,13 +155,13 @@ def test_a_load_test_names_its_loads_and_what_limits_them():
     found = words(plot_loads(load_test(*LOADS, NO_ANSWER), "a.svg"))
     assert {"1 client", "8 clients", "250 requests/s", "shapes at localhost:8500"} <= set(found)
     assert "99 clients" not in found
-    assert "1 of 4 loads had no answer" in found
+    assert "1 of 4 loads had no response" in found
     assert "99 % of requests are within 20 ms up to 311 requests/s" in " ".join(found)
     assert "at 1 of the loads the generator was the limit, not the server" in " ".join(found)
 
 
 def test_a_load_test_without_an_answer_says_so():
-    assert "no call was answered" in words(plot_loads(load_test(NO_ANSWER), "a.svg"))
+    assert "no request was answered" in words(plot_loads(load_test(NO_ANSWER), "a.svg"))
     size(plot_loads(load_test(NO_ANSWER), "a.png"))
 
 

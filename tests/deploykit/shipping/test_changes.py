@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from deploykit.shipping.kept import Kept, full_key
 from deploykit.shipping.shipped import Outcome, StageResult
+from deploykit.shipping.stage_cache import StageCache, full_key
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.shipping.test_ship import OPTIONS, run
 from tests.support import says
@@ -96,11 +96,11 @@ def test_other_labels_reach_the_file_and_the_version(home):
 
 
 def test_what_a_stage_used_belongs_to_its_key(tmp_path):
-    kept = Kept(tmp_path)
+    kept = StageCache(tmp_path)
     kept.place.mkdir()
     inputs = {"calibration": "c", "labels": "l"}
     kept.keep("key", StageResult("check", Outcome({}, used=("calibration",)), 1.0), inputs)
-    assert kept.found("check", "key", inputs | {"labels": "m"}) is not None
-    assert kept.found("check", "key", inputs | {"calibration": "d"}) is None
+    assert kept.lookup("check", "key", inputs | {"labels": "m"}) is not None
+    assert kept.lookup("check", "key", inputs | {"calibration": "d"}) is None
     assert full_key("key", (), inputs) == "key"
     assert full_key("key", ("calibration",), inputs) != full_key("key", ("labels",), inputs)

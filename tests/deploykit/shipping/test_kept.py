@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from deploykit.shipping.kept import Kept, digest_of, key_of
 from deploykit.shipping.shipment import ShipStage
 from deploykit.shipping.shipped import LEFT_OUT, Outcome, StageResult
+from deploykit.shipping.stage_cache import StageCache, digest_of, key_of
 from deploykit.transforms.common.documents import document
 from deploykit.verification.samples import Dataset
 from tests.deploykit.benchmarking.nets import dense
@@ -67,7 +67,7 @@ def test_a_folder_is_its_names_and_contents(photos, tmp_path):
 
 
 def test_of_much_data_the_times_of_change_stand_for_the_contents(photos, monkeypatch):
-    monkeypatch.setattr("deploykit.shipping.kept.READ_WHOLE", 3)
+    monkeypatch.setattr("deploykit.shipping.stage_cache.READ_WHOLE", 3)
     found = digest_of(photos)
     assert digest_of(photos) == found
     os.utime(photos / "a" / "1.png", (0, 0))
@@ -103,7 +103,7 @@ def test_a_text_that_is_no_path_stands_for_itself():
 
 @pytest.fixture
 def kept(tmp_path):
-    found = Kept(tmp_path)
+    found = StageCache(tmp_path)
     found.place.mkdir()
     return found
 
@@ -114,14 +114,14 @@ def test_a_result_is_found_again_with_its_files(kept, tmp_path):
     (tmp_path / "shapes" / "1" / "saved_model.pb").write_text("saved")
     outcome = Outcome({"nodes": 3}, ("model.pb", "shapes/1"), why="said")
     kept.keep("key", StageResult("export", outcome, 1.5))
-    found = kept.found("export", "key")
+    found = kept.lookup("export", "key")
     assert found is not None
     assert (found.outcome, found.seconds, found.kept) == (outcome, 1.5, True)
     assert kept.seconds("export") == 1.5
-    assert kept.found("export", "other") is None
-    assert kept.found("tune", "key") is None
+    assert kept.lookup("export", "other") is None
+    assert kept.lookup("tune", "key") is None
     (tmp_path / "shapes" / "1" / "saved_model.pb").write_text("changed")
-    assert kept.found("export", "key") is None
+    assert kept.lookup("export", "key") is None
 
 
 @pytest.mark.parametrize("change", ["lost", "damaged", "other", "forgotten"])
@@ -135,7 +135,7 @@ def test_what_cannot_be_trusted_is_done_anew(kept, tmp_path, change):
     else:
         text = "{" if change == "damaged" else '{"kind": "stage", "format": 1, "key": "key"}'
         (kept.place / "verify.json").write_text(text)
-    assert kept.found("verify", "key") is None
+    assert kept.lookup("verify", "key") is None
 
 
 def test_a_stage_that_was_left_out_has_a_reason():

@@ -238,7 +238,7 @@ def test_more_than_the_memory_that_is_allowed(tmp_path):
 
 
 def test_a_list_of_a_million_entries_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MOST_LISTED", 10_000)
+    monkeypatch.setattr(archives, "MAX_LISTED", 10_000)
     np.savez(tmp_path / "x.npz", **{f"array {n}": np.zeros(1) for n in range(200)})
     with raises(GraphError, "archive-list-too-long", most="9.77 KiB"):
         load_data(tmp_path / "x.npz")

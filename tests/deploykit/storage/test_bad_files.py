@@ -44,8 +44,8 @@ from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.ir.tfrecord import read_records
 from deploykit.transforms.untrusted.files import sha256_of
 
-MOST_MEMORY = 600 << 20  # more than a process has that did nothing yet, for each reader
-MOST_SECONDS = 60  # far more than any takes
+MAX_MEMORY = 600 << 20  # more than a process has that did nothing yet, for each reader
+MAX_SECONDS = 60  # far more than any takes
 
 
 def all_of(source: Any) -> None:
@@ -192,8 +192,8 @@ def bounds():
     before = signal.signal(signal.SIGALRM, stop)
     limits = resource.getrlimit(resource.RLIMIT_DATA)
     used = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_DATA, (used + MOST_MEMORY, limits[1]))
-    signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+    resource.setrlimit(resource.RLIMIT_DATA, (used + MAX_MEMORY, limits[1]))
+    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from deploykit.importers.metadata_file import load_sidecar
 from deploykit.planning.from_results import recorded
 from deploykit.records.examples import Feature
 from deploykit.records.index import load_index
-from deploykit.shipping.kept import Kept
+from deploykit.shipping.stage_cache import StageCache
 from deploykit.storage.resume_file import State
 from deploykit.storage.ship_report import ship_report
 from deploykit.transforms.common.documents import document
@@ -59,7 +59,7 @@ def test_what_tune_recommends():
 
 def test_trials_of_an_interrupted_search():
     state = State(FILES / "tuning.state.json", "tuning", {"model": "ab"})
-    good, failed = map(SettingsTrial.of, state.found["trials"])
+    good, failed = map(SettingsTrial.of, state.stored["trials"])
     assert (good.settings, good.figures.more) == (RunConfig(batch=2, threads=(2, 1)), (2.5,))
     assert (failed.failure, failed.figures) == (Containing("not installed"), None)
 
@@ -108,7 +108,7 @@ def test_an_exported_version():
 def test_a_shipment():
     assert ship_report(FILES / "net.ship").name == "net"
     for stage in ("check", "optimize", "verify", "tune"):
-        assert Kept(FILES / "net.ship").seconds(stage) is not None
+        assert StageCache(FILES / "net.ship").seconds(stage) is not None
     before = written("net.ship/.stages/tune.json")
-    found = Kept(FILES / "net.ship").found("tune", before["key"])
+    found = StageCache(FILES / "net.ship").lookup("tune", before["key"])
     assert found.outcome.document == before["outcome"]["document"]

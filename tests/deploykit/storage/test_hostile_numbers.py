@@ -8,10 +8,10 @@ import pytest
 from deploykit.benchmarking.results import load_result, load_tuned
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.records.index import load_index
-from deploykit.shipping.kept import Kept
 from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
+from deploykit.shipping.stage_cache import StageCache
 from deploykit.transforms.common.errors import Error
-from deploykit.transforms.engines.engines import MOST_BATCH, MOST_REQUESTS, MOST_THREADS
+from deploykit.transforms.engines.engines import MAX_BATCH, MAX_REQUESTS, MAX_THREADS
 from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 
@@ -25,10 +25,10 @@ def tuned(folder):
 
     def read(path):
         found = load_tuned(path)
-        assert 1 <= (found.batch or 1) <= MOST_BATCH
-        assert 1 <= found.concurrency <= MOST_REQUESTS
-        assert max(found.threads or (1,)) <= MOST_THREADS
-        assert 1 <= (found.omp_num_threads or 1) <= MOST_THREADS
+        assert 1 <= (found.batch or 1) <= MAX_BATCH
+        assert 1 <= found.concurrency <= MAX_REQUESTS
+        assert max(found.threads or (1,)) <= MAX_THREADS
+        assert 1 <= (found.omp_num_threads or 1) <= MAX_THREADS
         return str(found), found.environment
 
     return folder / "tuned.json", document, read
@@ -57,11 +57,11 @@ def benchmark(folder):
 
 
 def stage(folder):
-    kept = Kept(folder)
+    kept = StageCache(folder)
     (folder / FOLDER).mkdir()
     kept.keep("key", StageResult("tune", Outcome({}), 1.5))
     path = folder / FOLDER / "tune.json"
-    read = lambda path: (kept.seconds("tune"), kept.found("tune", "key"))  # noqa: E731
+    read = lambda path: (kept.seconds("tune"), kept.lookup("tune", "key"))  # noqa: E731
     return path, json.loads(path.read_text()), read
 
 

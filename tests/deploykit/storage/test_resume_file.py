@@ -9,9 +9,9 @@ def test_findings_are_there_again_until_they_are_forgotten(tmp_path):
     path = tmp_path / "out.state"
     State(path, "tuning", {"cpu": "this", "sizes": (1, 8)}).keep("noise", {"a": 1.5})
     again = State(path, "tuning", {"cpu": "this", "sizes": (1, 8)})
-    assert again.found == {"noise": {"a": 1.5}}
+    assert again.stored == {"noise": {"a": 1.5}}
     again.keep("more", [1])
-    assert State(path, "tuning", {"cpu": "this", "sizes": (1, 8)}).found == again.found
+    assert State(path, "tuning", {"cpu": "this", "sizes": (1, 8)}).stored == again.stored
     again.forget()
     assert not path.exists()
     again.forget()
@@ -27,7 +27,7 @@ def test_findings_are_there_again_until_they_are_forgotten(tmp_path):
 def test_a_state_of_something_else_is_left(tmp_path, content):
     path = tmp_path / "state"
     path.write_text(content)
-    assert State(path, "tuning", {"cpu": "this"}).found == {}
+    assert State(path, "tuning", {"cpu": "this"}).stored == {}
 
 
 def test_without_a_path_nothing_is_kept(tmp_path, monkeypatch):
@@ -35,5 +35,5 @@ def test_without_a_path_nothing_is_kept(tmp_path, monkeypatch):
     state = State(None, "tuning", {})
     state.keep("a", 1)
     state.forget()
-    assert state.found == {"a": 1}
+    assert state.stored == {"a": 1}
     assert not list(tmp_path.iterdir())

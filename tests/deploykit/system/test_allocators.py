@@ -135,11 +135,11 @@ def test_what_the_loader_knows_comes_first(nothing_installed, monkeypatch, tmp_p
     [
         ("glibc 2.36", "always [madvise] never", ""),
         ("glibc 2.35", "always [madvise] never", ""),
-        ("glibc 2.34", "always [madvise] never", "it needs glibc 2.35; here is glibc 2.34"),
-        ("glibc 3.0", "[always] madvise never", "gives them to everyone already"),
-        ("glibc 2.40.9000", "always madvise [never]", "the kernel gives none"),
-        ("glibc 2.40", None, "does not say whether"),
-        ("musl 1.2", "always [madvise] never", "it needs glibc 2.35; here is musl 1.2"),
+        ("glibc 2.34", "always [madvise] never", "it needs glibc 2.35; found glibc 2.34"),
+        ("glibc 3.0", "[always] madvise never", "uses them for all processes already"),
+        ("glibc 2.40.9000", "always madvise [never]", "the kernel disables them"),
+        ("glibc 2.40", None, "does not report whether"),
+        ("musl 1.2", "always [madvise] never", "it needs glibc 2.35; found musl 1.2"),
         (None, "always [madvise] never", "it needs glibc 2.35"),
     ],
 )

@@ -30,7 +30,7 @@ MISSING = "cannot open shared object file"
          "pip install 'tensorflow[and-cuda]==2.21.0'"),
         ({"driver": {"missing": MISSING}, "libraries": dict.fromkeys(LIBRARIES, MISSING),
           "variables": {"CUDA_VISIBLE_DEVICES": "-1"}},
-         "there is no NVIDIA driver (libcuda.so.1 does not load); install it, or start the "
+         "no NVIDIA driver was found (libcuda.so.1 does not load); install it, or start the "
          "container with its GPU (docker run --gpus all)"),
         ({"driver": {**DRIVER, "status": 100}, "variables": {"CUDA_VISIBLE_DEVICES": "-1"}},
          "CUDA_VISIBLE_DEVICES=-1 hides every GPU; unset it"),

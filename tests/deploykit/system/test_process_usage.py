@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from deploykit.system.process_usage import OwnLook, OwnUse, forget, not_in_memory, wait_for_quiet
+from deploykit.system.process_usage import OwnLook, OwnUse, forget, not_in_memory, wait_for_idle
 
 SIZE = 4 << 20
 
@@ -77,10 +77,10 @@ def test_a_process_that_reads_on_is_waited_for_no_longer_than_asked(file):
     try:
         time.sleep(0.3)
         start = time.monotonic()
-        wait_for_quiet([child.pid], 0.6)
+        wait_for_idle([child.pid], 0.6)
         assert time.monotonic() - start >= 0.6
         os.kill(child.pid, 19)  # SIGSTOP
-        wait_for_quiet([child.pid], 600.0)
+        wait_for_idle([child.pid], 600.0)
     finally:
         child.kill()
         child.wait()

@@ -69,7 +69,7 @@ def test_floats_at_the_end_of_64_bits_do_not_wrap(value):
         dtype="float64",
         expected="int64",
         index=[0],
-        misfit=Containing("a whole number"),
+        misfit=Containing("an integer of"),
         name="x",
     ):
         of_type("x", np.array([value]), "int64")
@@ -82,7 +82,7 @@ def test_floats_at_the_end_of_64_bits_do_not_wrap(value):
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_what_is_no_number_is_no_integer(source, target, value):
     with raises(
-        GraphError, "data-value-misfit", index=[1], misfit=Containing("a whole number"), name="x"
+        GraphError, "data-value-misfit", index=[1], misfit=Containing("an integer of"), name="x"
     ):
         of_type("x", np.array([1, value], source), target)
 

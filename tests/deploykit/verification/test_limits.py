@@ -39,7 +39,7 @@ def test_a_loop_that_ends_and_samples_of_the_user_have_no_such_bound():
 
 @pytest.mark.usefixtures("in_process")
 def test_a_tensor_that_is_too_large(monkeypatch):
-    monkeypatch.setattr(running, "MOST_BYTES", 1000)
+    monkeypatch.setattr(running, "MAX_BYTES", 1000)
 
     with building(["x"], ["y"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [1, 10], "x")

@@ -412,7 +412,7 @@ def test_what_cannot_be_made_up_is_said():
     for type_ in ("resource", "variant"):
         node = Node("x", "Placeholder").with_attrs(dtype=DType(type_), shape=())
         found = made_up_feeds(Graph([node], ["x"], ["x"]), RANGE)
-        assert found == ([], Containing("'x'", f"{type_}", "cannot be made"))
+        assert found == ([], Containing("'x'", f"{type_}", "cannot be generated"))
 
 
 @pytest.mark.parametrize(("batch", "count"), [(None, 1), (1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])

@@ -48,7 +48,7 @@ def test_guesses_are_doubted_and_a_model_that_is_often_right_is_not(classes, see
     labels, guesses = dealt(seed, 200, classes), dealt(seed + 1, 200, classes)
     said = doubt(guesses, classes, labels)
     if (hits := np.mean(guesses == labels)) < 0.9 / classes:
-        assert said == Containing(f"{round(200 * hits)} of 200", "answers are right")
+        assert said == Containing(f"{round(200 * hits)} of 200", "predictions are right")
     right = np.where(np.arange(200) % 10 < 6, labels, guesses)
     assert not doubt(right, classes, labels)
 

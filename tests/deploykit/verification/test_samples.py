@@ -132,7 +132,7 @@ def test_a_photo_is_announced(tmp_path, caplog):
     caplog.set_level("INFO", "deploykit")
     found = open_samples(str(folder), graph, "0..1")
     assert found.arrays["photo"].shape == (1, 8, 6, 3)
-    line = "photos 12x16 -> 6x8 bilinear, 0..1 (as --preprocess says)"
+    line = "photos 12x16 -> 6x8 bilinear, 0..1 (from --preprocess)"
     assert found.fed == {"photo": line}
     assert caplog.messages == [f"photo: {line}"]
     assert found.preprocessing["inputs"]["photo"]["resize"] == [8, 6]

@@ -63,5 +63,5 @@ CASES = [
     Case("frozen Fashion, TF1", fashion_tf1, NAME),
     Case("frozen Fashion, Keras", fashion_keras, NAME),
     Refusal("unknown op", unknown_op, NAME, "Op type not registered 'NoSuchOp'",
-            "there is no op NoSuchOp"),
+            "unknown op NoSuchOp"),
 ]  # fmt: skip

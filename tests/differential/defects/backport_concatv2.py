@@ -26,6 +26,6 @@ DEFECTS = [
            "stays int64, which Concat does not take: the graph does not load",
            does_not_run("cannot load"), "becomes int32", keeps(Concat=1)),
     Defect(BACKPORT, "a ConcatV2 with control inputs", net(waits), BACKPORT,
-           "takes one for the axis: the graph does not load", does_not_run("cannot load"),
+           "uses one as the axis: the graph does not load", does_not_run("cannot load"),
            "keeps them last", keeps(Concat=1, CheckNumerics=1)),
 ]  # fmt: skip

@@ -32,8 +32,8 @@ def passed_on(raw, x):
 DEFECTS = [
     Defect(BACKPORT, "a loop", net(loop), BACKPORT,
            "Enter and Switch keep the type of the handle: the graph does not load",
-           does_not_run("cannot load"), "takes it along", keeps(TensorArrayV2=2)),
+           does_not_run("cannot load"), "changes it too", keeps(TensorArrayV2=2)),
     Defect(BACKPORT, "a handle that passes an Identity", net(passed_on), BACKPORT,
-           "its type stays: the graph does not load", does_not_run("cannot load"),
-           "takes it along", keeps(TensorArrayV2=1)),
+           "its type is kept: the graph does not load", does_not_run("cannot load"),
+           "changes it too", keeps(TensorArrayV2=1)),
 ]  # fmt: skip

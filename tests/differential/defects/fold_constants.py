@@ -45,7 +45,7 @@ def dense():
 
 
 DEFECTS = [
-    Defect(CONSTANTS, "an input that is no Placeholder", fed_inside, CONSTANTS,
+    Defect(CONSTANTS, "an input other than a Placeholder", fed_inside, CONSTANTS,
            "refuses the graph", fails("expected to be a Placeholder"), "folds",
            keeps(Neg=0)),
     Defect(CONSTANTS, "weights behind an Identity that a NoOp waits for, as TensorFlow 2 "
@@ -54,7 +54,7 @@ DEFECTS = [
            "reads the weights themselves",
            gives(lambda before, after: size(after) <= size(before))),
     Defect(CONSTANTS, "8-bit weights", dense, "quantize_weights fold_constants",
-           "turns them back into floats", leaves(Dequantize=0), "leaves them in 8 bits",
+           "converts them to float32", leaves(Dequantize=0), "keeps them 8-bit",
            gives(lambda before, after: ops(after)["Dequantize"] == 1)),
     Defect(CONSTANTS, "PlaceholderWithDefault", with_default, CONSTANTS,
            "its default is lost", leaves(PlaceholderWithDefault=0), "keeps it",

@@ -38,7 +38,7 @@ def stateful(x):
 
 
 DEFECTS = [
-    Defect(INLINE, "a function with effects", calls(stateful), INLINE, "stays a call",
-           leaves(StatefulPartitionedCall=1), "is inlined, its effects in their order",
+    Defect(INLINE, "a function with effects", calls(stateful), INLINE, "is not inlined",
+           leaves(StatefulPartitionedCall=1), "is inlined, with its effects in order",
            keeps(StatefulPartitionedCall=0), ours="inline_functions"),
 ]  # fmt: skip

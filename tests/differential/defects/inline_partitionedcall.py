@@ -41,11 +41,11 @@ def waited_for(x):
 
 DEFECTS = [
     Defect(INLINE, "a function that returns the second output of an op", calls(second_output),
-           INLINE, "takes the first: the graph does not load any more",
-           does_not_run("cannot load"), "takes the second", keeps(PartitionedCall=0)),
-    Defect(INLINE, "a call inside a function", calls(nested), INLINE, "stays a call",
+           INLINE, "uses the first: the graph no longer loads",
+           does_not_run("cannot load"), "uses the second", keeps(PartitionedCall=0)),
+    Defect(INLINE, "a call inside a function", calls(nested), INLINE, "is not inlined",
            leaves(PartitionedCall=1), "is inlined too", keeps(PartitionedCall=0)),
-    Defect(INLINE, "a call that is an output", halved, INLINE, "the output is gone",
+    Defect(INLINE, "a call that is an output", halved, INLINE, "the output is missing",
            makes(lambda before, after: "PartitionedCall" not in after), "keeps its name",
            keeps(PartitionedCall=0)),
     Defect(INLINE, "a call with a device", calls(call_with_a_device), INLINE,

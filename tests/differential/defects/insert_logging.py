@@ -20,17 +20,17 @@ def only_last_port(raw, x):
 
 
 DEFECTS = [
-    Defect(LOG, "a node of whose outputs some are read", net(second_port), f"{LOG}(op=Split)",
+    Defect(LOG, "a node with unread outputs", net(second_port), f"{LOG}(op=Split)",
            "declares all of them: the graph does not load", does_not_run("cannot load"),
-           "prints those", keeps(Print=1)),
-    Defect(LOG, "a node whose first output nobody reads", net(only_last_port), f"{LOG}(op=Split)",
+           "prints those that are read", keeps(Print=1)),
+    Defect(LOG, "a node with an unread first output", net(only_last_port), f"{LOG}(op=Split)",
            "the same", does_not_run("cannot load"), "prints what is read", keeps(Print=1)),
     Defect(LOG, "a NoOp", net(nothing), f"{LOG}(op=NoOp)",
            "prints an output that it does not have: the graph does not load",
-           does_not_run("cannot load"), "leaves it, and says so", stays(Print=0)),
+           does_not_run("cannot load"), "skips it with a reason", stays(Print=0)),
     Defect(LOG, "an op that TensorFlow does not have", net(second_port), f"{LOG}(op=Splitt)",
-           "does nothing, without a word",
+           "silently does nothing",
            makes(lambda before, after: len(after) == len(before)),
-           "says so, with the nearest ones",
+           "error with the nearest names",
            refuses("there is no op 'Splitt' (did you mean Split")),
 ]  # fmt: skip

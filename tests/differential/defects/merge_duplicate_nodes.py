@@ -14,7 +14,7 @@ def two_outputs(raw, x):
 
 DEFECTS = [
     Defect(MERGE, "two equal outputs given as a:0 and b:0", net(two_outputs, outputs=("a", "b")),
-           MERGE, "one of them is gone",
+           MERGE, "one of them is missing",
            makes(lambda before, after: ("a" in after) != ("b" in after)), "keeps both",
            keeps(Relu=2), outputs="a:0,b:0"),
 ]  # fmt: skip

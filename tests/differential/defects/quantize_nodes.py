@@ -35,14 +35,14 @@ def convolution(shape=IMAGE, kernel=(3, 3, 3, 4), **attrs):
 
 def left(what, graph, shown: Shown, original, **counts):
     """Return a defect of what deploykit leaves float."""
-    return Defect(NAME, what, graph, NAME, original, shown, "leaves it float, and says so",
+    return Defect(NAME, what, graph, NAME, original, shown, "skips it with a reason",
                   stays(**counts))  # fmt: skip
 
 
 def left_unrun(what, graph, shown: Shown, original):
     """Return a defect of what deploykit leaves float, where TensorFlow has no float kernel."""
     right: Right = gives(lambda before, after: str(after) == str(before) and bool(after.skipped))
-    return Defect(NAME, what, graph, NAME, original, shown, "leaves it float, and says so", right)
+    return Defect(NAME, what, graph, NAME, original, shown, "skips it with a reason", right)
 
 
 def pool_of_channels(raw, x):
@@ -118,55 +118,55 @@ def takes_codes(name, dtype):
 DEFECTS = [
     left_unrun("data_format NCHW of a convolution",
                convolution((1, 3, 6, 6), (3, 3, 3, 4), data_format="NCHW"),
-               does_not_run(""), "drops it: the graph does not load any more"),
+               does_not_run(""), "drops it: the graph no longer loads"),
     left("data_format NCHW of a bias", net(
         lambda raw, x: raw.BiasAdd(value=x, bias=const(random(3) * 10, "b"), data_format="NCHW",
                                    name="out"), 2, 3, 4, 3), is_wrong,
-         "drops it: other numbers", BiasAdd=1),
+         "drops it: wrong outputs", BiasAdd=1),
     left("dilations", convolution(dilations=[1, 2, 2, 1]), is_wrong,
-         "drops them: another shape", Conv2D=1),
+         "drops them: wrong shape", Conv2D=1),
     left("explicit_paddings of a convolution",
          convolution(padding="EXPLICIT", explicit_paddings=EXPLICIT),
-         does_not_run(""), "the graph does not load any more", Conv2D=1),
+         does_not_run(""), "the graph no longer loads", Conv2D=1),
     left("explicit_paddings of a pool", net(explicit_pool, *IMAGE), does_not_run(""),
-         "the graph does not load any more", MaxPool=1),
-    Defect(NAME, "half_pixel_centers", net(resize, *IMAGE), NAME, "drops it: other numbers",
+         "the graph no longer loads", MaxPool=1),
+    Defect(NAME, "half_pixel_centers", net(resize, *IMAGE), NAME, "drops it: wrong outputs",
            is_wrong, "keeps it", keeps(ONE_OP, QuantizedResizeBilinear=1)),
     left("different strides for height and width", convolution(strides=(1, 1, 2, 1)),
-         does_not_run(""), "the graph does not run any more", Conv2D=1),
+         does_not_run(""), "the graph no longer runs", Conv2D=1),
     left("a convolution with groups", convolution((1, 6, 6, 4), (3, 3, 2, 4)),
-         does_not_run(""), "the graph does not load any more", Conv2D=1),
+         does_not_run(""), "the graph no longer loads", Conv2D=1),
     left("a pool of channels", net(pool_of_channels, 1, 4, 4, 4), does_not_run_in_onednn,
-         "the graph does not run any more", MaxPool=1),
-    left("a sum that broadcasts a trailing 1", net(ones, 6, 5), is_wrong, "other numbers", Add=1),
-    Defect(NAME, "a sum of a tensor and itself", net(add_itself, 3, 5), NAME,
+         "the graph no longer runs", MaxPool=1),
+    left("a sum that broadcasts a trailing 1", net(ones, 6, 5), is_wrong, "wrong outputs", Add=1),
+    Defect(NAME, "a sum of a tensor with itself", net(add_itself, 3, 5), NAME,
            "stops with an error", fails("contains a cycle"), "quantizes it", keeps(ONE_OP,
            QuantizedAdd=1)),
-    *(Defect(NAME, f"{op}, as TensorFlow 2 writes it", v2(op), NAME, "does not know it",
+    *(Defect(NAME, f"{op}, as TensorFlow 2 writes it", v2(op), NAME, "does not support it",
              leaves(**{op: 1}), "quantizes it", keeps(ONE_OP, **{op: 0}))
       for op in ("AddV2", "ConcatV2")),
     left("FakeQuantWithMinMaxVars with num_bits=4",
          net(lambda raw, x: fake_quant(raw, x, num_bits=4), 3, 5), is_wrong,
-         "rounds to 8 bits: other numbers", FakeQuantWithMinMaxVars=1),
-    Defect(NAME, "FakeQuantWithMinMaxVars behind an op that changes values",
-           net(linear_chain, 3, 5), NAME, "rounds before it: other numbers", is_wrong,
-           "rounds behind it", keeps(ONE_OP)),
-    Defect(NAME, "an inner node that is fed", fed_relu, NAME, "ignores what is fed",
+         "rounds to 8 bits: wrong outputs", FakeQuantWithMinMaxVars=1),
+    Defect(NAME, "FakeQuantWithMinMaxVars after an op that changes values",
+           net(linear_chain, 3, 5), NAME, "rounds before it: wrong outputs", is_wrong,
+           "rounds after it", keeps(ONE_OP)),
+    Defect(NAME, "an inner node that is fed", fed_relu, NAME, "ignores the fed value",
            is_wrong, "keeps it", keeps(ONE_OP, Relu=1)),
     Defect(NAME, "a placeholder of int32, with input_min and input_max", whole_and_float, INPUTS,
-           "lets it take codes", takes_codes("count", "quint8"), "leaves it, and says so",
+           "makes it take codes", takes_codes("count", "quint8"), "skips it with a reason",
            gives(lambda before, after: after["count"] == before["count"] and after.skipped)),
     left("a constant with a NaN", net(with_nan, 2, 3), does_not_run(""),
-         "the graph does not run any more", Add=1),
+         "the graph no longer runs", Add=1),
     Defect(NAME, "weights close to zero", net(tiny_weights, 3, 5), NAME,
-           "gives them a range of 0.01: other numbers", is_wrong, "gives them their own",
+           "gives them a range of 0.01: wrong outputs", is_wrong, "gives them their own",
            keeps(ONE_OP, QuantizedMatMul=1)),
     Defect(NAME, "weights, without quantize_weights", net(matmul, 3, 5), NAME,
-           "keeps them as floats, and quantizes them at each run", has_weights("float32"),
-           "stores them in 8 bits", keeps(ONE_OP, QuantizeV2=1)),
+           "keeps them in float32, quantizes them in each run", has_weights("float32"),
+           "stores 8-bit weights", keeps(ONE_OP, QuantizeV2=1)),
     Defect(NAME, "an op without an attribute that has a default",
            lambda: without_attrs(net(matmul, 3, 5)(), "out", "transpose_a"), NAME, "aborts",
-           aborts("transpose_a"), "takes the default", keeps(ONE_OP, QuantizedMatMul=1)),
+           aborts("transpose_a"), "uses the default", keeps(ONE_OP, QuantizedMatMul=1)),
     Defect(NAME, "input_min above input_max",
            net(lambda raw, x: raw.Relu(features=x, name="out"), 3, 5),
            f"{NAME}(input_min=1, input_max=-1)", "takes them", takes_codes("x", "quint8"),

@@ -34,14 +34,14 @@ def branch(raw, x):
 
 DEFECTS = [
     Defect(REMOVE, "max_inputs=2 and an Add whose first input is constant", net(constant_first),
-           f"{REMOVE}(op=AddV2, max_inputs=2)", "what is fed is not read any more",
+           f"{REMOVE}(op=AddV2, max_inputs=2)", "the input is not read any more",
            makes(lambda before, after: after["out"].inputs == ("c",)),
-           "leaves it, and says so", stays(AddV2=1)),
+           "skips it with a reason", stays(AddV2=1)),
     Defect(REMOVE, "a node with control inputs", net(waits), f"{REMOVE}(op=Identity)",
            "they are lost, and with them the check",
-           makes(lambda before, after: not after["out"].control_inputs), "its readers wait instead",
+           makes(lambda before, after: not after["out"].control_inputs), "its readers get them",
            gives(lambda before, after: after["out"].inputs == ("x", "^checked"))),
-    Defect(REMOVE, "the Identity that says which branch is taken", net(branch),
-           f"{REMOVE}(op=Identity)", "both branches run: other numbers", is_wrong,
-           "leaves it, and says so", stays()),
+    Defect(REMOVE, "the Identity that selects a branch", net(branch),
+           f"{REMOVE}(op=Identity)", "both branches run: wrong outputs", is_wrong,
+           "skips it with a reason", stays()),
 ]  # fmt: skip

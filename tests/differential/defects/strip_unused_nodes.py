@@ -17,13 +17,13 @@ def fed_default():
 
 
 DEFECTS = [
-    Defect(STRIP, "an int32 input that is no Placeholder", fed_default, STRIP,
-           "becomes a float scalar, which does not load", does_not_run("cannot load"),
+    Defect(STRIP, "an int32 input that is not a Placeholder", fed_default, STRIP,
+           "becomes a float scalar: the graph does not load", does_not_run("cannot load"),
            "keeps its type and shape", keeps(Placeholder=1)),
     Defect(STRIP, 'shape="-1,4"', classifier(["row"]), f'{STRIP}(shape="-1,4")', "aborts",
-           aborts("Check failed"), "takes -1 and ? for any size",
+           aborts("Check failed"), "accepts -1 and ? for any size",
            gives(lambda before, after: after["row"].attr("shape") == (-1, 4))),
     Defect(STRIP, "an input that the graph does not have", classifier(["row", "nonesuch"]), STRIP,
            "ignores it", makes(lambda before, after: "nonesuch" not in after),
-           "says so, with the nearest names", refuses("has no node 'nonesuch', named as input")),
+           "error with the nearest names", refuses("has no node 'nonesuch', named as input")),
 ]  # fmt: skip

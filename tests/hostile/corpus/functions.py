@@ -47,7 +47,7 @@ def using(*functions: FunctionDef, first: str | None = None) -> GraphDef:
     return net(call("call", first or functions[0].signature.name), functions=functions)
 
 
-def tower(depth: int, width: int) -> GraphDef:
+def replica(depth: int, width: int) -> GraphDef:
     """Return functions each of which calls the next one some times."""
     last = function(
         f"f{depth}", [floats("r", "Relu", "x")], results=[("y", FLOAT, "r:activations:0")]
@@ -97,11 +97,11 @@ CASES = (
          lambda: net(functions=[function("", [], results=[("y", FLOAT, "x")])]), right=ODD),
     case("a function with a name of an escape",
          lambda: using(function("a\x1b[2J", [], results=[("y", FLOAT, "x")])), right=ODD),
-    case("functions that double 2^40 times", lambda: tower(40, 2), "'f"),
-    case("functions that double 2^20 times", lambda: tower(20, 2), right=ODD, heavy=True),
-    case("functions 10 wide and 12 deep", lambda: tower(12, 10), "'f"),
-    case("functions 200 deep", lambda: tower(200, 1), right=ODD),
-    case("functions 10,000 deep", lambda: tower(10_000, 1), "'f"),
+    case("functions that double 2^40 times", lambda: replica(40, 2), "'f"),
+    case("functions that double 2^20 times", lambda: replica(20, 2), right=ODD, heavy=True),
+    case("functions 10 wide and 12 deep", lambda: replica(12, 10), "'f"),
+    case("functions 200 deep", lambda: replica(200, 1), right=ODD),
+    case("functions 10,000 deep", lambda: replica(10_000, 1), "'f"),
     case("a function that returns what is not there",
          lambda: using(function("f", [], results=[("y", FLOAT, "gone")])), "'f'", "'gone'"),
     case("a function that returns nothing under its name",

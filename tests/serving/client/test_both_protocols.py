@@ -211,7 +211,7 @@ def test_exit_status_of_status(command, model, status):
     ended = command("status", model)
     assert ended.status == status, ended.stderr
     if status == 5:
-        assert shows(ended.stderr, "server-not-serving", reason=Containing("broken answers now"))
+        assert shows(ended.stderr, "server-not-serving", reason=Containing("broken is available"))
 
 
 def test_status_is_the_same_over_each(server):

@@ -12,7 +12,7 @@ from deploykit.serving.execution import slots
 from deploykit.serving.execution.batch_parts import (
     CALLS,
     GAIN,
-    MOST_SIZES,
+    MAX_SIZES,
     SECONDS,
     TRIES,
     BatchParts,
@@ -95,9 +95,9 @@ def test_what_gains_nothing_has_no_parts():
 
 def test_no_more_sizes_are_known_than_there_is_room_for():
     parts = BatchParts(Echo().signatures, [NAME])
-    for rows in range(MOST_SIZES + 50):
+    for rows in range(MAX_SIZES + 50):
         parts.note(NAME, feeds(rows), 1.0)
-    assert len(parts._times) == MOST_SIZES
+    assert len(parts._times) == MAX_SIZES
 
 
 @pytest.mark.parametrize(

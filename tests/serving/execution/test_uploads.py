@@ -8,7 +8,7 @@ from deploykit.serving.execution.uploads import SMALL, Uploads
 from deploykit.serving.protocol.errors import ServingError
 
 MIB = 1 << 20
-FULL = "requests in flight take all the memory"
+FULL = "requests in flight use all memory for uploads"
 
 
 class Bench:

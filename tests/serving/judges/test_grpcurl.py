@@ -110,7 +110,7 @@ def test_status_and_health(answer):
         (PREDICT, {"model_spec": {**ONE, "signature_name": "S"}}, (9, "FailedPrecondition"),
          'Serving signature key "S" not found.'),
         (STATUS, {"model_spec": {"name": "m"}}, (5, "NotFound"), "Could not find any versions of"),
-        ("grpc.health.v1.Health/Check", {"service": "m"}, (5, "NotFound"), "there is no service"),
+        ("grpc.health.v1.Health/Check", {"service": "m"}, (5, "NotFound"), "unknown service"),
     ],
 )  # fmt: skip
 def test_errors(grpcurl, method, body, code, words):

@@ -9,7 +9,7 @@ import pytest
 from deploykit.serving.lifecycle.lookup import Changes
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
-from deploykit.serving.lifecycle.versions import ENDED_KEPT
+from deploykit.serving.lifecycle.versions import MAX_ENDED
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.versions import (
     AVAILABLE,
@@ -349,7 +349,7 @@ def test_an_emptied_base_path_unloads_all(shelf, caplog):
         served="versions of m served here: none",
     )
     shelf.models.poll()
-    assert caplog.text.count("it holds no version") == 1
+    assert caplog.text.count("it contains no version") == 1
 
 
 def test_an_emptied_base_path_keeps_what_must_always_be_there(shelves):
@@ -424,7 +424,7 @@ def test_a_version_in_another_folder_is_not_loaded_again(shelf, caplog):
     shelf.add(1, name="other")
     shelf.models.configure([ModelSettings("m", shelf.folder / "other")], PATIENCE)
     assert shelf.loads == [("m", 1)]
-    assert f"version 1 of m stays as it was loaded from {shelf.folder / 'm' / '1'}" in caplog.text
+    assert f"version 1 of m was loaded from {shelf.folder / 'm' / '1'}" in caplog.text
 
 
 NO_SERVABLE = "Servable not found for request:"
@@ -584,13 +584,13 @@ def test_no_models_are_ready_too(shelf):
 
 def test_only_the_last_ended_versions_are_listed(shelf):
     shelf.serve(1)
-    for number in range(2, ENDED_KEPT + 12):
+    for number in range(2, MAX_ENDED + 12):
         shelf.remove(number - 1)
         shelf.add(number)
         shelf.models.poll()
         shelf.wait(lambda number=number: shelf.now() == {number: AVAILABLE})
     ended = shelf.models.status("m")[:-1]
-    assert [each.version for each in ended] == list(range(11, ENDED_KEPT + 11))
+    assert [each.version for each in ended] == list(range(11, MAX_ENDED + 11))
 
 
 def test_closing_waits_for_calls_and_refuses_new_ones(shelf):
@@ -665,13 +665,13 @@ def test_a_listener_that_fails_stops_nothing(shelf):
 
 
 def test_models_that_come_and_go_are_forgotten_in_the_end(shelf):
-    for number in range(ENDED_KEPT + 20):
+    for number in range(MAX_ENDED + 20):
         name = f"m{number}"
         shelf.add(1, name=name)
         shelf.models.configure([shelf.settings(name)], PATIENCE)
         assert shelf.models.has(name)
         shelf.models.configure([], PATIENCE)
         assert not shelf.models.has(name)
-    shelf.wait(lambda: all(shelf.objects[n].closed.is_set() for n in range(ENDED_KEPT + 20)))
+    shelf.wait(lambda: all(shelf.objects[n].closed.is_set() for n in range(MAX_ENDED + 20)))
     shelf.models.configure([], PATIENCE)
-    assert list(shelf.models._models) == [f"m{number}" for number in range(20, ENDED_KEPT + 20)]
+    assert list(shelf.models._models) == [f"m{number}" for number in range(20, MAX_ENDED + 20)]

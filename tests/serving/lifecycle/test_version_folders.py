@@ -80,7 +80,7 @@ def test_a_named_version_that_is_missing_is_told(base):
     found = find_versions(folder, Specific((2, 7, 5, 7)))
     assert list(found.versions) == [2]
     assert found.warnings == tuple(
-        f"{folder}: it holds no version {number}, which the policy names" for number in (5, 7)
+        f"{folder}: it contains no version {number}, which the policy names" for number in (5, 7)
     )
 
 
@@ -110,7 +110,7 @@ def test_a_file_is_no_version_and_a_link_to_a_folder_is(base):
     found = find_versions(folder, Latest())
     assert list(found.versions) == [2]
     assert found.warnings == tuple(
-        f"{folder / name}: this is no folder, so it is no version" for name in "345"
+        f"{folder / name}: not a folder, so it is ignored" for name in "345"
     )
 
 

@@ -10,7 +10,13 @@ from google.protobuf.message import DecodeError
 from deploykit.serving.protocol import predict_wire
 from deploykit.serving.protocol.codec import decode_all, encode, varint
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.predict_wire import Asked, answered_by, asked, walked, written
+from deploykit.serving.protocol.predict_wire import (
+    ParsedRequest,
+    answered_by,
+    parse_request,
+    walked,
+    written,
+)
 from deploykit.serving.protocol.protos import PredictRequest, PredictResponse, TensorProto
 from deploykit.transforms.ir.tensors import numpy_type, type_name, value_field
 
@@ -27,7 +33,7 @@ def bits(array: np.ndarray):
     return array.dtype.str, array.dtype.name, array.shape, content
 
 
-def outcome(request: Asked):
+def outcome(request: ParsedRequest):
     """Return what a call goes on with, or the refusal that it is answered with."""
     spec = None if request.spec is None else request.spec.SerializeToString(deterministic=True)
     try:
@@ -39,7 +45,7 @@ def outcome(request: Asked):
 
 def by_protobuf(content: bytes):
     try:
-        return outcome(asked(PredictRequest.FromString(content)))
+        return outcome(parse_request(PredictRequest.FromString(content)))
     except DecodeError:
         return None
 

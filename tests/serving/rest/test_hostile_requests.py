@@ -11,7 +11,7 @@ from deploykit.serving.execution.classify_regress import with_context
 from deploykit.serving.grpc_server.services import examples_of
 from deploykit.serving.protocol.codec import MAX_FILLED_BYTES, decode_all
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.predict_wire import asked
+from deploykit.serving.protocol.predict_wire import parse_request
 from deploykit.serving.protocol.protos import Example, Input, PredictRequest
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest import rest
@@ -160,7 +160,7 @@ def test_requests_of_a_few_bytes_take_little_memory():
                 tensor.variant_val.add(type_name="tensorflow::TensorList", metadata=b"\xff")
         with Peak() as peak:
             try:
-                decode_all(asked(request).tensors)
+                decode_all(parse_request(request).tensors)
             except ServingError as error:
                 refused += error.status == "INVALID_ARGUMENT"
         assert peak.bytes < 2 * MAX_FILLED_BYTES + MIB, request

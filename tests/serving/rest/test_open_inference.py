@@ -219,7 +219,7 @@ def test_texts_that_are_none_are_answered_as_binary_data_alone(inference):
         length = {LENGTH: str(len(changed))}
         found, body, _ = http_ask(inference.server, "POST", ECHO, changed + content, **length)
         assert found == status
-    assert body["error"] == Containing("'bytes_out' holds bytes", "UTF-8 text")
+    assert body["error"] == Containing("'bytes_out' contains bytes", "UTF-8 text")
 
 
 @pytest.mark.parametrize("form", ["flat", "nested", "binary"])

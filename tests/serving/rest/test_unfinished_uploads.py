@@ -18,7 +18,7 @@ from tests.serving.small_models import half_plus
 MIB = 1 << 20
 
 
-class Held:
+class StatefulResource:
     """A listener whose uploads are counted, with a clock that is set."""
 
     def __init__(self):
@@ -41,7 +41,7 @@ class Held:
 
 @pytest.fixture
 def held():
-    found = Held()
+    found = StatefulResource()
     found.listener.start()
     yield found
     found.listener.close()
@@ -62,7 +62,7 @@ def test_what_is_declared_counts_and_more_is_refused_at_the_headers(held):
             found = until_closed(client)
             assert found.startswith(b"HTTP/1.1 429 ")
             assert b"Retry-After: 1\r\n" in found
-            assert b"take all the memory" in found
+            assert b"use all memory for uploads" in found
             assert b"Continue" not in found
         client = stack.enter_context(connect(held.listener))
         client.sendall(head(SMALL) + b"y" * SMALL)

@@ -98,7 +98,7 @@ def test_bad_files(tmp_path, monkeypatch):
         list(read_requests(tmp_path))
     monkeypatch.undo()
     path.write_bytes(content[:-1])
-    with raises(VerificationError, "tfrecord-damaged", number=2, reason=Containing("is cut short")):
+    with raises(VerificationError, "tfrecord-damaged", number=2, reason=Containing("is truncated")):
         list(read_requests(tmp_path))
     path.write_bytes(warmup_requests.framed(b"\xff"))
     with raises(GraphError, "warmup-record", number=0):
@@ -144,7 +144,7 @@ def test_a_record_of_2_gib_that_is_not_there(tmp_path):
     length = struct.pack("<Q", 1 << 31)
     path.write_bytes(length + struct.pack("<I", masked_crc(length)) + bytes(1000))
     tracemalloc.start()
-    with raises(VerificationError, "tfrecord-damaged", number=0, reason=Containing("is cut short")):
+    with raises(VerificationError, "tfrecord-damaged", number=0, reason=Containing("is truncated")):
         list(read_requests(tmp_path))
     assert tracemalloc.get_traced_memory()[1] < 64 << 20
     tracemalloc.stop()

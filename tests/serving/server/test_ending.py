@@ -111,7 +111,7 @@ def test_a_lame_duck_answers_while_health_says_that_it_ends(empty):
                 server.process.send_signal(signal.SIGTERM)
                 assert next(watched).status == NOT_SERVING
                 assert health.Check(health_pb2.HealthCheckRequest()).status == NOT_SERVING
-                while "ending" not in server.said:
+                while "shutting down" not in server.said:
                     time.sleep(0.01)
         request = GetModelStatusRequest()
         request.model_spec.name = "nobody"

@@ -11,7 +11,7 @@ from tests.support import Containing, says
 from tests.waiting import until
 
 
-class Kept(LineFile):
+class StageCache(LineFile):
     """One that knows what was dropped."""
 
     def __init__(self, path, **options):
@@ -47,7 +47,7 @@ class Full:
 
 
 def test_lines_come_in_their_order_and_none_is_lost_at_the_end(tmp_path):
-    kept = Kept(tmp_path / "log")
+    kept = StageCache(tmp_path / "log")
     lines = [b"line %d\n" % number for number in range(20_000)]
     for line in lines:
         kept.add(line)
@@ -61,7 +61,7 @@ def test_a_full_disk_costs_lines_but_leaves_whole_ones_and_says_how_many(
     tmp_path, monkeypatch, caplog, room
 ):
     full = Full(monkeypatch, room)
-    kept = Kept(tmp_path / "log")
+    kept = StageCache(tmp_path / "log")
     for number in range(100):
         kept.add(b"line %04d\n" % number)
     until(lambda: kept.dropped >= 96 and not kept._waiting)
@@ -82,7 +82,7 @@ def test_a_full_disk_costs_lines_but_leaves_whole_ones_and_says_how_many(
 
 def test_trouble_that_comes_and_goes_is_said_seldom(tmp_path, monkeypatch, caplog):
     full = Full(monkeypatch, 0)
-    kept = Kept(tmp_path / "log")
+    kept = StageCache(tmp_path / "log")
     for number in range(1, 20):
         full.room = 0
         kept.add(b"no\n")
@@ -95,7 +95,7 @@ def test_trouble_that_comes_and_goes_is_said_seldom(tmp_path, monkeypatch, caplo
 
 
 def test_a_device_that_is_full_for_ever():
-    kept = Kept("/dev/full")
+    kept = StageCache("/dev/full")
     for _ in range(100):
         kept.add(b"line\n")
     until(lambda: kept.dropped == 100)
@@ -106,7 +106,7 @@ def test_a_reader_that_stalls_holds_up_nobody(tmp_path, caplog):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    kept = Kept(pipe, most_waiting=100_000)
+    kept = StageCache(pipe, most_waiting=100_000)
     count = 0
     while not kept.dropped:  # of 64 KiB in the pipe, and what waits
         kept.add(b"line %07d\n" % count)
@@ -128,14 +128,14 @@ def test_a_reader_that_stalls_holds_up_nobody(tmp_path, caplog):
     assert numbers == sorted(set(numbers))
     assert len(numbers) + kept.dropped == count
     assert 0 < missing <= kept.dropped  # at the end, the pipe was full again
-    assert "reader does not" in caplog.messages[0]
+    assert "reader is too slow" in caplog.messages[0]
 
 
 def test_a_reader_that_stalls_does_not_hold_up_the_end(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    kept = Kept(pipe)
+    kept = StageCache(pipe)
     for _ in range(100_000):
         kept.add(b"line of some length\n")
     kept.close()
@@ -147,7 +147,7 @@ def test_a_reader_that_is_gone_may_come_back(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    kept = Kept(pipe)
+    kept = StageCache(pipe)
     os.close(reader)
     kept.add(b"lost\n")
     until(lambda: kept.dropped == 1)
@@ -160,7 +160,7 @@ def test_a_reader_that_is_gone_may_come_back(tmp_path):
 
 def test_a_file_that_was_moved_away_is_begun_anew(tmp_path):
     log, old = tmp_path / "log", tmp_path / "log.1"
-    kept = Kept(log)
+    kept = StageCache(log)
     kept.add(b"old\n")
     until(lambda: log.read_bytes() == b"old\n")
     log.rename(old)
@@ -174,7 +174,7 @@ def test_a_file_that_was_moved_away_is_begun_anew(tmp_path):
 def test_what_cannot_be_opened_again_stays(tmp_path, caplog):
     (tmp_path / "folder").mkdir()
     log = tmp_path / "folder" / "log"
-    kept = Kept(log)
+    kept = StageCache(log)
     kept.add(b"old\n")
     until(lambda: log.read_bytes() == b"old\n")
     held = log.open()
@@ -190,7 +190,7 @@ def test_what_cannot_be_opened_again_stays(tmp_path, caplog):
 
 
 def test_standard_output(capfd):
-    kept = Kept("-")
+    kept = StageCache("-")
     kept.add(b"line\n")
     kept.reopen()
     kept.close()
@@ -199,9 +199,9 @@ def test_standard_output(capfd):
 
 def test_what_cannot_be_opened_is_an_error(tmp_path):
     with pytest.raises(FileError, match="Is a directory"):
-        Kept(tmp_path)
+        StageCache(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
-        FileError, match=says("file-error", reason=Containing("nobody reads this"), source="pipe")
+        FileError, match=says("file-error", reason=Containing("process reads this"), source="pipe")
     ):
-        Kept(tmp_path / "pipe")
+        StageCache(tmp_path / "pipe")

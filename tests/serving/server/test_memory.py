@@ -16,7 +16,7 @@ from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
 
 MIB = 1 << 20
-MOST_GROWN = 64 * MIB
+MAX_GROWN = 64 * MIB
 PATIENCE = 30  # seconds that memory has to go back
 PREDICTION = "/tensorflow.serving.PredictionService/"
 MODELS = "/tensorflow.serving.ModelService/"
@@ -126,9 +126,9 @@ def nothing_kept(server: Served) -> Iterator[None]:
     before = resident(server)
     yield
     end = time.monotonic() + PATIENCE
-    while (grown := resident(server) - before) > MOST_GROWN and time.monotonic() < end:
+    while (grown := resident(server) - before) > MAX_GROWN and time.monotonic() < end:
         time.sleep(0.1)
-    assert grown <= MOST_GROWN, f"{grown // MIB} MiB more are held"
+    assert grown <= MAX_GROWN, f"{grown // MIB} MiB more are held"
     assert asked(server, f"{PREDICTION}Predict", predict()) == "OK"
     assert "Traceback" not in server.said
 

@@ -300,7 +300,7 @@ def test_a_call_without_a_request_is_told_so():
     with served() as server, connected(server) as channel:
         predict = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
         found = code(predict, iter(()))
-    assert found == ("UNIMPLEMENTED", Containing("brings no request"))
+    assert found == ("UNIMPLEMENTED", Containing("contains no request"))
 
 
 def test_connections_have_20_seconds():

@@ -53,7 +53,7 @@ def test_a_float_branch_keeps_the_join_float():
     found = planned(joined(), keep_float=["b"])
     assert found.passing == set()
     assert found.forms["a/relu"].peak != found.forms["c/relu"].peak
-    assert found.reasons == {"b": Containing("stay float")}
+    assert found.reasons == {"b": Containing("keep_float")}
     assert found.reads["last"].peak > 0
 
 

@@ -176,7 +176,7 @@ def test_a_module_that_is_not_there_is_named_with_a_caret(name):
     with pytest.raises(PipelineError) as error:
         pipeline.parse(f"fold_constants {name}")
     first, text, caret = str(error.value).split("\n")
-    assert re.search(r"there is no module \S+, neither in this folder nor installed$", first)
+    assert re.search(r"module \S+ not found, neither in this folder nor installed$", first)
     assert text == f"  fold_constants {name}"
     assert caret == "  " + " " * len("fold_constants ") + "^"
 

@@ -7,8 +7,8 @@ from deploykit.transforms.ir.stateful_ops import (
     FILLED_OPS,
     REFUSED,
     contents_of,
-    held_by,
     is_update,
+    state_held_by,
 )
 
 
@@ -35,7 +35,7 @@ def test_the_lists_name_ops_that_there_are_and_each_once():
     assert set(refused) | FILLED_OPS <= set(op_defs())
     assert len(set(refused)) == len(refused)
     assert FILLED_OPS.isdisjoint(refused)
-    assert all(held_by(op) for op in refused)
+    assert all(state_held_by(op) for op in refused)
 
 
 def test_what_gives_a_handle_is_in_a_list():

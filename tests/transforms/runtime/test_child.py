@@ -317,7 +317,7 @@ def test_a_block_ends_the_children_that_it_added():
 def test_a_reused_child_has_the_limits_and_the_log_of_its_work():
     with child_process.reused_children():
         child_process.call(f"{HERE}:writes_to_its_log")
-        with raises(CrashError, "child-ended", reason="it said nothing"):
+        with raises(CrashError, "child-ended", reason="it logged nothing"):
             child_process.call(f"{HERE}:leaves_without_an_answer")
 
 

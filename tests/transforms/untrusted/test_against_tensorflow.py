@@ -131,7 +131,7 @@ def op_letters():
     return sorted({name.lstrip("_")[0] for name in op_defs()})
 
 
-class Asked:
+class ParsedRequest:
     """TensorFlow's importer, which starts anew where it died."""
 
     def __init__(self):
@@ -155,7 +155,7 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def tensorflow():
-    with contextlib.closing(Asked()) as asked:
+    with contextlib.closing(ParsedRequest()) as asked:
         yield asked
 
 

@@ -1,7 +1,7 @@
-"""The values that a fake-quant lets through: multiples of its step, from its lowest to its highest.
+"""The output values of a fake-quant: multiples of its step, from its lowest to its highest.
 
-TensorFlow moves ("nudges") the ends of a range until zero is one of them. What is computed here is
-what its kernels compute, in float32 as well.
+TensorFlow shifts ("nudges") the ends of a range until zero is one of the values. This module
+repeats the float32 arithmetic of its kernels.
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ PER_CHANNEL = "FakeQuantWithMinMaxVarsPerChannel"
 OPS = frozenset({ARGS, VARS, PER_CHANNEL})
 BITS = 8
 TOP = "_top"
-"""The attribute of a fake-quant of which fewer codes are in use than its range holds."""
+"""Attribute of a fake-quant that uses fewer codes than its range contains: the largest one."""
 
 
 @dataclass(frozen=True)
 class FakeQuantGrid:
-    """The multiples of a step from `lowest` to `highest`; one value each, or one a channel."""
+    """The multiples of a step from `lowest` to `highest`; one grid, or one per channel."""
 
     step: Array
-    """float32."""
+    """float32, scalar or per channel."""
     lowest: Array
-    """float32, whole numbers: as a multiple of the step."""
+    """Integers as float32, the lowest value as a multiple of the step."""
     highest: Array
 
     def multiples(self, values: Array) -> Array:
@@ -44,7 +44,7 @@ class FakeQuantGrid:
 
 
 def grid_of(graph: Graph, node: Node) -> FakeQuantGrid | str:
-    """Return the grid of a fake-quant, or why int8 has none such."""
+    """Return the grid of a fake-quant, or the reason why int8 has no such grid."""
     bits, is_narrow = node.attr("num_bits", BITS), bool(node.attr("narrow_range", False))
     if bits != BITS:
         return f"fake-quant '{node.name}' has {bits} bits, expected {BITS}"
@@ -54,7 +54,7 @@ def grid_of(graph: Graph, node: Node) -> FakeQuantGrid | str:
     low, high = ends
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return f"the range of fake-quant '{node.name}' is not finite"
-    is_zero = (low == 0) & (high == 0)  # which gives zeros, as a channel without weights has it
+    is_zero = (low == 0) & (high == 0)  # gives zeros, as in a channel without weights
     if not ((low < high) | is_zero).all() or is_zero.all():
         return f"the range of fake-quant '{node.name}' is empty"
     if (low > 0).any() or (high < 0).any():
@@ -66,13 +66,13 @@ def grid_of(graph: Graph, node: Node) -> FakeQuantGrid | str:
     if (step < np.finfo(np.float32).tiny).any():
         return f"the range of fake-quant '{node.name}' is empty"
     zero = np.clip(first - low / step, first, last)
-    zero = np.floor(zero + np.float32(0.5))  # halves go away from zero, as in C
+    zero = np.floor(zero + np.float32(0.5))  # rounds halves away from zero, as in C
     lowest, highest = (np.where(is_zero, np.float32(0), end - zero) for end in (first, last))
     return FakeQuantGrid(step, lowest, highest)
 
 
 def form_of_tensor(graph: Graph, node: Node) -> Form | str:
-    """Return the codes of what a fake-quant gives: 0 is its lowest value. Or why it has none."""
+    """Return the codes of a fake-quant's output, with 0 for its lowest value, or a reason."""
     grid = grid_of(graph, node)
     if isinstance(grid, str):
         return grid

@@ -1,6 +1,4 @@
-"""Which layers run in int8 according to the fake-quant ops of a graph, and where those ops are
-placed.
-"""
+"""Int8 plan of a graph with fake-quant ops, and the placement of these ops."""
 
 import re
 from collections import defaultdict
@@ -20,21 +18,21 @@ from deploykit.transforms.layers.fused_ops import Chain
 from deploykit.transforms.layers.layers import LAYER_OPS, weights_of
 
 _MOVED_OVER = frozenset({"ConcatV2", "ExpandDims", "MaxPool", "Reshape", "Squeeze"})
-"""Ops that give what they read: a fake-quant before them has the effect of one behind."""
+"""Ops that pass values on: a fake-quant before them has the same effect as one after them."""
 _IN_CHAINS = frozenset({"Add", "AddV2", "BiasAdd", "Relu", "Relu6"})
 
 
 def place_fake_quants(graph: Graph) -> None:
-    """Raise fake-quants above ops that move values, where a layer's result is read there alone.
+    """Move fake-quants before ops that only move values, if their only source is a layer.
 
-    TF-MOT states the range of a concatenation behind it, and none for the layers before. Ranges in
-    attributes become constants.
+    TF-MOT places the fake-quant of a concatenation after it, and none at the layers before. Ranges
+    in attributes become constants.
     """
     for node in tuple(graph):
         if node.op == ARGS:
             _with_constant_range(graph, node)
     waiting = [node.name for node in graph if node.op == VARS]
-    for name in waiting:  # it grows
+    for name in waiting:  # the list grows in the loop
         waiting += _raised(graph, graph[name])
 
 
@@ -53,7 +51,7 @@ def _with_constant_range(graph: Graph, node: Node) -> None:
 
 
 def _raised(graph: Graph, node: Node) -> list[str]:
-    """Raise a fake-quant above what it reads; return the names of those that come of it."""
+    """Move a fake-quant before its input op; return the names of the new fake-quants."""
     moves = graph.producer(node.data_inputs[0])
     if moves.op not in _MOVED_OVER or not graph.feeds_only(moves, node):
         return []
@@ -74,7 +72,7 @@ def _raised(graph: Graph, node: Node) -> list[str]:
 
 
 def _is_made_by_layer(graph: Graph, tensor: str, reader: Node) -> bool:
-    """Say whether a layer, with what its kernel computes behind it, makes a tensor for a reader."""
+    """Return whether a layer with its fused ops computes a tensor for this reader only."""
     while True:
         node = graph.producer(tensor)
         if not graph.feeds_only(node, reader):
@@ -107,7 +105,7 @@ _MOVING = frozenset(
 
 
 class FakeQuantPlanner(Planner):
-    """Plans layers in the codes that fake-quants state."""
+    """Plans layers with the codes of their fake-quants."""
 
     keeps_offset = Planner.keeps_offset | {"ConcatV2", "MaxPool"}
 
@@ -118,13 +116,13 @@ class FakeQuantPlanner(Planner):
         reasons: Mapping[str, str],
         listed: Collection[str] = (),
     ) -> None:
-        """Take the layers whose weights have int8 codes, and why those of others have none.
+        """Create a planner for layers whose weights have int8 codes.
 
         Args:
             graph: float32, with the fake-quants of activations.
-            stated: the names of layers whose weights have int8 codes.
-            reasons: by fake-quant of weights that is left in the graph.
-            listed: the names of layers to keep in float32.
+            stated: names of layers whose weights have int8 codes.
+            reasons: reason for each fake-quant of weights that remains in the graph.
+            listed: names of layers to keep in float32.
         """
         super().__init__(graph, Ranges("", 1, {}), listed)
         self.plan.has_fake_quants = True
@@ -132,9 +130,10 @@ class FakeQuantPlanner(Planner):
         self._reasons = reasons
 
     def missing(self) -> tuple[dict[str, list[str]], list[str]]:
-        """Return the tensors that layers need in int8, and that no fake-quant gives.
+        """Return the tensors that layers need in int8 and that have no fake-quant.
 
-        The first are read, each with the layers that read it; the second are made by convolutions.
+        The first result maps tensors to their reading layers, the second lists results of
+        convolutions.
         """
         read, made = defaultdict[str, list[str]](list), list[str]()
         for layer in map(self.graph.__getitem__, self.graph.order()):
@@ -148,14 +147,14 @@ class FakeQuantPlanner(Planner):
         return dict(read), made
 
     def form_made(self, tensor: str) -> Form | str:
-        """Return the codes in which a convolution gives a tensor, or why it cannot.
+        """Return the codes of a convolution's result, or the reason why it has none.
 
-        Its kernel cuts off at code 0, and at code 255. So where a Relu cuts off above the lowest
-        value of the fake-quant, code 0 is zero, and fewer codes are in use.
+        The kernel clips at code 0 and at code 255. So if a Relu clips above the lowest value of the
+        fake-quant, code 0 is zero, and fewer codes are in use.
         """
         node = self.graph[tensor]
         if node.op not in OPS:
-            return f"there is no fake-quant behind '{tensor}'"
+            return f"no fake-quant follows '{tensor}'"
         form = form_of_tensor(self.graph, node)
         if isinstance(form, str):
             return form
@@ -170,7 +169,7 @@ class FakeQuantPlanner(Planner):
         return replace(form, offset=0.0, top=top)
 
     def form_of_product(self, chain: Chain) -> Form | None:
-        """Return the codes in which a MatMul gives its result to others, or None for floats."""
+        """Return the codes of a MatMul's result, or None for floats."""
         last = chain.nodes[-1]
         if last.op not in OPS or not self._is_multiplied(last.name):
             return None
@@ -178,10 +177,10 @@ class FakeQuantPlanner(Planner):
         return None if isinstance(form, str) or form.top < CODES else form
 
     def form_of_float(self, layer: Node, source: str) -> Form | str:
-        """Return the codes of a float tensor that a layer reads, or why it has none."""
+        """Return the codes of a float tensor that a layer reads, or the reason why it has none."""
         form = self._form_through(source)
         if form is None:
-            return f"there is no fake-quant before it, behind '{source}'"
+            return f"no fake-quant is between '{source}' and it"
         if isinstance(form, str):
             return form
         if form.offset:
@@ -194,7 +193,7 @@ class FakeQuantPlanner(Planner):
     def _form_through(self, tensor: str) -> Form | str | None:
         """Return the codes of a tensor whose values come from one fake-quant, or from equal ones.
 
-        None: from none.
+        None: they come from no fake-quant.
         """
         while not self.graph.is_input(tensor):
             name, _ = split(tensor)
@@ -224,7 +223,7 @@ class FakeQuantPlanner(Planner):
         return "" if layer.name in self._stated else "its weights have no fake-quant"
 
     def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
-        """Return what the kernel of a layer computes, with the fake-quant behind it."""
+        """Return the nodes that the kernel of a layer replaces, with the fake-quant after it."""
         result = super()._chain(layer, can_add)
         last = result.nodes[-1]
         readers = self.graph.readers(last.name)
@@ -238,7 +237,7 @@ class FakeQuantPlanner(Planner):
         return longer
 
     def _take_passing(self, node: Node) -> None:
-        """Plan an op that hands codes on, where all it reads has the same codes."""
+        """Plan an op that passes codes on, if all its inputs have the same codes."""
         tensors = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
         if len({self.plan.forms.get(tensor) for tensor in tensors}) == 1:
             super()._take_passing(node)
@@ -250,5 +249,5 @@ def plan_fake_quants(
     reasons: Mapping[str, str],
     keep_float: Collection[str] = (),
 ) -> Plan:
-    """Return which layers run in int8, as `FakeQuantPlanner` takes them."""
+    """Return the int8 plan of a graph; the arguments are those of `FakeQuantPlanner`."""
     return FakeQuantPlanner(graph, stated, reasons, keep_float).run()

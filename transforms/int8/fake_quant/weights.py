@@ -1,7 +1,7 @@
-"""The int8 codes of weights behind a fake-quant, and the way back to them once scales are folded.
+"""The int8 codes of weights with a fake-quant, and how to find them after scales are folded.
 
-A batch norm behind the layer multiplies each output channel of the weights: the codes stay, and the
-step of the channel takes the factor.
+A batch norm after the layer multiplies each output channel of the weights: the codes do not
+change, and the step of the channel is multiplied by the factor.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,22 +16,22 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import channel_axes
 from deploykit.transforms.runtime.constants import PURE_OPS, Constants
 
-_NEAR = 1e-3  # of a step: what float32 leaves of a multiple
+_NEAR = 1e-3  # of a step: rounding error of a multiple in float32
 _INT8 = np.iinfo(np.int8)
 
 
 @dataclass(frozen=True)
 class StatedWeights:
-    """What the fake-quants of a graph's weights state."""
+    """The weight codes that a graph's fake-quants define."""
 
     codes: Sequence[Array]
-    """int8, in the shape in which something that is not constant reads them."""
+    """int8 arrays, in the shape in which a node that is not constant reads them."""
     refused: Mapping[str, str]
-    """By fake-quant of weights that is left in the graph: why."""
+    """Reason for each fake-quant of weights that remains in the graph."""
 
 
 def take_weights(graph: Graph) -> StatedWeights:
-    """Replace the fake-quants of constants by what they give; return the codes."""
+    """Replace the fake-quants of constants by their results; return the codes."""
     refused: dict[str, str] = {}
     values, steps = dict[str, Array](), dict[str, Array]()
     for node in graph:
@@ -53,9 +53,9 @@ def take_weights(graph: Graph) -> StatedWeights:
 
 
 def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[Array, Array] | None:
-    """Return the stated int8 codes of a layer's weights, and float32 steps [output channels].
+    """Return the int8 codes of a layer's weights, and float32 steps [output channels].
 
-    None: no codes times a factor per output channel are these weights. Codes of channels with a
+    None: the weights are no codes times a factor per output channel. Codes of channels with a
     negative factor change their sign.
     """
     axes = tuple(axis for axis in range(weights.ndim) if axis not in channel_axes(layer))
@@ -67,7 +67,7 @@ def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[A
             if (error > _NEAR * np.abs(factors)).any():
                 continue
             steps = np.abs(factors).astype(np.float32)
-            signed = form * np.where(steps > 0, np.sign(factors), 0)  # a gamma of 0 leaves zeros
+            signed = form * np.where(steps > 0, np.sign(factors), 0)  # a gamma of 0 gives zeros
             if signed.max(initial=0) > _INT8.max:  # -128 in a channel whose sign changed
                 continue
             steps[steps == 0] = 1
@@ -76,21 +76,21 @@ def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[A
 
 
 def _rounded(graph: Graph, node: Node, value: Array) -> tuple[Array, Array] | str:
-    """Return what a fake-quant gives of a constant and the step of each element, or why not."""
+    """Return a fake-quant's result for a constant and the step of each element, or a reason."""
     grid = grid_of(graph, node)
     if isinstance(grid, str):
         return grid
     codes = grid.multiples(value)
     low, high = codes.min(initial=0), codes.max(initial=0)
     if low < _INT8.min or high > _INT8.max:
-        return (f"the weights behind fake-quant '{node.name}' have codes {low:g} to {high:g} about "
+        return (f"the weights of fake-quant '{node.name}' have codes {low:g} to {high:g} about "
                 "zero, int8 kernels take -128 to 127")  # fmt: skip
     step = np.broadcast_to(grid.step, value.shape)
     return (codes * step).astype(np.float32), np.ascontiguousarray(step)
 
 
 def _with_constants(graph: Graph, values: Mapping[str, Array]) -> Graph:
-    """Return a copy of a graph with constants in the place of nodes."""
+    """Return a copy of a graph with nodes replaced by constants."""
     work = graph.copy()
     for name, value in values.items():
         work.replace(work[name], Node.constant(name, value, device=work[name].device))
@@ -98,9 +98,9 @@ def _with_constants(graph: Graph, values: Mapping[str, Array]) -> Graph:
 
 
 def _codes(rounded: Graph, steps: Graph, used: Iterable[str]) -> list[Array]:
-    """Return the codes of all constants that are made of fake-quants and read by other nodes.
+    """Return the codes of all constants that are computed from fake-quants and read by other nodes.
 
-    Between a fake-quant and its reader, ops may move the weights (Reshape, Transpose).
+    Ops between a fake-quant and its reader may move the weights (Reshape, Transpose).
     """
     constants, scales = Constants(rounded, PURE_OPS), Constants(steps, PURE_OPS)
     made = rounded.descendants(used, control=False)
@@ -123,7 +123,7 @@ def _codes(rounded: Graph, steps: Graph, used: Iterable[str]) -> list[Array]:
 
 
 def _shaped(codes: Array, shape: tuple[int, ...]) -> list[Array]:
-    """Return codes in the shape of weights: as they are, and as a matrix that was transposed."""
+    """Return codes in the shape of the weights: reshaped, and for a matrix also transposed."""
     if codes.size != int(np.prod(shape)):
         return []
     plain = codes.astype(np.float64)
@@ -134,7 +134,7 @@ def _shaped(codes: Array, shape: tuple[int, ...]) -> list[Array]:
 
 
 def _factors(weights: Array, codes: Array, axes: tuple[int, ...]) -> Array:
-    """Return the factor of each output channel that fits best; it broadcasts against the codes."""
+    """Return the best-fitting factor of each output channel, broadcastable against the codes."""
     squares = (codes * codes).sum(axes, keepdims=True)
     products = (weights * codes).sum(axes, keepdims=True)
     factors: Array = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)

@@ -316,7 +316,7 @@ def test_npz_tells_no_time():
 
 
 def test_npz_names_texts_that_nobody_could_read(monkeypatch):
-    monkeypatch.setattr(npz, "_MOST_FILLED", 99)
+    monkeypatch.setattr(npz, "_MAX_FILLED", 99)
     columns = {"x": np.array([b"a" * 10] * 10, object)}
     with raises(GraphError, "npz-texts-too-large", name="x", width=10):
         list(npz.pieces(columns))

@@ -36,8 +36,8 @@ def read(data, batch=5, most=None):
 
 @pytest.fixture(params=[1, 2, 3, 7, 4096])
 def most(request, monkeypatch):
-    monkeypatch.setattr(partitions, "MOST_ROWS", request.param)
-    monkeypatch.setattr(partitions, "MOST_PHOTOS", request.param)
+    monkeypatch.setattr(partitions, "MAX_ROWS", request.param)
+    monkeypatch.setattr(partitions, "MAX_PHOTOS", request.param)
     return request.param
 
 

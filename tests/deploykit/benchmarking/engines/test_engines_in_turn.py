@@ -168,7 +168,7 @@ def test_what_only_tensorflow_does_is_refused_before_anything_is_measured(small,
     with raises(GraphError, "profile-tensorflow-only"):
         deploykit.benchmark(small, engine=BOTH, profile=True)
     with raises(
-        GraphError, "files-one-path-only", what=Containing("TensorFlow alone"), engine="OpenVINO"
+        GraphError, "files-one-path-only", what=Containing("only TensorFlow"), engine="OpenVINO"
     ):
         deploykit.benchmark(small, engine="openvino", data=str(tmp_path))
 

@@ -6,7 +6,7 @@ import pytest
 import deploykit
 from deploykit.benchmarking.scenarios import scenario_runs
 from deploykit.benchmarking.tables import tables
-from deploykit.benchmarking.worker_sessions import Seat
+from deploykit.benchmarking.worker_sessions import CandidateSession
 from deploykit.rendering.tables import Table
 from deploykit.transforms.common.errors import LimitError
 from tests.deploykit.benchmarking.nets import aborting, dense
@@ -63,8 +63,8 @@ def test_an_interruption_keeps_what_was_measured(monkeypatch):
             raise KeyboardInterrupt
         return found
 
-    ask, ended = Seat.ask, []
-    monkeypatch.setattr(Seat, "ask", look)
+    ask, ended = CandidateSession.ask, []
+    monkeypatch.setattr(CandidateSession, "ask", look)
     monkeypatch.setattr(scenario_runs, "_LOOK_SECONDS", 0.1)
     result = deploykit.benchmark(
         {"a": dense(), "b": dense()}, scenario="server", rate=500, seconds=60

@@ -107,7 +107,7 @@ def test_in_a_single_stream_one_call_follows_another(clock):
     found = outcome(runner, BenchmarkOptions(1.0, scenario="single"))
     assert found.done == 143  # the first that ends after a second
     assert {stop - due for due, _, _, stop in found.calls} == {7 * FAST}
-    assert found.taken == 143 * 7 * FAST
+    assert found.elapsed_ns == 143 * 7 * FAST
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1])

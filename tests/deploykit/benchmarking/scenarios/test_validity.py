@@ -79,7 +79,7 @@ def test_a_backlog_that_is_never_worked_off_is_told_from_one_that_is():
             start = max(due, free)
             calls.append((due, free, start, start + 4_500_000))
             free = start + 4_500_000
-        return result(SERVER, replace(load, calls=tuple(calls), taken=calls[-1][3]))
+        return result(SERVER, replace(load, calls=tuple(calls), elapsed_ns=calls[-1][3]))
 
     assert stalled(2e9).valid
     late = stalled(7.4e9)
@@ -105,7 +105,7 @@ def test_too_few_calls_for_a_99th_percentile():
     timing = BenchmarkOptions(10.0, scenario="server", rate=50.0, latency_limit=1000.0)
     found = server(0.5, timing=timing)
     assert found.at_most is None
-    assert "of 662 calls, which are the least, there were" in found.why[0]
+    assert "at least 662 calls are needed, there were" in found.why[0]
     assert "--seconds 15" in found.why[0]
     assert "is not known well enough" in found.why[1]
 

@@ -90,8 +90,8 @@ def huge(file, folder):
 
 
 HDF5 = {
-    external: (RefusedError, "is a link to elsewhere, which is not followed"),
-    soft: (RefusedError, "is a link to elsewhere, which is not followed"),
+    external: (RefusedError, "is a link, which is not followed"),
+    soft: (RefusedError, "is a link, which is not followed"),
     stored_elsewhere: (RefusedError, "are in other files, which are not read"),
     virtual: (RefusedError, "are in other files, which are not read"),
     huge: (GraphError, "would unpack to 4.1e\\+03 GiB, more than any file of values"),

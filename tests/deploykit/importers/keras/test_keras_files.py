@@ -216,7 +216,7 @@ def test_a_stateful_model_is_refused_and_keeps_its_batch(tmp_path):
         "variable-not-frozen",
         node=Containing("/AssignVariableOp"),
         op="AssignVariableOp",
-        reason=Containing("at each call"),
+        reason=Containing("in each run"),
     ):
         deploykit.freeze(tmp_path / "model.keras")
 

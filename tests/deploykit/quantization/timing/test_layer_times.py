@@ -69,7 +69,7 @@ def times_ns(job: str, int8_us: Mapping[str, float]) -> dict[str, float]:
     if job == "conversions":
         names = [f"{kind}_{n}" for kind in ("quantized", "floats") for n in range(len(PROBED))]
         return {name: 5e3 + PROBED[int(name[-1])] / 100 for name in names}
-    if job == "8 bits":
+    if job == "int8":
         layers = {f"{layer}_relu/codes": 1e3 * int8_us.get(layer, 60) for layer in LAYERS}
         return layers | {"x/quantized": 5e3, f"{LAYERS[-1]}_relu": 5e3}
     return {f"{layer}_relu": 1e5 for layer in LAYERS}
@@ -99,12 +99,12 @@ def nodes_disturbed(noise, job, rounds, nodes):
 
 def one_graph_disturbed(noise, job, rounds, nodes):
     """Take most turns of the 8-bit graph four times as long, and of no other."""
-    return np.where(noise.random((rounds, 1)) < 0.6 * (job == "8 bits"), 4, 1)
+    return np.where(noise.random((rounds, 1)) < 0.6 * (job == "int8"), 4, 1)
 
 
 def float_is_lucky(noise, job, rounds, nodes):
     """Take all turns twice as long, but for some of the float graphs."""
-    return np.where(noise.random((rounds, 1)) < 0.25 * (job != "8 bits"), 1, 2)
+    return np.where(noise.random((rounds, 1)) < 0.25 * (job != "int8"), 1, 2)
 
 
 LOADS = [idle, turns_disturbed, nodes_disturbed, one_graph_disturbed, float_is_lucky]
@@ -152,5 +152,5 @@ def test_zeros_that_are_put_around_codes_count_for_their_layer(tmp_path):
     times = {"out/codes": 500, "layer/zeros/uint8": 30, "x/quantized": 7}
     assert times.keys() <= {node.name for node in int8}
     onednn = timing.with_onednn_kernels(graph)
-    parts = timing._parts(graph, onednn, planned, {"Eigen": {}, "oneDNN": {}, "8 bits": times})
+    parts = timing._parts(graph, onednn, planned, {"Eigen": {}, "oneDNN": {}, "int8": times})
     assert parts["layer"].int8 == 530

@@ -233,7 +233,7 @@ def test_every_part_is_timed_in_every_form(net, measured):
 
 
 def test_graphs_are_traced_in_turn(measured):
-    names = ["Eigen", "oneDNN", "8 bits", "conversions"]
+    names = ["Eigen", "oneDNN", "int8", "conversions"]
     assert measured[1] == [*(f"load {name}" for name in names), *names, *names]
 
 
@@ -245,7 +245,7 @@ def test_a_layers_time_is_that_of_its_nodes(net):
     fused = {"first_relu": 1, "summed": 2, "pool": 4, "dense": 8, "sigmoid": 16}
     codes = {"first_relu/codes": 1, "summed/codes": 2, "pool/codes": 4, "dense": 8,
              "third_relu": 16, "x/quantized": 32}  # fmt: skip
-    times = {"Eigen": eigen, "oneDNN": fused, "8 bits": codes}
+    times = {"Eigen": eigen, "oneDNN": fused, "int8": codes}
     parts = timing._parts(graph, onednn, found, times)
     assert parts["first"] == PartTimes(7, 1, 1)
     assert parts["second"] == PartTimes(56, 2, 2)
@@ -322,8 +322,8 @@ def test_int8_is_kept_unless_it_is_significantly_slower(wall, cpu, said, busy):
 def test_who_is_measured(net, monkeypatch, is_on):
     measured = {}
 
-    def measure(contestants, **more):
-        measured.update({each.name: each.job.settings for each in contestants})
+    def measure(candidates, **more):
+        measured.update({each.name: each.job.settings for each in candidates})
         return result(*(measurement(name) for name in measured), interrupted=not is_on)
 
     monkeypatch.setattr(speed, "measure", measure)

@@ -101,7 +101,7 @@ def test_times_that_scatter_keep_the_whole(monkeypatch, in_process):
     graph = net()
     result, note = chosen(monkeypatch, graph, Clock(SLOW, {None: 9, (1, 2): 7.8}, scatter=0.3))
     assert result is graph
-    assert "undecided" in note
+    assert "inconclusive" in note
 
 
 @pytest.mark.parametrize("typed", [False, True])
@@ -146,7 +146,7 @@ def test_no_time_is_said(monkeypatch, in_process):
     result, note = chosen(monkeypatch, graph, clock, minutes=0.0)
     assert result is graph
     assert not clock.asked
-    assert "--budget would tell" in note
+    assert "--budget measures it" in note
 
 
 def test_time_is_put_aside_for_it(monkeypatch):

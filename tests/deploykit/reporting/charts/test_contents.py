@@ -80,7 +80,7 @@ def test_ratios_of_every_kind_of_document():
     quantized = {"speed": {"times_as_fast": 2.0, "low": 1.9, "high": 2.1, "against": "float",
                            "cpu_ratio": ratio}}  # fmt: skip
     assert [(row.name, row.high) for row in gain_rows(quantized)] == [
-        (Containing("8 bits", ": speed"), 2.1), (Containing("8 bits", ": CPU time"), 2.1),
+        (Containing("int8", ": speed"), 2.1), (Containing("int8", ": CPU time"), 2.1),
     ]  # fmt: skip
     figures = {
         "p50": {"title": "p50 latency", "ratio": ratio},
@@ -126,7 +126,7 @@ def test_the_noisiest_layers_are_named():
     found = words(layer_noise({"layers": layers}))
     assert {"1  20.0 dB: layer 0", "6  25.0 dB: layer 5"} <= set(found)
     assert "7  26.0 dB: layer 6" not in found
-    assert "stays float" not in found
+    assert "kept in float32" not in found
 
 
 def test_the_worst_class_comes_first():

@@ -12,7 +12,7 @@ from deploykit.reporting.charts import plots
 from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, ops
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, replicas, throughput
-from deploykit.reporting.charts.inline import MOST_BYTES, svg
+from deploykit.reporting.charts.inline import MAX_BYTES, svg
 from deploykit.reporting.charts.points import layer_noise, roofline
 from deploykit.reporting.charts.strips import latencies, warm_ups
 from deploykit.reporting.charts.style import distinct, shortened, text_width
@@ -56,7 +56,7 @@ def test_nothing_is_cut_off_or_covered(make: Callable[[np.random.Generator], Cha
     for chart in filter(None, make(np.random.default_rng(seed))):
         figure = chart.figure()
         assert faults(figure) == []
-        assert len(svg(figure, "x")) < MOST_BYTES
+        assert len(svg(figure, "x")) < MAX_BYTES
         drawn += 1
     assert drawn
 

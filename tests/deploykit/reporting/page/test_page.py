@@ -11,7 +11,7 @@ from deploykit.rendering.templates import sentence
 from deploykit.reporting.charts.inline import images
 from deploykit.reporting.page import values
 from deploykit.reporting.page.page import KINDS as SHOWN
-from deploykit.reporting.page.page import MOST_BYTES, html_of, kind_of
+from deploykit.reporting.page.page import MAX_BYTES, html_of, kind_of
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.reporting.page.drawn import documents
 from tests.deploykit.reporting.page.reading import at, read
@@ -115,7 +115,7 @@ def test_a_page_never_outgrows_its_bound():
     drawn = f"<svg role='img' aria-label='x'><text>{'x' * 700_000}</text></svg>"
     document = ship(number)
     html = page_of(document, images=lambda name, document, of: [(name, drawn)])
-    assert 1_000_000 < len(html.encode()) <= MOST_BYTES
+    assert 1_000_000 < len(html.encode()) <= MAX_BYTES
     read(html)
     many = html_of([ship(lambda path: HOSTILE * 9, 40)] * 30, files=["&" * 250] * 30)
     found = read(many)
@@ -126,7 +126,7 @@ def test_a_page_never_outgrows_its_bound():
 def test_what_can_be_drawn_is_drawn(seed):
     html = html_of(documents(seed), images, ["a.json", "b.json", "c.json", "d.json"])
     found = read(html)
-    labels = {"How latencies are spread", "Throughput over latency", "By class", "Time by op",
+    labels = {"Latency distribution", "Throughput over latency", "By class", "Time by op",
               "Throughput over latency under load", "Time by layer",
               "Roofline"}  # fmt: skip
     titles = [each.partition(":")[0] for each in found.texts]
@@ -141,7 +141,7 @@ def test_a_document_that_cannot_be_drawn_has_its_tables():
     document["measurements"][0]["rounds_ms"] = None
     found = read(page_of(document, images=images))
     assert "Latency and throughput" in found.text
-    assert "How latencies are spread" not in found.texts
+    assert "Latency distribution" not in found.texts
 
 
 def test_a_stage_that_was_left_out_says_why():
@@ -156,7 +156,7 @@ def test_a_stage_that_was_left_out_says_why():
     found = read(page_of(document))
     assert "Undecided: the machine was <busy>" in found.texts
     assert "Left out: no --evaluation was given" in found.texts
-    assert "No figures were kept" in found.texts
+    assert "No metrics were stored" in found.texts
 
 
 def test_the_first_screen_shows_five_figures_before_and_after():
@@ -210,7 +210,7 @@ def test_the_first_screen_names_batch_threads_machine_and_date():
 def test_sections_of_a_shipped_model_come_in_the_order_of_questions():
     found = re.findall(r'<h2 id="\w+h">([^<]*)<', page_of(ship(number)))
     order = ["Accuracy", "Verification", "Optimization, step by step", "Speed",
-             "Time by op and node", "Roofline", "Input", "Layers in 8 bits", "Placement",
+             "Time by op and node", "Roofline", "Input", "Layers in int8", "Placement",
              "Threads and settings", "Stages", "Environment", "Commands to repeat it"]  # fmt: skip
     assert [each for each in found if each in order] == order
 

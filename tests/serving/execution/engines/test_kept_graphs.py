@@ -55,7 +55,7 @@ def test_the_second_start_tries_nothing_and_answers_the_same(cache, trials, tmp_
     assert len(list(cache.glob("*.blob"))) == 2  # for calls side by side, and for one alone
     assert answers(folder) == first
     assert len(trials) == 1
-    assert "compiled and tried" in caplog.text
+    assert "compiled graphs from the cache" in caplog.text
 
 
 @pytest.mark.parametrize("loading", [{"slots": 1}, {"intra_op": 2}, {"allow_ops": ("ReadFile",)}])
@@ -107,7 +107,7 @@ def test_a_blob_that_openvino_refuses_is_compiled_anew(cache, trials, tmp_path, 
 def test_graphs_that_ended_a_process_are_tried_anew(cache, trials, tmp_path, monkeypatch):
     folder = alone(tmp_path / "m")
     first = answers(folder)
-    monkeypatch.setattr(trial.KeptGraphs, "load", lambda *_: os._exit(3))
+    monkeypatch.setattr(trial.CachedGraphs, "load", lambda *_: os._exit(3))
     if not (child := os.fork()):
         answers(folder)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3

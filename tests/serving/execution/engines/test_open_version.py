@@ -68,7 +68,7 @@ def test_what_is_not_right_is_computed_by_tensorflow_or_refused(tmp_path, caplog
         opened(folder, engine=OPENVINO)
     assert not caplog.text
     servable = opened(folder)
-    assert caplog.text.count("TensorFlow computes it, and not OpenVINO") == 1
+    assert caplog.text.count("falling back from OpenVINO to TensorFlow") == 1
     assert re.search(words, caplog.text)
     assert answer(servable).tolist() == (X / 2 + 2).tolist()
     servable.close()

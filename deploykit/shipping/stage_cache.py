@@ -1,4 +1,4 @@
-"""What stages found, kept in the folder under a digest of all that it depends on."""
+"""Cached results of stages, stored in the folder under a digest of all their dependencies."""
 
 import hashlib
 import json
@@ -22,14 +22,14 @@ from deploykit.verification.samples import Dataset
 
 KIND = "stage"
 READ_WHOLE = 1 << 30
-"""Bytes of a path; of what is larger, names, sizes and times of change stand for the contents."""
+"""Data up to this size is identified by content, larger data by names, sizes and mtimes."""
 _LONGEST = 1e9  # seconds
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """What is read of a stage."""
+    """The stored result of a stage."""
 
     outcome: Outcome
     files: dict[str, str]
@@ -38,22 +38,22 @@ class _Stored:
 
 
 @dataclass
-class Kept:
-    """The results in a folder, by stage."""
+class StageCache:
+    """The cached stage results of a folder."""
 
     folder: Path
 
     @property
     def place(self) -> Path:
-        """Where they lie."""
+        """Folder of the result files."""
         return self.folder / FOLDER
 
-    def found(
+    def lookup(
         self, stage: str, key: str, inputs: Mapping[str, Any] | None = None
     ) -> StageResult | None:
-        """Return what a stage found for the same inputs; None: nothing, or its files changed.
+        """Return the result for the same inputs, or None if it is missing or its files changed.
 
-        `inputs` are digests of all that is given now, by option: those that the stage used count.
+        `inputs` are digests of the current inputs by option; only those that the stage used count.
         """
         plain = self._document(stage)
         if plain is None or plain.get("key") != key:
@@ -70,7 +70,7 @@ class Kept:
         return StageResult(stage, outcome, stored.seconds, kept=True, files=stored.files)
 
     def seconds(self, stage: str) -> float | None:
-        """Return what a stage took the last time that it ran here; None: it is not known."""
+        """Return the duration of the stage's last run here in seconds; None if unknown."""
         plain = self._document(stage) or {}
         used = plain.get("seconds")
         if not isinstance(used, int | float) or not plain.get("ran", False):
@@ -80,7 +80,7 @@ class Kept:
     def keep(
         self, key: str, result: StageResult, inputs: Mapping[str, Any] | None = None
     ) -> StageResult:
-        """Write what a stage found, and return it with the digests of its files."""
+        """Write the result of a stage, and return it with the digests of its files."""
         files = {name: digest_of_path(self.folder / name) for name in result.outcome.files}
         plain = {
             **head(KIND),
@@ -97,7 +97,7 @@ class Kept:
         return StageResult(result.stage, result.outcome, result.seconds, files=files)
 
     def forget(self, stages: Iterable[str]) -> None:
-        """Let stages be done anew."""
+        """Delete the results of stages, so that they run again."""
         for stage in stages:
             self._path(stage).unlink(missing_ok=True)
 
@@ -114,12 +114,12 @@ class Kept:
 
 
 def key_of(stage: ShipStage, inputs: Mapping[str, Any], needed: Mapping[str, str]) -> str:
-    """Return a digest of all on which the result of a stage depends.
+    """Return a digest of everything that the result of a stage depends on.
 
     Args:
-        stage: which.
-        inputs: digests of what is given, by option; `model` among them.
-        needed: the keys of the stages that it reads.
+        stage: the stage.
+        inputs: digests of the inputs by option, including `model`.
+        needed: the keys of the stages whose results it reads.
     """
     facts: dict[str, Any] = {
         "format": FORMAT,
@@ -136,7 +136,7 @@ def key_of(stage: ShipStage, inputs: Mapping[str, Any], needed: Mapping[str, str
 
 
 def full_key(key: str, used: Iterable[str], inputs: Mapping[str, Any]) -> str:
-    """Return the key of a stage with the inputs that only its run showed to matter."""
+    """Return the key of a stage extended by the inputs that its run turned out to use."""
     facts = {name: inputs.get(name) for name in used}
     if not facts:
         return key
@@ -144,7 +144,7 @@ def full_key(key: str, used: Iterable[str], inputs: Mapping[str, Any]) -> str:
 
 
 def digest_of(given: Any) -> Any:
-    """Return what stands for an option in a key: of a path its contents, else the value."""
+    """Return the value of an option for a key; paths and datasets are replaced by digests."""
     if isinstance(given, os.PathLike) or (isinstance(given, str) and _lies_there(given)):
         return digest_of_path(Path(given))
     if isinstance(given, Dataset):
@@ -156,7 +156,7 @@ def digest_of(given: Any) -> Any:
 
 
 def digest_of_path(path: Path) -> str:
-    """Return the SHA-256 of a file, or of all files of a folder with their names."""
+    """Return the SHA-256 of a file, or of all files of a folder and their names."""
     files = list(files_of(path))
     sizes = {file: file.stat().st_size for file in files}
     whole = sum(sizes.values()) <= READ_WHOLE
@@ -174,7 +174,7 @@ def digest_of_path(path: Path) -> str:
 
 
 def files_of(path: Path) -> Iterator[Path]:
-    """Yield the files of a path; `DIR/NAME` are the records of one name in a folder."""
+    """Yield the files of a path; `DIR/NAME` stands for the TFRecords of one name in a folder."""
     if path.is_dir():
         for folder, folders, names in os.walk(path):
             folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
