@@ -45,7 +45,7 @@ def export(
             PodDisruptionBudget), kserve (InferenceService, ServingRuntime), or all; separated by
             commas.
         batching: Also write batching.config, and enable batching in the other files.
-        tuned: Write the threads, batch size and environment from this deploykit tune file into
+        tuned: Put the threads, batch size and environment from this deploykit tune file into
             these files; a batch size above 1 enables batching.
         force: Replace existing files in BASE_DIR, but never a version.
     """

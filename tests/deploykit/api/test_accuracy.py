@@ -279,7 +279,7 @@ def test_what_any_of_the_models_knows_of_classes_counts(photos):
     assert alone.models[0].score.value < 1
     found = api.accuracy([plain, knowing], photos / "val", preprocess="0..255")
     assert [each.score.value for each in found.models] == [1, 1]
-    assert "beside a graph" in found.class_order
+    assert "in the metadata of a graph" in found.class_order
 
 
 def test_a_model_runs_in_the_engine_that_it_was_written_for():

@@ -114,7 +114,7 @@ def test_a_damaged_report_is_warned_of_and_the_models_are_served(ship, document)
     found, warning = shipped_in(ship)
     assert found is None
     assert str(ship / "report.json") in warning
-    assert "folder, without tuned.json" in warning
+    assert "folder without tuned.json" in warning
 
 
 def test_models_beside_a_damaged_report_are_served(ship, caplog):

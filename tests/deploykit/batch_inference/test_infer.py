@@ -154,7 +154,7 @@ def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
         tf.identity(x, name="y")
     path = tmp_path / "rows.csv"
     path.write_text("1,2,0\n3,4.7,1\n5,6,0\n")
-    with raises(GraphError, "item-failed", reason=Containing("a whole number")):
+    with raises(GraphError, "item-failed", reason=Containing("is not an integer")):
         deploykit.infer(graph.as_graph_def(), path, tmp_path / "refused")
     found = deploykit.infer(graph.as_graph_def(), path, tmp_path / "out", on_error="skip")
     assert (found.rows, len(found.skipped)) == (2, 1)

@@ -86,7 +86,7 @@ def test_an_image_is_decoded_and_resized(deploykit, official, address, tmp_path)
     assert "give --preprocess 0..1 or --preprocess -1..1\n" in refused.stderr
     found = deploykit(*asked, "--preprocess", "0..1")
     assert (found.status, found.stderr) == (
-        0, Containing("12x8 -> 6x4", "0..1 (as --preprocess"),
+        0, Containing("12x8 -> 6x4", "0..1 (from --preprocess"),
     )  # fmt: skip
     assert sent(official, "image").shape == (1, 4, 6, 3)
     assert np.allclose(sent(official, "image"), color.astype(np.float32) / 255)

@@ -212,7 +212,7 @@ def test_a_library_that_ends_the_process_under_a_cap_has_reached_it(how, tmp_pat
 def test_a_library_that_ends_the_process_is_no_status_of_the_command(tmp_path):
     code, log = ended("leaves_at_once", folder=tmp_path)
     assert code == 2
-    assert log == Containing("command was ended", "status 0")
+    assert log == Containing("the command exited with status 0")
 
 
 def test_in_a_process_that_nobody_watches_nothing_is_bounded():

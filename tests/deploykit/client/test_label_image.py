@@ -449,8 +449,8 @@ def test_the_flags_of_label_image(deploykit, files, tmp_path, root):
                     given = given.replace(word, path)
                 found = deploykit("label", *given.split(), *rest, "--json")
                 assert found.status == 0, found.stderr
-                fed = {"x": "photos 4x4 -> 4x4 bilinear by corners, 0..1 (as --input_mean and "
-                            "--input_std say)"}  # fmt: skip
+                fed = {"x": "photos 4x4 -> 4x4 bilinear by corners, 0..1 (from --input_mean and "
+                            "--input_std)"}  # fmt: skip
                 assert found.document | {"seconds": 0} == expected | {"seconds": 0, "fed": fed}
 
 

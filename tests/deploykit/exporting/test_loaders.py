@@ -50,7 +50,7 @@ def test_the_matrix_is_whole():
 def test_nothing_is_written_that_a_loader_refuses(tmp_path, monkeypatch):
     model, _, _ = written("tf2_while_loop", tmp_path / "model")
     monkeypatch.setattr(variables, "state_shape", lambda *_: None)  # as it was before
-    with pytest.raises(VerificationError, match=r"tf\.saved_model\.load says: .*rank") as caught:
+    with pytest.raises(VerificationError, match=r"tf\.saved_model\.load reports: .*rank") as caught:
         public.export(model, tmp_path / "served", name="m")
     assert caught.value.exit_status == 5
     assert not (tmp_path / "served").exists()

@@ -402,7 +402,7 @@ def test_what_has_no_photos_is_refused(tmp_path):
         (echo(), {"format": 1, "inputs": {}}, "nor --preprocess specifies the value range"),
         (echo(), "known", "neither the model nor --preprocess specifies the value range"),
         (echo(), {"format": 1, "inputs": {"z": {}}}, "no input for the preprocessing 'z'"),
-        (echo(bytes=(-1, 4)), "0..1", "has an input 'bytes' already"),
+        (echo(bytes=(-1, 4)), "0..1", "already has an input 'bytes'"),
     ):
         with pytest.raises(GraphError, match=why):
             deploykit.export(graph, tmp_path / "base", name="m", preprocess=given)

@@ -89,7 +89,7 @@ def test_a_file_without_a_hash_is_used_with_a_warning(tmp_path, caplog):
     del written["sha256"]
     sidecar_path(path).write_text(json.dumps(written))
     assert load_graph(path).about is not None
-    assert caplog.text == Containing(f"{path}.json holds", "SHA-256", f"{path}")
+    assert caplog.text == Containing(f"{path}.json contains no SHA-256", f"{path}")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"mine": 1}', b'{"kind": "benchmark"}'])

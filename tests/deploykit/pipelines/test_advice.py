@@ -91,11 +91,11 @@ def test_quantize_nodes_is_said_to_be_slow(transformed, deploykit, tmp_path):
     steps = "quantize_weights(minimum_size=8) quantize_nodes strip_unused_nodes"
     said, _ = transformed(behind(None), steps)
     assert said.count("\n") == 1
-    assert "eight times slower" in said
+    assert "5 to 8 times slower" in said
     assert "deploykit quantize --calibration" in said
     assert transformed(behind(None), steps, "--json")[0] == ""
     for mode, slow in (("nodes", True), ("weights", False)):
         found = deploykit("quantize", tmp_path / "graph.pb", f"--mode={mode}", "--force",
                           "--minimum-size=8", "--min-sqnr=-100")  # fmt: skip
         assert found.status == 0, found.stderr
-        assert ("eight times slower" in found.stderr) == slow
+        assert ("5 to 8 times slower" in found.stderr) == slow

@@ -133,7 +133,7 @@ def test_a_step_that_breaks_the_numbers_is_named(written, monkeypatch):
         found.stderr,
         "step-differs",
         kept="nothing was written",
-        reason=Containing("2, remove_nodes, breaks"),
+        reason=Containing("2, remove_nodes, fails"),
     )
     assert not output.exists()
 

@@ -133,7 +133,7 @@ def test_the_first_of_two_is_named(run):
         found.stderr,
         "step-differs",
         kept=Containing("written, the graph"),
-        reason=Containing("4, remove_nodes, breaks"),
+        reason=Containing("4, remove_nodes, fails"),
     )
 
 
@@ -169,7 +169,7 @@ def test_optimize_names_the_step_too(deploykit, small, monkeypatch):
         found.stderr,
         "step-differs",
         kept="nothing was written",
-        reason=Containing("3, remove_nodes, breaks"),
+        reason=Containing("3, remove_nodes, fails"),
     )
 
 

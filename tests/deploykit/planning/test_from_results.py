@@ -33,7 +33,7 @@ def test_a_load_test_is_enough(write):
     assert 15 <= found.size.replicas <= 18
     outcome = found.size.outcomes[0]
     assert outcome.p99.low_ms < outcome.p99.ms < outcome.p99.high_ms <= 60
-    assert "rested" in found.notes[0]
+    assert "idle periods" in found.notes[0]
 
 
 def test_loads_at_random_are_compared(write):

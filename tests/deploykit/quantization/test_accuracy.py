@@ -291,7 +291,7 @@ def test_the_worst_group_is_named_where_its_bound_is_below_what_is_requested():
     assert below_in_group([fine, few], 24) == []
     assert below_in_group([fine, night, few], 22) == []
     assert below_in_group([fine, night, few], 24) == [
-        Containing("'night' keeps 24.6", "dB on 9", "95 % lower", "24 dB")
+        Containing("'night': SQNR 24.6 dB on 9", "95 % lower", "24 dB")
     ]
 
 

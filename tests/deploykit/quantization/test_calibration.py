@@ -164,7 +164,7 @@ def test_idle_tensors_are_kept_and_said(in_process):
     found = ranges_of(graph, {"x": random(3, 4)}, method="mse")
     assert (found.ranges.of("dead").min, found.ranges.of("dead").max) == (0, 0)
     assert found.notes[0] == Containing("never active", ": dead")
-    assert found.notes[1] == Containing("of one value", ": same")
+    assert found.notes[1] == Containing("constant on these samples", ": same")
 
 
 def conditional(version: int):

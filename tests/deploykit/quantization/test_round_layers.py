@@ -123,7 +123,7 @@ def test_without_time_the_rest_is_rounded_to_the_nearest(net, in_process):
     asked = iter([False, False, True])
     found, (note,) = round_layers(graph, feeds, path, out_of_time=lambda: next(asked))
     assert len(found) == 2
-    assert note == Containing("time for more", "--budget")
+    assert note == Containing("time budget is short", "--budget")
     int8_graph(graph, path, "auto", (), found)
 
 

@@ -181,11 +181,11 @@ def test_what_there_was_no_time_for_is_said(net, data, clock, monkeypatch):
     monkeypatch.setattr(Budget, "calibrating_samples", lambda *arguments: 20)
     monkeypatch.setattr(Budget, "ranking_samples", lambda *arguments: 4)
     short = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=50))
-    said = [note for note in short.notes if "time for more" in note]
+    said = [note for note in short.notes if "time budget is short" in note]
     assert [note.split(",")[0] for note in said] == [
         Containing("calibrated with", "20 of 48"), Containing("ranked by 4")
     ]  # fmt: skip
-    assert not [note for note in whole.notes if "no time" in note]
+    assert not [note for note in whole.notes if "time budget" in note]
 
 
 @pytest.mark.parametrize("ns", [10_000, 80_000])

@@ -177,7 +177,7 @@ def test_every_cut_of_a_picture_is_seen():
         assert image_problem(content) == ""
         assert all(image_problem(content[:length]) for length in range(len(content)))
     assert image_problem(b"GIF89a" + bytes(20)) == Containing("GIF is truncated")
-    assert image_problem(b"<html>") == Containing("is no", "JPEG", "PNG", "BMP or GIF")
+    assert image_problem(b"<html>") == Containing("not a JPEG", "PNG", "BMP or GIF")
 
 
 def test_a_flipped_bit_of_a_png_is_seen():

@@ -168,7 +168,7 @@ def test_threads_that_bring_nothing_are_said_by_tune():
     one = measured(replace(START, threads=(1, 1)), 10.0)
     more = measured(replace(START, threads=(2, 1)), 10.0)
     text = "\n".join(map(str, lines(recommended(one, more))))
-    assert "threads 2x1: 2 threads per op bring no speedup over 1 here (1.00 times" in text
+    assert "threads 2x1: 2 threads per op bring no speedup over 1 here (1.00x" in text
 
 
 def test_where_nothing_is_better_the_default_stays():
