@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from deploykit.inspection.summary import shape_text, tensor_metadata, weights_in
+from deploykit.inspection.summary import shape_text, tensor_summary, weights_in
 from deploykit.rendering.templates import size
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
@@ -186,10 +186,8 @@ def overview(first: Graph, second: Graph) -> dict[str, Any]:
         },
         "weights": [values for values, _ in weights],
         "weight_bytes": [held for _, held in weights],
-        "inputs": [[tensor_metadata(graph, t) for t in graph.inputs] for graph in (first, second)],
-        "outputs": [
-            [tensor_metadata(graph, t) for t in graph.outputs] for graph in (first, second)
-        ],
+        "inputs": [[tensor_summary(graph, t) for t in graph.inputs] for graph in (first, second)],
+        "outputs": [[tensor_summary(graph, t) for t in graph.outputs] for graph in (first, second)],
     }
 
 

@@ -21,7 +21,7 @@ _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as in 
 _SHOWN = 10  # names per list in the text; --json has them all
 
 
-class TensorMetadata(TypedDict):
+class TensorSummary(TypedDict):
     """A tensor; type or shape is None if the graph does not state it."""
 
     name: str
@@ -33,8 +33,8 @@ class TensorMetadata(TypedDict):
 class InspectionMetadata(TypedDict):
     """Contents of a graph, as `deploykit inspect --json` prints them."""
 
-    input_tensors: list[TensorMetadata]
-    output_tensors: list[TensorMetadata]
+    input_tensors: list[TensorSummary]
+    output_tensors: list[TensorSummary]
     possible_inputs: list[str]
     possible_outputs: list[str]
     parameters: int
@@ -62,8 +62,8 @@ def inspect_graph(graph: Graph, top: int = 10) -> InspectionMetadata:
     variables = [_variable(node) for node in nodes if node.op in VARIABLE_OPS]
     to_fold = foldable(graph)
     return {
-        "input_tensors": [tensor_metadata(graph, name) for name in graph.inputs],
-        "output_tensors": [tensor_metadata(graph, name) for name in graph.outputs],
+        "input_tensors": [tensor_summary(graph, name) for name in graph.inputs],
+        "output_tensors": [tensor_summary(graph, name) for name in graph.outputs],
         "possible_inputs": [n.name for n in nodes if n.op == "Placeholder"],
         "possible_outputs": [n.name for n in nodes if _may_be_output(graph, n)],
         "parameters": weights_in(nodes)[0],
@@ -131,7 +131,7 @@ def _other_batch_norms(nodes: Iterable[Node], to_fold: Mapping[str, Iterable[str
     return sum(node.op in BATCH_NORM_OPS and node.name not in steps for node in nodes)
 
 
-def tensor_metadata(graph: Graph, name: str) -> TensorMetadata:
+def tensor_summary(graph: Graph, name: str) -> TensorSummary:
     """Return the name, op, type and stated shape of a tensor as plain values."""
     node, port = graph.producer(name), split(name)[1]
     types = output_types(node) if node.op in op_defs() else None

@@ -154,7 +154,7 @@ def _outcome(
 
 
 def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator:
-    """Return an Evaluator with the held-out samples, after checking the float32 graph's predictions.
+    """Return an Evaluator with the held-out samples, after checking the float32 predictions.
 
     Its run also measures times for the budget.
     """

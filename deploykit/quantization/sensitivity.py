@@ -144,7 +144,7 @@ def rank_alone(
     Args:
         parts: the ops by name, in execution order.
         alone: returns the graph in which only this part is int8.
-        judge: the method of a Judge with the float32 graph and held-out samples.
+        judge: a method of an Evaluator with the float32 graph and held-out samples.
         known: results of an earlier run, by part.
         on_result: called with each new result.
         advance: called before each part with its name and the number of parts.

@@ -179,7 +179,7 @@ def test_members_are_fields_and_what_is_public_also_of_bases():
     fields = [each for each in members(deploykit.RunConfig) if ": " in each.code]
     assert [each.code.split(":")[0] for each in fields][:2] == ["batch", "threads"]
     assert fields[1].code == "threads: tuple[int, int] | None = None"
-    assert fields[1].said.text.startswith("Threads inside an op, and ops at once.")
+    assert fields[1].said.text.startswith("Threads per op, and concurrent ops.")
 
 
 def test_classes_in_signatures_and_in_their_fields_are_found():

@@ -96,7 +96,7 @@ def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
         taken = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32], name="taken")
         tf.identity(taken[0] * 2.0, name="y")
     path = written(tmp_path / "graph.pb", graph)
-    message = r"node 'queue' \(FIFOQueueV2\) contains the elements of a queue, .*with --inputs taken$"
+    message = r"node 'queue' \(FIFOQueueV2\) contains the elements of .*with --inputs taken$"
     with raises(
         RefusedError,
         "acts-beyond",

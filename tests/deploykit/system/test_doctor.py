@@ -136,7 +136,7 @@ def test_in_words(deploykit, monkeypatch):
     assert last.startswith(("TensorFlow sees no GPU: ", "TensorFlow sees /physical_device:GPU:"))
     for library in LIBRARIES:
         assert rows[library].startswith(("loads", "does not load: "))
-    assert rows["CUPTI"].startswith(("loads", "does not load (profiles have no times"))
+    assert rows["CUPTI"].startswith(("loads", "does not load (profiles cannot time"))
     for tool in ("ptxas", "libdevice"):
         assert rows[tool].startswith(("/", "not found: XLA cannot compile"))
 

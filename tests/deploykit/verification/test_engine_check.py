@@ -112,7 +112,7 @@ def test_shapes_of_all_kinds_are_right(name):
         assert 0 not in batches
     elif "rows" in name:
         assert batches == [3, 1]
-        assert "each sample" in found.left_out[0]
+        assert "one row per sample" in found.left_out[0]
     else:
         assert batches == [3, 1, 0]
         assert all(len(case.expected[name]) == case.batch for case in found.cases
@@ -140,8 +140,8 @@ def wrong():
     return {
         "a loop": (loop, (2, 3), "expected"),
         "a loop of a batch": (loop, (None, 3), "expected the shape [3, 3], got"),
-        "highest of floats": (highest, (None, 9, 32), "wanted 20 dB"),
-        "lowest of floats": (lowest, (None, 9, 32), "wanted 20 dB"),
+        "highest of floats": (highest, (None, 9, 32), "expected 20 dB"),
+        "lowest of floats": (lowest, (None, 9, 32), "expected 20 dB"),
         "lrn": (tf.nn.lrn, (None, 4, 4, 8), "allowed 0.0005; at batch 3, expected"),
     }  # fmt: skip
 

@@ -65,7 +65,7 @@ def test_bars():
     assert verify(net(softmax=False), changed, min_sqnr=20).passed
     found = verify(net(softmax=False), changed, min_sqnr=60)
     assert not found.passed
-    assert "wanted 60 dB" in found.reason
+    assert "expected 60 dB" in found.reason
     assert default_tolerance(net()) == pytest.approx(6e-6)
 
 

@@ -236,7 +236,7 @@ def test_requests_that_never_come_hold_up_nobody():
 
         begin = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
         calls = [begin.future(never()) for _ in range(5)]
-        while server._threads.taken < len(calls):
+        while server._threads.occupied < len(calls):
             pass
         assert code(PredictionServiceStub(channel).Predict, PredictRequest()) == (
             "INVALID_ARGUMENT",
@@ -248,7 +248,7 @@ def test_requests_that_never_come_hold_up_nobody():
         for each in calls:
             each.cancel()
         over.set()
-        while server._threads.taken:
+        while server._threads.occupied:
             pass  # their threads are free again
 
 

@@ -101,9 +101,9 @@ def test_of_a_softmax_the_logarithm_is_judged():
         return (raised / raised.sum(-1, keepdims=True)).astype(np.float32)
 
     bar = replace(CODES_BAR, of_logarithm=True)
-    assert "wanted 20 dB" in found_in(softmax(read), softmax(noisy), CODES_BAR)
+    assert "expected 20 dB" in found_in(softmax(read), softmax(noisy), CODES_BAR)
     assert found_in(softmax(read), softmax(noisy), bar) == ""
-    assert "wanted 20 dB" in found_in(softmax(read), softmax(read[:, ::-1]), bar)
+    assert "expected 20 dB" in found_in(softmax(read), softmax(read[:, ::-1]), bar)
     assert found_in(softmax(read), softmax(read) * 0, bar) != ""
 
 

@@ -71,11 +71,11 @@ def test_the_last_value_is_repeated():
     [
         ({"tensor_content": b"123"}, says("tensor-size", size=3)),
         ({"float_val": [1] * 9}, says("tensor-values-count", got=9)),
-        ({"sizes": [1 << 40, 1 << 20]}, "asks for"),
+        ({"sizes": [1 << 40, 1 << 20]}, "of float32 needs"),
         ({"sizes": [-1, 2]}, says("tensor-shape-open")),
         ({"dtype": 20}, says("tensor-without-value")),
         ({"dtype": 77}, says("tensor-without-value")),
-        ({"dtype": 7}, "holds 0 values"),
+        ({"dtype": 7}, "has 0 values"),
     ],
 )
 def test_damaged_tensors(change, message):
@@ -150,9 +150,9 @@ def changed(dtype, shape, **fields) -> TensorProto:
     ("proto", "message"),
     [
         (changed("complex64", [2], scomplex_val=[1, 2, 3]), says("tensor-real-only")),
-        (changed("complex64", [1], scomplex_val=[1, 2, 3, 4]), "holds 2 values"),
+        (changed("complex64", [1], scomplex_val=[1, 2, 3, 4]), "has 2 values"),
         (changed("float32", [1] * 65, float_val=[1]), "has 65 dimensions"),
-        (changed("float32", [0, 1 << 60]), "asks for"),
+        (changed("float32", [0, 1 << 60]), "of float32 needs"),
         (
             changed("string", [1 << 27], string_val=[b"a"]),
             says("tensor-too-many-bytes", size=3221225472),
