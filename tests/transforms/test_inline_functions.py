@@ -545,7 +545,7 @@ CUSTOM = func("g", FLOAT, ["name: 'n' op: 'MyOwnOp' input: 'a'"], {"r": "n:y:0"}
     ("function", "fed", "reason"),
     [
         (F, ["c"], Containing("'c'", "function does not")),
-        (CUSTOM, [], Containing("'c'", "'g' holds", "MyOwnOp")),
+        (CUSTOM, [], Containing("'c'", "'g' contains", "MyOwnOp")),
     ],
 )
 def test_left_alone(function, fed, reason):

@@ -264,8 +264,8 @@ def test_unknown_name_in_skip():
 
 
 LEFT_ALONE = {
-    "half": (lambda tf, w: w * 2, np.float16, "it holds float16"),
-    "double": (lambda tf, w: w * 2, np.float64, "it holds float64"),
+    "half": (lambda tf, w: w * 2, np.float16, "it has type float16"),
+    "double": (lambda tf, w: w * 2, np.float64, "it has type float64"),
     "output": (lambda tf, w: tf.identity(w, name="out"), np.float32, "an output of the graph"),
     "index": (lambda tf, w: tf.cast(w, tf.int32), np.float32, "'Cast' (Cast) reads it neither"),
     "truth": (lambda tf, w: w > 0.5, np.float32, "'Greater' (Greater) reads it neither"),

@@ -124,7 +124,7 @@ def test_what_waits_counts_where_it_is_run(op):
     graph = Graph([X, Node("n", op), Node("y", "Relu", ("x",))], outputs=("y",))
     assert effects_in(graph) == []
     graph.outputs = ("n", "y")
-    with raises(RefusedError, "acts-beyond", cut=Containing("with --inputs behind"), op=op):
+    with raises(RefusedError, "acts-beyond", cut=Containing("with --inputs after it"), op=op):
         refuse(effects_in(graph))
 
 
