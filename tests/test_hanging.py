@@ -61,6 +61,7 @@ def pytest_of(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "name"),
     [

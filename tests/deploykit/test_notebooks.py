@@ -83,6 +83,7 @@ def streams(outputs):
     return "".join(each.text for each in outputs if each.output_type == "stream")
 
 
+@pytest.mark.slow
 def test_a_model_in_memory_is_frozen_and_measured_and_shows_itself(run):
     cells = (MODEL, "graph = deploykit.freeze(model)\ngraph",
              "deploykit.benchmark(graph, seconds=0.1, rounds=1)")  # fmt: skip

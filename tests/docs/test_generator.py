@@ -29,6 +29,7 @@ def pages() -> dict[str, str]:
     return generator.pages()
 
 
+@pytest.mark.slow
 def test_a_page_that_differs_is_named(pages, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(generator, "DOCS", tmp_path)
     monkeypatch.setattr(generator, "pages", lambda: pages)

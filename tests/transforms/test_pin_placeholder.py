@@ -245,6 +245,7 @@ def test_the_check_sees_the_wrong_branch(make, value):
     assert max(difference(graph, result, value, x) for x in (X, -X)) > 1e-3
 
 
+@pytest.mark.slow
 def test_folding_is_linear():
     """Each of many conditions depends on the branch before it."""
     nodes = [Node("is_training", "Placeholder").with_attrs(dtype=DType("bool"), shape=())]

@@ -11,6 +11,7 @@ from tests.support import raises
 X = {"x": np.ones((3, 2), np.float32)}
 
 
+@pytest.mark.slow
 def test_the_command_says_what_the_function_returns(deploykit, address, tmp_path):
     np.savez(tmp_path / "x.npz", **X)
     command = deploykit("load-test", address, "echo", "--data", tmp_path / "x.npz", "--rate=50",

@@ -57,6 +57,7 @@ def test_a_server_is_measured_tried_and_drawn(deploykit, quick, address, tmp_pat
     assert "minReplicas: 2\n  maxReplicas: 3\n" in (tmp_path / "kubernetes.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, monkeypatch):
     """After three attempts it says so, shows what it has, and fills nothing."""
     tries = []

@@ -200,6 +200,7 @@ def official_port():
     server.stop(None).wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("parts", [
     [], [b"HTTP/1.1 200 OK\r\n"],

@@ -22,6 +22,7 @@ def base(tmp_path_factory):
     return base
 
 
+@pytest.mark.slow
 def test_the_command_says_what_the_function_returns(base):
     flags = {"rest_api_port": free_port(), "drain_seconds": 1}
     with api.serve(base / "models", port=0, **flags) as server:

@@ -199,6 +199,7 @@ def test_a_bug_is_status_1_without_a_traceback(deploykit, small, monkeypatch):
     assert found.stderr == Containing("deploykit: bug: RuntimeError", "oops", "--debug")
 
 
+@pytest.mark.slow
 def test_the_environment_of_the_user_wins(monkeypatch):
     from deploykit.transforms.runtime.child_process import call
 
@@ -209,6 +210,7 @@ def test_the_environment_of_the_user_wins(monkeypatch):
     assert call("os:getenv", "TF_ENABLE_ONEDNN_OPTS", env=env) == "0"
 
 
+@pytest.mark.slow
 def test_tensorflow_is_silent_unless_debugged(small):
     import subprocess
     import sys

@@ -38,6 +38,7 @@ def fashion(tmp_path_factory):
     return found, output
 
 
+@pytest.mark.slow
 def test_a_real_model_behind_all_styles(fashion):
     found, output = fashion
     assert found.status == 0, found.stderr

@@ -84,6 +84,7 @@ def real(tmp_path_factory):
     return folder, found
 
 
+@pytest.mark.slow
 def test_a_tiny_net_as_it_is_measured(real):
     folder, found = real
     assert (found.status, unfed(found)) == (0, [])

@@ -259,6 +259,7 @@ def test_a_load_at_a_rate_from_several_processes(deploykit, official, address, d
     assert "50 requests/s" in found.stdout
 
 
+@pytest.mark.slow
 def test_the_highest_rate_that_holds(deploykit, official, address, data):
     official.seconds = 0.02
     found = deploykit("load-test", address, "echo", "--data", data, "--seconds", "0.3",

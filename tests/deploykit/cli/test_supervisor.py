@@ -229,6 +229,7 @@ def test_what_a_killed_command_began_is_removed(tmp_path):
     assert not list((tmp_path / "tmp").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_no_process_outlives_a_signal(number, tmp_path):
     process = started("starts_children", folder=tmp_path)
@@ -248,6 +249,7 @@ def test_no_process_outlives_a_signal(number, tmp_path):
         assert not list((tmp_path / "tmp").iterdir())
 
 
+@pytest.mark.slow
 def test_a_command_that_was_stopped_goes_on(tmp_path):
     process = started("starts_children", folder=tmp_path)
     pids = [int(pid) for pid in process.stdout.readline().split()]
@@ -259,6 +261,7 @@ def test_a_command_that_was_stopped_goes_on(tmp_path):
     assert not [pid for pid in pids if alive(pid)]
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_command_that_was_killed_with_its_parent_is_removed_later(tmp_path):
     process = started("starts_children", folder=tmp_path)
     process.stdout.readline()
@@ -279,6 +282,7 @@ def test_the_folder_of_a_command_that_was_killed_with_its_parent_is_removed_late
     running.wait()
 
 
+@pytest.mark.slow
 def test_a_ctrl_c_during_the_start_leaves_no_traceback(tmp_path):
     for wait in (0.03, 0.06, 0.1, 0.2):
         process = subprocess.Popen(

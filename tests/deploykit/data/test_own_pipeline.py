@@ -131,6 +131,7 @@ def measured(**options):
     return deploykit.benchmark("net.pb", seconds=0.3, rounds=1, **options)
 
 
+@pytest.mark.slow
 def test_it_is_measured_beside_tfdata(place):
     steps = {"format": 1, "columns": {"x": [0, 6], "id": 6}}
     found = measured(data="csv", pipeline="mine:lines", batch=8, preprocess=steps)

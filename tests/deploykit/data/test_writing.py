@@ -362,6 +362,7 @@ def test_a_ragged_line_stops_it(tmp_path):
         batches_of(written(pipeline))
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_program_that_runs(deploykit, tmp_path):
     folder, _ = csv_folder(tmp_path)
     found = deploykit("input", "write", folder, "--batch", "4")

@@ -78,6 +78,7 @@ def examples_of(signatures, batch):
     return texts([example(each).SerializeToString() for each in rows])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_signature_runs_its_model_in_the_engine(tmp_path, monkeypatch, name):
     function, shape, options = CASES[name]

@@ -158,6 +158,7 @@ v1.Session(graph=graph, config=config).run("out:0", {"x:0": np.ones((1, 8), np.f
     return set(done.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_the_log_is_tensorflows_own(deploykit, tmp_path):
     graph = two_devices()
     theirs = log_of_tensorflow(graph, tmp_path / "net.pb")

@@ -36,6 +36,7 @@ def test_a_load_test_is_enough(write):
     assert "idle periods" in found.notes[0]
 
 
+@pytest.mark.slow
 def test_loads_at_random_are_compared(write):
     closed = load(1), load(8)
     assert deploykit.plan(write(*closed, load(rate=70.0)), rate=1000, latency_limit=60).check.passed

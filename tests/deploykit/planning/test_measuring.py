@@ -173,6 +173,7 @@ def test_slow_models_have_longer_loads():
     assert at_random(5, 0.5, 0).seconds == measuring._SOME_CALLS / 0.5
 
 
+@pytest.mark.slow
 def test_a_trace_is_when_calls_were_due_and_ended():
     with closing(Official()) as official:
         endpoint = Endpoint(f"127.0.0.1:{official.listen()}", Connection(retries=0))

@@ -70,6 +70,7 @@ def test_losses(forecast):
     assert overloaded.load == pytest.approx(1.25, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_range_has_to_hold_and_not_its_middle():
     """A round in which the server was slower counts."""
     times = times_of(exponential(0.01))

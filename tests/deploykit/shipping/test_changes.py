@@ -13,6 +13,9 @@ from tests.deploykit.shipping.test_ship import OPTIONS, run
 from tests.support import says
 
 
+pytestmark = pytest.mark.slow
+
+
 def samples(path, count, seed, **more):
     x = np.random.default_rng(seed).normal(size=(count, 8)).astype(np.float32)
     np.savez(path, x=x, **more)

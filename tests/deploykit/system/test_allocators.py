@@ -183,6 +183,7 @@ def test_which_libraries_are_in_force(tmp_path):
     assert in_force(maps) == ("libtcmalloc_minimal.so.4.5.10",)
 
 
+@pytest.mark.slow
 def test_a_process_has_what_it_was_started_with(tmp_path):
     library = stands_in(tmp_path)
     check = "deploykit.system.allocators:check_in_force"
@@ -194,6 +195,7 @@ def test_a_process_has_what_it_was_started_with(tmp_path):
         call(check, "tcmalloc", forced={"LD_PRELOAD": None})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALLOCATORS)
 def test_what_is_here_takes_effect(name):
     """Where a machine has an allocator, a process that starts with it runs, and has it."""

@@ -315,6 +315,7 @@ class Waiting(Dying):
         time.sleep(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "said"), [
     (Dying, says("child-died", runs="OpenVINO", signal="SIGABRT")),
     (Waiting, says("child-timeout", runs="OpenVINO", seconds=3)),

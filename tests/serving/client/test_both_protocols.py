@@ -240,6 +240,7 @@ def test_a_server_is_live_and_ready(command):
     assert f"{api.__version__} is live" in command("status").stdout
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("load", [["--concurrency=1,3"], ["--rate=60"]], ids=["closed", "open"])
 def test_load_test(command, tmp_path, load):

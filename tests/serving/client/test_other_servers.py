@@ -158,6 +158,7 @@ def test_any_url_of_a_server(started, path):
     assert api.predict(url, "any", {"x": X}, **V2).outputs["x_out"].tolist() == X.tolist()
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("load", [{"concurrency": [3]}, {"rate": 80}], ids=["closed", "open"])
 def test_a_load_is_answered(started, transport, load):
@@ -274,6 +275,7 @@ def test_nothing_listens(scheme):
         assert raised.value.status == "UNAVAILABLE"
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_model_that_is_not_described_is_sent_what_is_given(started, transport, tmp_path):
     """As MLServer answers by default: its metadata have no inputs."""

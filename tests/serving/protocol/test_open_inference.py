@@ -365,6 +365,7 @@ def test_names_come_before_everything_else():
             call("n" * 300, "NONE", (-1,), memoryview(b""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["uint64_contents", "int_contents", "bool_contents"])
 def test_more_whole_numbers_than_raw_contents_should_hold_are_refused(field):
     request = Request(model_name="m")

@@ -221,6 +221,7 @@ def test_the_page_for_prometheus_has_types(served):
     assert b"# TYPE" in rest(served, METRICS)
 
 
+@pytest.mark.slow
 def test_a_changed_list_is_read_again_where_it_is_polled_alone(served):
     """A server that polls each second tells that the list was there to be read all along."""
     base, config = served.base, served.config

@@ -73,6 +73,7 @@ def resident(server: Served) -> int:
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) << 10
 
 
+@pytest.mark.slow
 def test_bit_flipped_requests_neither_end_it_nor_are_answered_with_unknown(served):
     """2,000 requests with up to four wrong bits."""
     call = served.channel.unary_unary(PREDICT)

@@ -93,6 +93,7 @@ def test_a_deadline_frees_the_slot(served):
     until(lambda: is_free(served))
 
 
+@pytest.mark.slow
 def test_who_goes_away_while_others_compute_is_not_computed(served):
     until(lambda: is_free(served))
     before = ended(served, "CANCELLED")

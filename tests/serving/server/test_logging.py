@@ -57,6 +57,7 @@ def test_a_full_disk_costs_no_call_and_is_said_once(arguments):
         server.kill()
 
 
+@pytest.mark.slow
 def test_a_reader_that_stalls_holds_up_neither_calls_nor_the_end(arguments, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -46,6 +46,7 @@ def refused_sizes(found) -> list[int | None]:
             if (line["protocol"], line["code"]) == ("grpc-v2", "RESOURCE_EXHAUSTED")]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quick", [False, True])
 def test_what_would_wait_too_long_is_refused_while_the_others_compute(strict, quick):
     """Without a recent request that needs no slot, its body is not read."""

@@ -147,6 +147,7 @@ def test_each_model_has_a_health(served):
     assert health("broken") == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+@pytest.mark.slow
 def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
     calls = [served.predict.future(count(LONG), timeout=10) for _ in range(IN_FLIGHT + 1)]
     until(lambda: any(each.done() for each in calls))

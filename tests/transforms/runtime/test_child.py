@@ -131,6 +131,7 @@ def test_the_environment_is_given_and_what_the_user_has_set_wins(monkeypatch):
     assert child_process.call(f"{HERE}:variables", *names) == [None, "user", "0"]
 
 
+@pytest.mark.slow
 def test_a_child_has_a_gpu_where_it_is_asked_for_alone(monkeypatch):
     """What the user shows to TensorFlow is for runs on a GPU: to verify is none of them."""
     name = "CUDA_VISIBLE_DEVICES"

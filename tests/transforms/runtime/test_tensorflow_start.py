@@ -47,6 +47,7 @@ def run(program):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_the_whole_of_tensorflow_works_afterwards():
     assert run(START + LATER) == ["False False False", "works"]
 
@@ -77,6 +78,7 @@ print("works")
     assert run(program) == ["works"]
 
 
+@pytest.mark.slow
 def test_what_was_imported_before_is_used():
     assert run("import tensorflow\n" + START + LATER)[-1] == "works"
 

@@ -160,6 +160,7 @@ def assert_importable(graph, shapes):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", sorted(PROVEN))
 def test_tensorflow_imports_what_is_proven(op):
     chance = random.Random(op)

@@ -124,6 +124,7 @@ def check_counts(found) -> None:
     assert found.uncounted == ()
 
 
+@pytest.mark.slow
 def test_each_layer_is_counted_once_though_it_is_fused(found):
     assert any("Fused" in node.op for node in found.nodes)
     assert not any(node.name == "conv" for node in found.nodes)  # fused into one of its readers

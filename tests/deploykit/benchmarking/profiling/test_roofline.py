@@ -22,6 +22,7 @@ def test_a_peak_is_measured_in_a_child_with_its_threads():
     assert 64 << 20 <= found.array_bytes <= 256 << 20
 
 
+@pytest.mark.slow
 def test_it_leaves_no_graph_behind():
     before = len(tf.compat.v1.get_default_graph().as_graph_def().node)
     assert peak(RunConfig()).matrix
