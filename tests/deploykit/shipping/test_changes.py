@@ -12,7 +12,6 @@ from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.shipping.test_ship import OPTIONS, run
 from tests.support import says
 
-
 pytestmark = pytest.mark.slow
 
 
