@@ -73,8 +73,8 @@ def compare(
     else:
         only = tuple(measurement.name for measurement in first.measurements)
         is_new = not history.documents
-        said = f"{history.path} had no result from this machine; {names[0]} is now the first one"
-        warnings = () if is_new else (said,)
+        text = f"{history.path} had no result from this machine; {names[0]} is now the first one"
+        warnings = () if is_new else (text,)
         speedups = Speedups(history.path, names[0], confidence, (), (), only, warnings, is_new)
     if fail_below is None or not speedups.slower_than(fail_below):
         history.add(first)

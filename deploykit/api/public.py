@@ -104,14 +104,14 @@ def _models(signature: inspect.Signature) -> list[str]:
 def _documented(text: str | None, signature: inspect.Signature) -> str:
     """Return a docstring whose Args section includes `Flag.help`, in the order of parameters."""
     head, title, tail = inspect.cleandoc(text or "").partition("\nArgs:\n")
-    said, gap, rest = tail.partition("\n\n")
+    message, gap, rest = tail.partition("\n\n")
     entries = {
         name: textwrap.fill(f"{name}: {flag.help}", 96, initial_indent=" " * 4,
                             subsequent_indent=" " * 8)
         for name, item in signature.parameters.items()
         if (flag := declared(item.annotation)[1]).help
     }  # fmt: skip
-    for entry in re.split(r"\n(?= {4}\w)", said):
+    for entry in re.split(r"\n(?= {4}\w)", message):
         entries[entry.strip().partition(":")[0]] = entry
     title = title or ("\n\nArgs:\n" if any(entries) else "")
     args = "\n".join(entries[name] for name in signature.parameters if name in entries)

@@ -229,7 +229,7 @@ class _Quantizing:
         samples = self._samples(calibration, group_by=group_by if evaluation is None else "")
         labelled, fed = None, dict(samples.fed)
         if evaluation is not None:
-            labelled = self._samples(evaluation, said=fed, group_by=group_by)
+            labelled = self._samples(evaluation, text=fed, group_by=group_by)
             fed = {**labelled.fed, **fed}
         result = quantize_calibrated(
             run_steps(self.graph, PREPARE_LAYERS)[0],

@@ -51,8 +51,8 @@ def answer_columns(task: InferTask, outputs: Mapping[str, Array], rows: int) -> 
     columns = {name: np.asarray(value) for name, value in outputs.items()}
     for name, value in columns.items():
         if value.shape[:1] != (rows,):
-            said = _said(value.dtype.name, value.shape)
-            raise GraphError("output-lacks-rows", name=name, got=said, rows=rows)
+            text = _said(value.dtype.name, value.shape)
+            raise GraphError("output-lacks-rows", name=name, got=text, rows=rows)
     if task.top is None:
         return columns
     name = next(iter(columns))

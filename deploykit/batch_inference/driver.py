@@ -62,7 +62,9 @@ class PartsToDo:
         losses = self._losses[part.number] = self._losses.get(part.number, 0) + 1
         if losses > self._retries:
             often = "its worker was lost" if losses == 1 else f"{losses} workers were lost with it"
-            self.fail(LimitError("part-failed-often", source=said(part), what=often, reason=error))
+            self.fail(
+                LimitError("part-failed-often", source=part_name(part), what=often, reason=error)
+            )
             return
         with self._changed:
             self._waiting.appendleft(part)
@@ -82,7 +84,7 @@ class PartsToDo:
             self._changed.notify_all()
 
 
-def said(part: DataPart) -> str:
+def part_name(part: DataPart) -> str:
     """Return a text that describes the rows of a part."""
     if len(part.files) > 1:
         return f"{part.files[0]} to {part.files[-1]}"

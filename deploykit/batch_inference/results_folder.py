@@ -124,11 +124,11 @@ class ResultsFolder:
         files = shard_files(self._folder, self._name, FORMATS)
         if before is not None:
             path, made_of, done, index = before
-            said = difference(made_of, self._made_of)
-            if not said:
+            text = difference(made_of, self._made_of)
+            if not text:
                 return self._whole(done, index)
             if not force and (done or files):
-                raise _refused(path, said)
+                raise _refused(path, text)
         elif files and not force:
             raise _refused(files[0], ["of an unknown run"])
         remove(self.path, *files, self._journal.path)
@@ -219,19 +219,19 @@ def _flat(options: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
 
 def _option(names: tuple[str, ...], before: object, now: object) -> str:
     last = names[-1]
-    said = f"--{last.replace('_', '-')}" if last in _FLAGS else " ".join(names).replace("_", " ")
+    text = f"--{last.replace('_', '-')}" if last in _FLAGS else " ".join(names).replace("_", " ")
     texts = [json.dumps(item) for item in (before, now)]
     if before is None:
-        return f"made without {said}"
+        return f"made without {text}"
     if max(map(len, texts)) > _LONGEST:
-        return f"made with other {said}"
+        return f"made with other {text}"
     if now is None:
-        return f"made with {said} {texts[0]}, not without"
-    return f"made with {said} {texts[0]}, not {texts[1]}"
+        return f"made with {text} {texts[0]}, not without"
+    return f"made with {text} {texts[0]}, not {texts[1]}"
 
 
-def _refused(path: Path, said: Sequence[str]) -> FileError:
-    return FileError("results-exist", source=path, what=said)
+def _refused(path: Path, text: Sequence[str]) -> FileError:
+    return FileError("results-exist", source=path, what=text)
 
 
 def _check_ours(index: Path) -> None:

@@ -110,10 +110,10 @@ class RunConfigGrid:
         """
         result = self._combinations()
         is_chosen = self.tuned is None and all(item.engine for item in result)
-        for said in dict.fromkeys(item.left_out for item in result if item.left_out):
+        for text in dict.fromkeys(item.left_out for item in result if item.left_out):
             if is_chosen:
-                raise GraphError("settings-lacking", reason=said)
-            logger.warning("%s: measured without", said)
+                raise GraphError("settings-lacking", reason=text)
+            logger.warning("%s: measured without", text)
         return [*dict.fromkeys(item.in_engine for item in result)]
 
     def _combinations(self) -> list[RunConfig]:

@@ -160,8 +160,8 @@ def _precision_lines(result: BenchmarkResult) -> list[str]:
             on_gpu or measurement.settings.precision is not None
         ):
             elsewhere = sum(measurement.facts.get("layers_on_cpu", {}).values()) if on_gpu else 0
-            said = f"; {elsewhere} of its layers run on the CPU" if elsewhere else ""
-            lines.append(f"{measurement.name}: runs in {measurement.facts['precision']}{said}")
+            message = f"; {elsewhere} of its layers run on the CPU" if elsewhere else ""
+            lines.append(f"{measurement.name}: runs in {measurement.facts['precision']}{message}")
     return lines
 
 

@@ -43,8 +43,8 @@ def classes(
         full = next(iter(scores.values())) if len(scores) == 1 else None
         return [_best_named(answer, row, full, top) for row in range(len(answer[CLASSES]))]
     if len(scores) != 1:
-        said = "several outputs give" if scores else "no output gives"
-        raise GraphError("response-without-scores", got=said, known=scores or answer)
+        text = "several outputs give" if scores else "no output gives"
+        raise GraphError("response-without-scores", got=text, known=scores or answer)
     (alias, array), *_ = scores.items()
     if not np.isfinite(array.astype(np.float64)).all():
         raise GraphError("class-scores-nan", name=alias)

@@ -55,8 +55,8 @@ def _described(signatures: Mapping[str, Signature]) -> dict[str, Any]:
     results: dict[str, Any] = document(signatures)
     for name, item in signatures.items():
         for alias, tensor in item.inputs.items():
-            if said := photos_in_words(tensor):
-                results[name]["inputs"][alias]["photos"] = said
+            if text := photos_in_words(tensor):
+                results[name]["inputs"][alias]["photos"] = text
     return results
 
 

@@ -223,17 +223,17 @@ def verdict(style: str, kind: str, rates: Rates, computes: str = "cpu") -> Verdi
         advice = fewer_cores(style, kind)
     else:
         advice = faster_input(style, kind, rates.reading, rates.cores)
-    said = [reason]
+    text = [reason]
     if limit == INPUT and (waits := rates.reading.waits):
-        said.append(waits)
+        text.append(waits)
     if rates.unstable:
-        said.append(f"unstable: {rates.unstable}, so the machine's speed changed during the run")
+        text.append(f"unstable: {rates.unstable}, so the machine's speed changed during the run")
     if rates.crowded:
-        said.append(
+        text.append(
             f"other processes take {rates.foreign:.1f} of {rates.cores:g} cores, so this result "
             "is only valid with that load"
         )
-    return Verdict(limit, "; ".join(said), advice)
+    return Verdict(limit, "; ".join(text), advice)
 
 
 def undecided(rates: Rates, limits: dict[str, int]) -> Verdict:

@@ -256,8 +256,8 @@ def _arrays(path: str) -> Data:
     arrays = {name: item for name, item in load_data(path).items() if item.ndim}
     counts = {name: len(item) for name, item in arrays.items()}
     if len(set(counts.values())) > 1:
-        said = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise GraphError("sample-counts-differ", source=path, counts=said)
+        text = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise GraphError("sample-counts-differ", source=path, counts=text)
     if not any(counts.values()):
         raise GraphError("no-samples", source=path, purpose="run")
     features = {

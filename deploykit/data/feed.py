@@ -104,6 +104,6 @@ def prepared(
     except Error:
         raise
     except Exception as error:  # from TensorFlow's kernels or NumPy
-        said = _NODE.sub("", sentence(error))
-        cause = said.split("} ")[-1].split(" [Op:")[0]
+        text = _NODE.sub("", sentence(error))
+        cause = text.split("} ")[-1].split(" [Op:")[0]
         raise failed("record-not-usable", error, source=where, reason=cause[:200]) from None

@@ -160,14 +160,14 @@ def with_class_numbers(
                 raise
         logger.warning("%s: the labels are ignored: %s", samples.source or "the data", error)
         return replace(samples, labels=None, class_names=known.names, class_order=str(error))
-    said = f"{len(called)} class{'es' * (len(called) > 1)}, {order.why}"
-    logger.info("%s: %s", samples.source or "the data", said)
+    text = f"{len(called)} class{'es' * (len(called) > 1)}, {order.why}"
+    logger.info("%s: %s", samples.source or "the data", text)
     names = known.names or _in_their_places(called, order)
     return replace(
         samples,
         labels=_replaced(labels, dict(zip(called, order.numbers, strict=True))),
         class_names=names,
-        class_order=said,
+        class_order=text,
     )
 
 

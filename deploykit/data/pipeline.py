@@ -219,10 +219,10 @@ class Pipeline:
         return self.whole and not self.service
 
 
-def say(fed: Mapping[str, str], said: Mapping[str, str] | None = None) -> None:
+def say(fed: Mapping[str, str], description: Mapping[str, str] | None = None) -> None:
     """Log the preprocessing of files for each input, unless it was logged before."""
     for name, text in fed.items():
-        if (said or {}).get(name) != text:
+        if (description or {}).get(name) != text:
             logger.info("%s: %s", name, text)
 
 

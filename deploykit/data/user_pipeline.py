@@ -114,8 +114,8 @@ class OwnDataset:
                 strip_device_assignment=True,
             ).numpy()
         except tf.errors.OpError as error:
-            said = error.message[:200]
-            raise self._error("pipeline-not-in-session", reason=said) from None
+            text = error.message[:200]
+            raise self._error("pipeline-not-in-session", reason=text) from None
 
     def dataset(self, feeds: dict[Any, Any]) -> Any:
         """Return the dataset in the current graph; values for its iterator are added to `feeds`.

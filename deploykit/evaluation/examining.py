@@ -211,10 +211,10 @@ def _doubts(findings: Findings, labels: Array | None, count: int) -> tuple[str, 
     answers = findings.answers
     if answers is None or len(answers.numbers) != count:
         return ()
-    said = doubt(answers.numbers, answers.classes, labels)
-    if said:
-        logger.warning("%s", said)
-    return (said,) if said else ()
+    text = doubt(answers.numbers, answers.classes, labels)
+    if text:
+        logger.warning("%s", text)
+    return (text,) if text else ()
 
 
 def _worst(

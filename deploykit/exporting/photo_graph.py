@@ -88,8 +88,8 @@ def _checked(files: Any) -> Any:
 
     known = functools.reduce(tf.logical_or, (_begin(files, magic) for magic in _MAGIC))
     unknown = tf.boolean_mask(tf.range(tf.size(files)), ~known)
-    said = f"this file is not a {KINDS}{PLACE}"
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(known), [said, unknown])]):
+    text = f"this file is not a {KINDS}{PLACE}"
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(known), [text, unknown])]):
         return tf.identity(files)
 
 
@@ -107,8 +107,8 @@ def _bounded(results: tuple[Any, Any, Any], most: int) -> Any:
         return shape[0] * shape[1]
 
     count = tf.cond(_begin(file, _JPEG), of_jpeg, lambda: pixels)
-    said = f"this image has more than {most} pixels, the limit for decoding{PLACE}"
-    with tf.control_dependencies([tf.debugging.Assert(count <= most, [said, place])]):
+    text = f"this image has more than {most} pixels, the limit for decoding{PLACE}"
+    with tf.control_dependencies([tf.debugging.Assert(count <= most, [text, place])]):
         return tf.identity(file)
 
 

@@ -39,7 +39,7 @@ def aliases_of(callee: NamedModel) -> Graph:
     fed.about = replace(
         known,
         signatures={callee.signature: SignatureNames(tensors, {})},
-        photos={tensors[t]: said for t, said in known.photos.items() if t in tensors},
+        photos={tensors[t]: text for t, text in known.photos.items() if t in tensors},
     )
     return fed
 
@@ -85,8 +85,8 @@ def samples_for(
         alias: Steps(feature=item.feature) if alias in photos.steps else item
         for alias, item in declared.inputs.items()
     }
-    read, said = open_feeds(data, files, Preprocessing(steps, declared.columns), batch)
-    return DEFAULT, _Renamed(read, photos.renamed), said
+    read, text = open_feeds(data, files, Preprocessing(steps, declared.columns), batch)
+    return DEFAULT, _Renamed(read, photos.renamed), text
 
 
 class _Renamed:

@@ -87,8 +87,8 @@ class ExpectedRange:
 
 def expected_from(text: str) -> ExpectedRange | None:
     """Parse a text such as `0..255 (the model divides by 255 itself)`; None if it is invalid."""
-    said, _, why = text.partition(" (")
-    range_ = range_from(said)
+    message, _, why = text.partition(" (")
+    range_ = range_from(message)
     return None if range_ is None else ExpectedRange(range_, why.removesuffix(")") or BESIDE)
 
 
@@ -260,8 +260,8 @@ def _applied(op: str, done: _Arithmetic, value: Array, first: bool) -> _Arithmet
 def _range_for(arithmetic: _Arithmetic) -> PhotoRange | None:
     """Return the range on which all channels with a known range agree, or None."""
     sides = zip(*(side[:_MAX_CHANNELS] for side in np.broadcast_arrays(*arithmetic)), strict=True)
-    said = {_range_of(float(factor), float(offset)) for factor, offset in sides} - {None}
-    return said.pop() if len(said) == 1 else None
+    message = {_range_of(float(factor), float(offset)) for factor, offset in sides} - {None}
+    return message.pop() if len(message) == 1 else None
 
 
 def _range_of(factor: float, offset: float) -> PhotoRange | None:

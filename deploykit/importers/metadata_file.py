@@ -82,7 +82,7 @@ class About:
             steps = {**steps, "inputs": inputs}
         # An input that was an inner node before does not receive original images.
         moved = {t for t, new in names.items() if producer_name(new) in before}
-        photos = {names.get(t, t): said for t, said in self.photos.items() if t not in moved}
+        photos = {names.get(t, t): text for t, text in self.photos.items() if t not in moved}
         return replace(self, signatures=signatures, preprocessing=steps, photos=photos)
 
 
@@ -94,7 +94,7 @@ def about(graph: Graph) -> About:
     """
     known: About = graph.about or About()
     within = {name: item.within(graph) for name, item in known.signatures.items()}
-    photos = {tensor: said for tensor, said in known.photos.items() if tensor in graph.inputs}
+    photos = {tensor: text for tensor, text in known.photos.items() if tensor in graph.inputs}
     photos |= expected_ranges(graph, [tensor for tensor in graph.inputs if tensor not in photos])
     if known.engine is not None and known.engine_graph != _identity(graph):
         known = replace(known, engine=None, engine_graph="")
@@ -170,7 +170,7 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
         return None
     try:
         ends, known = converted(plain, _Ends), converted(plain, About)
-        if not all(said == "" or expected_from(said) for said in known.photos.values()):
+        if not all(text == "" or expected_from(text) for text in known.photos.values()):
             raise GraphError("sidecar-invalid", source=beside, name=path.name)
         return ends.inputs, ends.outputs, replace(known, labels=tuple(known.labels))
     except GraphError:

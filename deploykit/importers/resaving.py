@@ -151,9 +151,9 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
         loaded = tf.saved_model.load(path, tags)
         function = getattr(loaded, name)
     except Exception as error:  # damaged files may raise any exception
-        said = " ".join(str(error).split())[:300] or type(error).__name__
+        message = " ".join(str(error).split())[:300] or type(error).__name__
         raise failed(
-            "runtime-failed", error, runtime="TensorFlow", action="load it", reason=said
+            "runtime-failed", error, runtime="TensorFlow", action="load it", reason=message
         ) from None
     traced, notes = _inference(name, function.concrete_functions)
     return replace(write_function(folder, traced, loaded), notes=notes)

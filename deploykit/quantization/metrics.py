@@ -100,8 +100,8 @@ class _Own:
             given = {name: array.copy() for name, array in outputs.items()}
             result = self.function(given, None if labels is None else labels.copy())
         except (Exception, SystemExit) as error:
-            said = raised(error, self.function)
-            raise GraphError("metric-raised", name=self.name, reason=said) from None
+            text = raised(error, self.function)
+            raise GraphError("metric-raised", name=self.name, reason=text) from None
         try:
             value = math.nan if isinstance(result, str) else float(result)
         except (TypeError, ValueError):

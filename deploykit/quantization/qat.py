@@ -234,8 +234,8 @@ class _Search:
             missing = ", ".join(sorted(targets[-1].missing()))
             return replace(result, reason=f"this TensorFlow lacks the ops {missing}")
         built = {target: self._built(target) for target in targets}
-        target, said = self._fastest(built)
-        result = replace(result, use=target.use, engine_reason=why or said)
+        target, text = self._fastest(built)
+        result = replace(result, use=target.use, engine_reason=why or text)
         return self._judged(result, target, built[target])
 
     def _targets(self) -> tuple[list[EngineTarget], str]:

@@ -195,12 +195,12 @@ def doubts(judge: Evaluator, labels: Array | None, how: QuantizeOptions) -> list
     VerificationError: predicted classes are doubtful, and `allow_low_accuracy` is not set.
     """
     result = judge.answers()
-    said = "" if result is None else doubt(result.numbers, result.classes, labels)
-    if result is None or not said:
+    text = "" if result is None else doubt(result.numbers, result.classes, labels)
+    if result is None or not text:
         return []
     if not how.allow_low_accuracy and (result.are_sure or labels is not None):
-        raise VerificationError("outputs-doubtful", doubt=said[:-1])
-    return warned([said])
+        raise VerificationError("outputs-doubtful", doubt=text[:-1])
+    return warned([text])
 
 
 def few_agree(agreement: float | None) -> list[str]:

@@ -266,10 +266,10 @@ class _ShardWriting:
         for block in blocks:
             for problem in block.problems:
                 if not self.skip:
-                    raise GraphError("item-failed", reason=said(problem, self.lines))
+                    raise GraphError("item-failed", reason=problem_text(problem, self.lines))
                 self.shard["skipped"] += 1
                 if self.shard["skipped"] <= MAX_SHOWN:
-                    self.shard["problems"].append(said(problem, self.lines))
+                    self.shard["problems"].append(problem_text(problem, self.lines))
             result.update(block.content)
             self.shard["records"] += block.records
             self.shard["bytes"] += len(block.content)
@@ -348,7 +348,7 @@ def _finished(
     return Conversion(index, sum(fact["skipped"] for fact in facts), problems, retained)
 
 
-def said(problem: Problem, lines: LineNumbers) -> str:
+def problem_text(problem: Problem, lines: LineNumbers) -> str:
     """Return a problem as a sentence, with its line number."""
     if problem.offset is None:
         return f"{problem.file}: {problem.reason}"

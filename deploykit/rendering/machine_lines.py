@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deploykit.rendering.tables import Cell, Table, constant, facts
-from deploykit.rendering.templates import filled, rendered_rows, said, size
+from deploykit.rendering.templates import filled, filled_lines, rendered_rows, size
 
 _WITHOUT = {
     "ptxas": "XLA cannot compile for a GPU without it",
@@ -49,7 +49,7 @@ def lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
         results["gpu"]["seen"],
         "TensorFlow sees {name}: {model}, compute capability {compute_capability}",
     )
-    yield from said(results["gpu"], "{refusal}")
+    yield from filled_lines(results["gpu"], "{refusal}")
 
 
 def _tensorflow(results: Mapping[str, Any]) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from deploykit.rendering.tables import Table, table
-from deploykit.rendering.templates import rendered_rows, said
+from deploykit.rendering.templates import filled_lines, rendered_rows
 
 _NO_VERSION = {"version": "none", "state": "", "code": "OK"}
 
@@ -62,7 +62,7 @@ def version_tables(results: Mapping[str, Any]) -> Iterator[str | Table]:
     )
     for name, signature in signatures.items():
         for alias, tensor in signature["inputs"].items():
-            yield from said((name, alias, tensor.get("photos")), "{0}: {1} takes {2}")
+            yield from filled_lines((name, alias, tensor.get("photos")), "{0}: {1} takes {2}")
 
 
 def _failed(versions: Any) -> Iterator[Mapping[str, Any]]:
@@ -112,7 +112,7 @@ def load_lines(results: Mapping[str, Any]) -> Iterator[str | Table]:
             f"the load generator was the limit at {limited}, not the server: give it more "
             "processes (--processes) or another machine"
         )
-    yield from said(
+    yield from filled_lines(
         results,
         "highest rate with 99 % of requests within {latency_limit_ms:g} ms: {highest_rate:.4g} "
         "requests/s",

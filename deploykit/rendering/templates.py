@@ -29,7 +29,7 @@ def filled(template: str, row: Any) -> str | None:
     return "".join(text or "" for text in texts)
 
 
-def said(row: Any, *templates: str) -> Iterator[str]:
+def filled_lines(row: Any, *templates: str) -> Iterator[str]:
     """Yield the templates whose values are all present, as lines."""
     for template in templates:
         if (text := filled(template, row)) is not None:
@@ -39,7 +39,7 @@ def said(row: Any, *templates: str) -> Iterator[str]:
 def rendered_rows(rows: Iterable[Any], template: str) -> Iterator[str]:
     """Yield a line for each row that has all values of the template."""
     for row in rows:
-        yield from said(row, template)
+        yield from filled_lines(row, template)
 
 
 def _filled(template: str, row: Any) -> str | None:

@@ -106,10 +106,10 @@ def _change(change: Known | None, metric: str) -> str:
         return "the change is unknown"
     scale, unit = (100, " points") if metric in ("top1", "top5") else (1, "")
     value, low, high = (change.get(name) for name in ("value", "low", "high"))
-    said = f"{scale * (value or 0.0):+.2g}{unit}"
+    text = f"{scale * (value or 0.0):+.2g}{unit}"
     if low is None or high is None:
-        return said
-    return f"{said} ({scale * low:+.2g} to {scale * high:+.2g})"
+        return text
+    return f"{text} ({scale * low:+.2g} to {scale * high:+.2g})"
 
 
 def _size(shipment: Shipment) -> dict[str, Any]:
@@ -160,13 +160,13 @@ def _of_requests(shipment: Shipment, model: Known) -> dict[str, Any] | None:
     result = shipment.document("serve").get("requests") or {}
     if "ratio" not in result:
         return None
-    said = f"requests to '{result['signature']}', {result['verdict']}"
+    text = f"requests to '{result['signature']}', {result['verdict']}"
     ratio = model["ratio"]
     if ratio is not None:
-        said += f"; the model alone {ratio['value']:.2f}x"
-        said += f", {model['loaded']}" if model["loaded"] else ""
+        text += f"; the model alone {ratio['value']:.2f}x"
+        text += f", {model['loaded']}" if model["loaded"] else ""
     return _figure("latency of a request (p50)", *_SPEED["p50"][1:], result["before_ms"],
-                   result["after_ms"], result["ratio"], said, result["loaded"])  # fmt: skip
+                   result["after_ms"], result["ratio"], text, result["loaded"])  # fmt: skip
 
 
 def _rate(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
@@ -182,9 +182,9 @@ def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
         return _unknown(*_SPEED["cpu"], "the machine does not report it")
     ratio = judged.cpu
     word = "significantly less" if ratio.low > 1 else "significantly more" if ratio.high < 1 else ""
-    said = f"{word} CPU time" if word else "no significant difference"
+    text = f"{word} CPU time" if word else "no significant difference"
     return _figure(*_SPEED["cpu"], _value(first / before.samples), _value(last / after.samples),
-                   document(ratio), said, busy)  # fmt: skip
+                   document(ratio), text, busy)  # fmt: skip
 
 
 def verdict(shipment: Shipment, known: Known) -> str:

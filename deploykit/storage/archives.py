@@ -18,7 +18,7 @@ from deploykit.transforms.untrusted.files import (
     MAX_UNPACKED,
     cannot_be_read,
     opened,
-    said,
+    readable_size,
 )
 
 
@@ -32,7 +32,9 @@ def room() -> int:
 def check_room(size: int, what: str) -> None:
     """Raise LimitError if `what` needs more than the available memory; `size` is in bytes."""
     if size > (most := room()):
-        raise LimitError("too-large-for-memory", what=what, size=said(size), most=said(most))
+        raise LimitError(
+            "too-large-for-memory", what=what, size=readable_size(size), most=readable_size(most)
+        )
 
 
 def check_unpacked(unpacked: int, packed: int, where: str) -> None:
@@ -41,7 +43,12 @@ def check_unpacked(unpacked: int, packed: int, where: str) -> None:
     GraphError: the compression ratio is that of a zip bomb. LimitError: not enough memory.
     """
     if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * packed:
-        raise GraphError("archive-bomb", source=where, packed=said(packed), unpacked=said(unpacked))
+        raise GraphError(
+            "archive-bomb",
+            source=where,
+            packed=readable_size(packed),
+            unpacked=readable_size(unpacked),
+        )
     check_room(unpacked, f"{where}: unpacked")
 
 
@@ -96,7 +103,9 @@ def _check_list(file: BinaryIO) -> None:
         before = tail.rfind(b"PK\x06\x06", 0, place)
         length = struct.unpack_from("<Q", tail, before + 40)[0] if before >= 0 else length
     if length > MAX_LISTED:
-        raise GraphError("archive-list-too-long", size=said(length), most=said(MAX_LISTED))
+        raise GraphError(
+            "archive-list-too-long", size=readable_size(length), most=readable_size(MAX_LISTED)
+        )
 
 
 def _check_entries(archive: zipfile.ZipFile, size: int) -> None:

@@ -16,7 +16,7 @@ from deploykit.storage.archives import check_room, open_archive
 from deploykit.storage.tables import TABLE_ENDS, load_table
 from deploykit.transforms.common.errors import GraphError, LimitError
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import cannot_be_read, opened, said
+from deploykit.transforms.untrusted.files import cannot_be_read, opened, readable_size
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
     try:
         array: Array = np.empty(math.prod(header.shape), dtype)
     except MemoryError:
-        raise LimitError("array-too-large", what=where, size=said(expected)) from None
+        raise LimitError("array-too-large", what=where, size=readable_size(expected)) from None
     read_values(file, array, where)
     file.read(1)  # zipfile compares the checksum after the last byte
     return array.reshape(header.shape, order="F" if header.by_column else "C")

@@ -65,8 +65,8 @@ def doubt(answers: Array, classes: int, labels: Array | None = None) -> str:
     truth = class_numbers(labels, count, classes)
     if count < FEWEST or classes < 2 or (labels is not None and truth is None):
         return ""
-    if truth is not None and (said := _at_chance(answers, truth, classes)):
-        return said
+    if truth is not None and (text := _at_chance(answers, truth, classes)):
+        return text
     if np.ptp(answers):
         return ""
     most = (1 + 1 / classes) / 2 if truth is None else np.bincount(truth).max() / count

@@ -70,8 +70,8 @@ def filled_up(array: Array, sizes: Sequence[int] | None) -> Array:
 
 
 def _in_words(why: str) -> str:
-    if said := _ASSERTED.search(why):
-        return said[1]
+    if text := _ASSERTED.search(why):
+        return text[1]
     lines = [line.strip() for line in why.splitlines()]
     known = [line for line in lines if line and line != "Graph execution error:"]
     return f"the photo cannot be decoded: {known[0][:_LENGTH]}" if known else "it cannot be decoded"

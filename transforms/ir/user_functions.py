@@ -43,14 +43,14 @@ def user_function(name: str) -> Callable[..., Any]:
 
 def raised(error: BaseException, function: Callable[..., Any] | None = None) -> str:
     """Return the exception and its position: the last line of the function's file in the trace."""
-    said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
     if isinstance(error, SyntaxError):  # its message contains the position
-        return said
+        return text
     code = getattr(inspect.unwrap(function), "__code__", None) if function else None
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
     own = own or [frame for frame in frames if not frame.filename.startswith("<")] or frames
-    return f"{said} ({own[-1].filename}, line {own[-1].lineno})"
+    return f"{text} ({own[-1].filename}, line {own[-1].lineno})"
 
 
 def _module(name: str) -> ModuleType:

@@ -57,8 +57,8 @@ def read_checkpoint(prefix: str, expected: dict[T, tuple[str, str]]) -> dict[T, 
     except GraphError:
         raise
     except Exception as error:  # TensorFlow raises different types for damaged files
-        said = " ".join(str(error).split())[:300] or type(error).__name__
-        raise failed("checkpoint-not-readable", error, reason=said) from None
+        text = " ".join(str(error).split())[:300] or type(error).__name__
+        raise failed("checkpoint-not-readable", error, reason=text) from None
 
 
 def _keys(reader: Any, object_graph: Any) -> dict[str, str]:

@@ -22,7 +22,7 @@ from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import STRING_BYTES, Array
 from deploykit.transforms.runtime import process_limits
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
-from deploykit.transforms.untrusted.files import said
+from deploykit.transforms.untrusted.files import readable_size
 
 _NUMBER_CHARACTERS = 64  # of a number as text, without a width and precision
 
@@ -35,7 +35,9 @@ def refuse_large_tensors(graph: Any, most: int) -> None:
     result = too_large_nodes(graph, most)
     for node in graph.get_operations() if result else ():
         if node.name in result:
-            raise LimitError("tensor-too-large", node=node.name, type=node.type, most=said(most))
+            raise LimitError(
+                "tensor-too-large", node=node.name, type=node.type, most=readable_size(most)
+            )
 
 
 def too_large_nodes(graph: Any, most: int) -> set[str]:
@@ -182,15 +184,15 @@ def full_name(tensor: str) -> str:
     return tensor if ":" in tensor else f"{tensor}:0"
 
 
-def refusal(said: str) -> LoadError:
+def refusal(readable_size: str) -> LoadError:
     """Return the error for TensorFlow's reason to refuse a graph, with the node."""
-    node = re.search(r"\{\{(?:function_)?node ([^}\s]+)", said)
+    node = re.search(r"\{\{(?:function_)?node ([^}\s]+)", readable_size)
     return LoadError(
         "runtime-failed",
         source="" if node is None else f"node '{node[1]}'",
         runtime="TensorFlow",
         action="load the graph",
-        reason=said,
+        reason=readable_size,
     )
 
 

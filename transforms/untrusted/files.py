@@ -66,7 +66,9 @@ def read_bytes(path: str | os.PathLike[str], most: int = MAX_BYTES, what: str = 
         except OSError as error:
             raise cannot_be_read(path, error) from None
     if max(size, len(content)) > most:
-        raise FileError("file-too-large", source=path, size=size, what=what, most=said(most))
+        raise FileError(
+            "file-too-large", source=path, size=size, what=what, most=readable_size(most)
+        )
     return content
 
 
@@ -171,7 +173,11 @@ def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) 
             number += 1
             if len(line) > longest:
                 raise GraphError(
-                    "line-too-long", source=path, number=number, longest=said(longest), what=what
+                    "line-too-long",
+                    source=path,
+                    number=number,
+                    longest=readable_size(longest),
+                    what=what,
                 )
             yield line
 
@@ -205,7 +211,7 @@ def cannot_be_read(path: str | os.PathLike[str], error: OSError | ValueError) ->
     return FileError("file-error", source=str(path)[:300], reason=reason)
 
 
-def said(size: int) -> str:
+def readable_size(size: int) -> str:
     """Return a size as text: `2 GiB`."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:

@@ -15,7 +15,7 @@ from deploykit.transforms.common.errors import GraphError, LimitError, RefusedEr
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name
 from deploykit.transforms.ir.protos import AssetFileDef, MetaGraphDef
-from deploykit.transforms.untrusted.files import check_regular, said
+from deploykit.transforms.untrusted.files import check_regular, readable_size
 from deploykit.transforms.untrusted.side_effects import READING_FILES, Effect, effects_in
 
 MAX_BYTES = 1 << 30  # of a vocabulary, as the frozen graph contains it and is limited to 2 GiB
@@ -152,7 +152,12 @@ def _own_name(filename: str) -> str:
 def _check_size(path: Path) -> None:
     size = check_regular(path).st_size
     if size > MAX_BYTES:
-        raise LimitError("vocabulary-too-large", source=path, size=said(size), most=said(MAX_BYTES))
+        raise LimitError(
+            "vocabulary-too-large",
+            source=path,
+            size=readable_size(size),
+            most=readable_size(MAX_BYTES),
+        )
 
 
 def _path_read(graph: Graph, node: Node) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.batch_inference.formats.part_table import STRINGS, readable_texts_of, texts_of
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import said
+from deploykit.transforms.untrusted.files import readable_size
 
 LENGTH = "_length"
 """The suffix of a column with the length of each text in another column."""
@@ -71,7 +71,7 @@ def _texts(
     width = max(1, max(map(len, texts), default=0))
     if len(texts) * width > _MAX_FILLED:
         raise GraphError(
-            "npz-texts-too-large", name=name, width=width, size=said(len(texts) * width)
+            "npz-texts-too-large", name=name, width=width, size=readable_size(len(texts) * width)
         )
     count = max(1, _PIECE // width)
     with archive.open(_entry(name, zipfile.ZIP_DEFLATED), "w") as file:

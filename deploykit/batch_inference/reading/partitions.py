@@ -13,7 +13,7 @@ from deploykit.data.data import Data
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import OVERHEAD, most_unpacked
-from deploykit.transforms.untrusted.files import check_regular, said
+from deploykit.transforms.untrusted.files import check_regular, readable_size
 
 MAX_ROWS, MAX_PHOTOS = 4096, 256
 PART_BYTES = 16 << 20  # approximate size of a part
@@ -76,7 +76,9 @@ def _of_rows(data: Data, file: str, rows: int, most: int) -> Iterator[DataPart]:
     if data.kind == "records":
         unpacked = most_unpacked(held) if data.compression else held
         if rows * OVERHEAD > unpacked:
-            raise GraphError("index-count-impossible", source=file, rows=rows, size=said(held))
+            raise GraphError(
+                "index-count-impossible", source=file, rows=rows, size=readable_size(held)
+            )
     if data.kind == "arrays":  # which may be compressed
         size = max(size, rows * _sample_bytes(data))
         most = _shared(rows, MIN_ROWS, most)

@@ -26,7 +26,7 @@ from deploykit.transforms.untrusted.files import (
     cannot_be_read,
     opened,
     read_bytes,
-    said,
+    readable_size,
 )
 
 _BLOCK = 4 << 20
@@ -55,7 +55,7 @@ def line_offsets(path: str) -> Iterator[Array]:
                         "line-too-long",
                         source=path,
                         number=number,
-                        longest=said(LONGEST_LINE),
+                        longest=readable_size(LONGEST_LINE),
                         what="CSV file",
                     )
                 if len(result):

@@ -265,8 +265,8 @@ def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
             held = {n: v for n, v in _held(part, variables).items() if v in _NO_GPU}
         unset = [f"{n}={v}" for n, v in expected.items() if v not in (None, variables.get(n))]
         if held:
-            said = " and ".join(f"{n}={v}" for n, v in held.items())
-            yield f"{part}; {said} {'is' if len(held) == 1 else 'are'} set and not changed"
+            text = " and ".join(f"{n}={v}" for n, v in held.items())
+            yield f"{part}; {text} {'is' if len(held) == 1 else 'are'} set and not changed"
         elif unset and (why := _lacking(part)):
             yield f"{part}, which is not available here: {why}"
         elif unset:

@@ -26,7 +26,7 @@ from deploykit.storage.archives import check_hdf5, open_archive
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import Error, GraphError, RefusedError, failed, lacks_memory
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.untrusted.files import MAX_TEXT, parsed_json, read_json, said
+from deploykit.transforms.untrusted.files import MAX_TEXT, parsed_json, read_json, readable_size
 
 _METADATA = KERAS_FOLDER[1]
 _OLD = ("1.", "2.")  # versions whose files Keras 3 does not read
@@ -223,7 +223,7 @@ def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str,
             if name not in names:
                 raise GraphError("keras-archive-incomplete", name=name)
             if archive.getinfo(name).file_size > MAX_TEXT:
-                raise GraphError("over-limit", what=name, most=said(MAX_TEXT))
+                raise GraphError("over-limit", what=name, most=readable_size(MAX_TEXT))
         config, metadata = (parsed_json(archive.read(name), name) for name in KERAS_FOLDER)
         version = _keras_version(metadata)
         named = scratch / "model.keras"
@@ -296,8 +296,10 @@ def _link_weights(path: Path, name: Path) -> None:
 
 def _version(config: Any, *groups: Any) -> str:
     """Return the Keras version that wrote an HDF5 file; the oldest versions did not store it."""
-    said = [group.attrs.get("keras_version") for group in groups] + [config.get("keras_version")]
-    version = next((item for item in said if item is not None), None)
+    versions = [group.attrs.get("keras_version") for group in groups] + [
+        config.get("keras_version")
+    ]
+    version = next((item for item in versions if item is not None), None)
     if version is None:
         return "3." if "module" in config else "1."
     return version.decode() if isinstance(version, bytes) else str(version)

@@ -6,7 +6,7 @@ from typing import Any
 from deploykit.evaluation.result import Accuracy, GivenAnswer
 from deploykit.quantization.metrics import Score
 from deploykit.rendering.tables import Cell, Table, table
-from deploykit.rendering.templates import between, filled, rendered_rows, said
+from deploykit.rendering.templates import between, filled, filled_lines, rendered_rows
 from deploykit.transforms.engines.engines import TITLES
 from deploykit.verification.confidence import GroupCloseness, worst_first
 
@@ -37,7 +37,7 @@ def lines(accuracy: Accuracy) -> Iterator[str | Table]:
     if accuracy.change is not None:
         change = _change(accuracy, accuracy.change)
         yield f"{accuracy.models[-1].name} vs {accuracy.models[0].name}: {change}"
-    yield from said(
+    yield from filled_lines(
         accuracy,
         "agreement: {agreement.value:share}[[ (95 % CI {agreement.interval:share})]], "
         "on {samples} samples",

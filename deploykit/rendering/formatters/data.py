@@ -10,7 +10,7 @@ from deploykit.data.input_result import InputResult
 from deploykit.records.index import Index
 from deploykit.records.open_source import ConvertedSets
 from deploykit.rendering.tables import Cell, Table, table
-from deploykit.rendering.templates import rendered_rows, said, size
+from deploykit.rendering.templates import filled_lines, rendered_rows, size
 
 
 def converted_lines(converted: ConvertedSets) -> Iterator[str]:
@@ -38,7 +38,7 @@ def inspection_lines(inspection: RecordsInspection) -> Iterator[str | Table]:
         return
     columns = {"shard": "{file}", "records": "{records}", "size": "{bytes:size}"}
     yield table(inspection.index.shards, columns)
-    yield from said(
+    yield from filled_lines(
         inspection.index,
         f"{len(inspection.index.classes)} classes: {{classes:list 10}}",
     )
@@ -50,7 +50,7 @@ def verification_lines(verification: RecordsVerification) -> Iterator[str]:
     yield from verification.problems
     damaged = len(verification.problems) or "none"
     yield f"{len(verification.shards)} shards, {verification.records} records: {damaged} damaged"
-    yield from said(verification, "checked: {checked}", "not checked: {unknown}")
+    yield from filled_lines(verification, "checked: {checked}", "not checked: {unknown}")
 
 
 def _summary(index: Index) -> str:
@@ -78,19 +78,19 @@ def inferred_lines(inferred: Inferred) -> Iterator[str]:
     if len(skipped) > MAX_SHOWN:
         yield f"  and {len(skipped) - MAX_SHOWN:,} more, which the index lists"
     retained = f" ({run.kept:,} of an earlier run)" if run.kept else ""
-    yield from said(
+    yield from filled_lines(
         inferred, f"{{path}}: {{rows:n row}} in {{parts:n part}}, {{index.bytes:size}}{retained}"
     )
     if not run.workers:
         yield "nothing left to run"
         return
     speed = "{rows:n row}" if run.rows_per_second is None else "{rows_per_second:number} rows/s"
-    yield from said(
+    yield from filled_lines(
         run,
         f"{speed} by {{workers:n worker}} ({{engine}})[[ on {{cpus:.2f}} CPUs]], {{seconds:time}}",
     )
     if run.lost:
-        yield from said(run, "{lost:n worker} lost; deploykit ran the rows again")
+        yield from filled_lines(run, "{lost:n worker} lost; deploykit ran the rows again")
 
 
 _COLUMNS: Mapping[str, Cell] = {
@@ -118,18 +118,22 @@ def input_lines(input_result: InputResult) -> Iterator[str | Table]:
     """Yield the rates of each pipeline, its limit and advice."""
     yield table(input_result.styles, _COLUMNS, _CAPTION)
     for style in input_result.styles:
-        yield from said(style, "{style}: {verdict.limit}: {verdict.reason}; {verdict.advice}")
+        yield from filled_lines(
+            style, "{style}: {verdict.limit}: {verdict.reason}; {verdict.advice}"
+        )
         for device in style.devices:
             use = device.get("utilisation_percent", {}).get("mean")
             shown = "?" if use is None else f"{use:.0f}"
             yield f"{style.style}: {device['name']} in use {shown} % of the time"
-    yield from said(input_result, "simulated: each step waits {wait_ms:g} ms instead of computing")
+    yield from filled_lines(
+        input_result, "simulated: each step waits {wait_ms:g} ms instead of computing"
+    )
     if input_result.cold_files:
         yield (
             f"{input_result.cold_files} of {len(input_result.pipeline.data.files)} files were not "
             "in the page cache, and each round read them from the disk again"
         )
-    yield from said(
+    yield from filled_lines(
         input_result,
         "tf.data service: an epoch has {distinct} records, each once",
         f"skipped: {len(input_result.skipped)} damaged: {{skipped:list 3}}",

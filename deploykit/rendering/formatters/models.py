@@ -11,7 +11,7 @@ from deploykit.inspection.placement import Copy, Placement
 from deploykit.pipelines.rewrite import Rewriting
 from deploykit.pipelines.transform import StepReport
 from deploykit.rendering.tables import Table, constant, facts, table
-from deploykit.rendering.templates import counted, listed, said
+from deploykit.rendering.templates import counted, filled_lines, listed
 from deploykit.transforms.engines.engines import TITLES
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.verify import Verification
@@ -54,11 +54,11 @@ def verification_lines(verification: Verification) -> Iterator[str]:
     if verification.differences:
         is_finite = verification.sqnr_db is not None and math.isfinite(verification.sqnr_db)
         noise = ", SQNR {sqnr_db:.1f} dB" if is_finite else ""
-        yield from said(
+        yield from filled_lines(
             verification,
             f"largest difference {{max_relative_error:.2g}} of the largest value{noise}",
         )
-    yield from said(
+    yield from filled_lines(
         verification,
         "accuracy on {samples} samples: {accuracy.0:share} before, {accuracy.1:share} after",
         "verification against {bar}: " + ("passed" if verification.passed else "FAILED: {reason}"),
@@ -110,7 +110,7 @@ def transform_lines(result: Any) -> Iterator[str | Table]:
             default = "required" if parameter["required"] else f"default {parameter['default']!r}"
             repeatable = ", may be repeated" if parameter["repeatable"] else ""
             yield f"\n  {parameter['name']} ({parameter['type']}, {default}{repeatable})"
-            yield from said(parameter, "      {help}")
+            yield from filled_lines(parameter, "      {help}")
 
 
 _LOCAL = "/job:localhost/replica:0/task:0/device:"

@@ -11,7 +11,7 @@ from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.search import GOALS
 from deploykit.rendering.tables import Table, facts, table
-from deploykit.rendering.templates import filled, rendered_rows, said
+from deploykit.rendering.templates import filled, filled_lines, rendered_rows
 from deploykit.transforms.common.messages import shell_word
 
 _SEARCHED = {
@@ -51,11 +51,11 @@ def lines(recommendation: Recommendation) -> Iterator[str | Table]:
             "(--budget) or use an "
             "idle machine"
         )
-    yield from said(
+    yield from filled_lines(
         recommendation, "{final.conditions.busy}; results on an idle machine are more precise"
     )
     yield from thread_lines(recommendation.final)
-    yield from said(recommendation, "unstable: {impossible}", "recommended: {settings}")
+    yield from filled_lines(recommendation, "unstable: {impossible}", "recommended: {settings}")
     for name, given in recommendation.kept.items():
         yield f"not searched: {_SEARCHED[name]} ({', '.join(given)} is set)"
     yield from rendered_rows(recommendation.lacking.items(), "not searched: {0}: {1}")
@@ -96,12 +96,14 @@ def options(settings: RunConfig) -> str:
     if settings.concurrency > 1:
         template += " --concurrency {concurrency}"
     template += "[[ --executor {executor}]][[ --allocator {allocator}]]"
-    return "".join(said(settings, template)).strip()
+    return "".join(filled_lines(settings, template)).strip()
 
 
 def _table(recommendation: Recommendation) -> Table:
     rows = {goal: getattr(recommendation, goal) for goal in ("default", *GOALS)}
-    loaded = "".join(said(recommendation, "[[, loaded machine{final.conditions.busy:.0s}]]"))
+    loaded = "".join(
+        filled_lines(recommendation, "[[, loaded machine{final.conditions.busy:.0s}]]")
+    )
 
     def gain(row: Any) -> str | None:
         goal, _, chosen = row
@@ -116,7 +118,7 @@ def _table(recommendation: Recommendation) -> Table:
         ratio = (
             f"{{wall.value:.2f}}x ({100 * CONFIDENCE:g} % CI {{wall.low:.2f}}-{{wall.high:.2f}})"
         )
-        return "".join(said(verdict, ratio)) + kind + loaded
+        return "".join(filled_lines(verdict, ratio)) + kind + loaded
 
     return table(
         [(goal, summary(chosen), chosen) for goal, chosen in rows.items() if chosen is not None],

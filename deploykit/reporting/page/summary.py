@@ -50,18 +50,18 @@ def _card(name: str, part: DocumentPart) -> Card:
     values = [item["value"].number for item in (before, after)]
     known = [value for value in values if value is not None]
     shown = known[-1] if known else None
-    said = part["verdict"].text or ("" if known else "not measured")
+    message = part["verdict"].text or ("" if known else "not measured")
     change, tone = _change(part, unit)
     if loaded := part["loaded"].text:
         change, tone = f"{change}, loaded machine" if change else "", tone and "doubt"
-        said = said if loaded in said else f"{said}, {loaded}"
-    if not tone and said.startswith(("inconclusive", "undecided")):
+        message = message if loaded in message else f"{message}, {loaded}"
+    if not tone and message.startswith(("inconclusive", "undecided")):
         tone = "doubt"
     value, sign = amount(shown, unit), ""
     if shown is not None and unit not in ("share", "bytes"):
         value, sign = amount(shown, ""), unit
     return Card(name, part["title"].text or _TITLES[name], value, sign, change, tone,
-                tuple(_bars(before, after, unit)), sentence(said), part.place)  # fmt: skip
+                tuple(_bars(before, after, unit)), sentence(message), part.place)  # fmt: skip
 
 
 def _bars(before: DocumentPart, after: DocumentPart, unit: str) -> Iterator[ComparisonBar]:
@@ -96,12 +96,12 @@ def _change(part: DocumentPart, unit: str) -> tuple[str, str]:
         return "", ""
     low, high = (change[end].number for end in ("low", "high"))
     is_share = unit == "share"
-    said = f"{gain(change)} points" if is_share else f"{change['value'].number:+.3g}"
+    message = f"{gain(change)} points" if is_share else f"{change['value'].number:+.3g}"
     if low is None or high is None:
-        return said, ""
+        return message, ""
     tone = _tone(low, high, 0.0)
     flipped = {"good": "bad", "bad": "good"} if part["better"].text == "lower" else {}
-    return said, flipped.get(tone, tone)
+    return message, flipped.get(tone, tone)
 
 
 def _tone(low: float, high: float, even: float) -> str:

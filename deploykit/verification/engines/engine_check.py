@@ -186,20 +186,20 @@ def compared(
         except Error as error:
             return _failed(error, case, bool(answered))
         answered.append(Answered(case.batch, case.expected, result.expected))
-    said = departure(answered, bars)
-    if said and behind:
-        said = departure(answered, judged) or _around_choices(graph, runners, cases, bar)
+    text = departure(answered, bars)
+    if text and behind:
+        text = departure(answered, judged) or _around_choices(graph, runners, cases, bar)
         bars = judged
-    if said and _changes(graph, tensorflow, cases):
+    if text and _changes(graph, tensorflow, cases):
         return EngineCheck(not_compared="TensorFlow itself gives different values in each run")
-    if not said and (why := nothing_compared(answered, dict.fromkeys(bars, bar))):
+    if not text and (why := nothing_compared(answered, dict.fromkeys(bars, bar))):
         return EngineCheck(not_compared=why)
-    if not said and floats is not None:
-        said = _lost(graph, floats, answered, cases, judged)
+    if not text and floats is not None:
+        text = _lost(graph, floats, answered, cases, judged)
     if bar.min_sqnr is not None:  # on another machine, rounding may change a choice
         bars = judged
     noise = signal_to_noise(answered, bars)
-    return EngineCheck("", said, "", cases, bars, left_out, takes_empty, noise)
+    return EngineCheck("", text, "", cases, bars, left_out, takes_empty, noise)
 
 
 def _not_empty(graph: Graph, engine: GraphRunner, case: EngineCase, bars: Bars) -> str:
@@ -239,21 +239,21 @@ def _around_choices(
         try:
             first, second = (runner.run(result.tensors, case.feeds) for runner in runners)
             sides = [dict(zip(result.tensors, item, strict=True)) for item in (first, second)]
-            said = departure(
+            text = departure(
                 [Answered(case.batch, sides[0], sides[1])],
                 {name: _bar(graph, name, bar) for name in result.tensors},
             )
             fed = case.feeds | sides[0]
             first, second = (runner.run(behind, fed) for runner in runners)
             sides = [dict(zip(behind, item, strict=True)) for item in (first, second)]
-            said = said or departure(
+            text = text or departure(
                 [Answered(case.batch, sides[0], sides[1])],
                 dict.fromkeys(behind, FLOAT_BAR),
             )
         except Error as error:
-            said = f"its choices cannot be compared: {error}"
-        if said:
-            return said
+            text = f"its choices cannot be compared: {error}"
+        if text:
+            return text
     return ""
 
 

@@ -181,9 +181,9 @@ class TensorFlowEngine:
             values: list[Array] = self._session_run(options, fed, fetches)
         except self._op_error as error:
             code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
-            said = self._damaged(*photos) if photos and code == "INVALID_ARGUMENT" else ""
+            text = self._damaged(*photos) if photos and code == "INVALID_ARGUMENT" else ""
             code = "INTERNAL" if code == "UNKNOWN" else code
-            raise ServingError(code, "tensorflow-refuses", reason=said or error.message) from None
+            raise ServingError(code, "tensorflow-refuses", reason=text or error.message) from None
         finally:
             self._seconds[key] = clock() - start
         return values

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploykit.rendering.templates import filled, rendered_rows, said
+from deploykit.rendering.templates import filled, filled_lines, rendered_rows
 
 VALUE = SimpleNamespace(
     name="net", rows=1200, size=4_900_000, share=0.975, ends=(0.87, 0.995), change=(-0.5, 0.3),
@@ -51,5 +51,5 @@ def test_an_unknown_attribute_is_an_error():
 
 
 def test_lines_with_missing_values_are_left_out():
-    assert [*said(VALUE, "{name}", "{none}", "{rows}")] == ["net", "1200"]
+    assert [*filled_lines(VALUE, "{name}", "{none}", "{rows}")] == ["net", "1200"]
     assert [*rendered_rows([{"a": 1}, {"a": None}, {"a": 0}], "{a}")] == ["1", "0"]
