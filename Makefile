@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-versions judges check docs golden bench fuzz ops protos clean
+.PHONY: help setup demo test test-slow test-versions judges check docs docs-site golden bench fuzz ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,15 @@ check: setup  ## format, lint, types, and whether the generated pages of docs/ a
 
 docs: setup  ## write the generated pages of docs/
 	$(BIN)/python -m docs.generator
+
+SITE := build/site-venv
+
+docs-site:  ## build the documentation site in build/site and check its links
+	test -x $(SITE)/bin/zensical || ($(PYTHON) -m venv $(SITE) && $(SITE)/bin/python -m pip install --quiet --disable-pip-version-check 'zensical>=0.0.73')
+	rm -rf build/site build/site-pages && mkdir -p build/site-pages
+	git ls-files -z '*.md' 'docs/*.png' LICENSE | xargs -0 cp --parents -t build/site-pages
+	cp docs/mkdocs.yml build/
+	$(SITE)/bin/zensical build --strict -f build/mkdocs.yml
 
 # No other file is even imported, which would take longer than the tests.
 golden: setup  ## run the tests marked golden, which write tests/golden/; then the docs/ made of them
