@@ -54,9 +54,10 @@ def accuracy(
         metric: top1, top5, mae (mean absolute error), or your own function. It gets the outputs by
             name and the labels.
         group_by: Also report each group of samples. NAME is an array, column or feature with one
-            text or integer per sample, or `folder` for images. [default: `group`, or image folders
-            that are not the classes]
-        worst: Number of listed samples on which the models disagree most.
+            string or integer per sample, or `folder` for images. [default: `group`, or image
+            folders that are not the classes]
+        worst: Number of samples to list: those on which the models disagree most, or the most
+            confident wrong predictions of a single model.
 
     All samples must fit in memory. FileError, GraphError: a model or the data cannot be read or do
     not match, an image folder is not a class in `labels`, there are no labels, or nothing can be

@@ -56,9 +56,9 @@ def benchmark(
     time), "slower" (wall time or CPU time), "no difference" (below the stated percentage) or
     "inconclusive" (high variance).
 
-    With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data. The result shows the read rate and the model's rate in samples per second, and which of
-    the two is the bottleneck.
+    With `data` DIR, deploykit reads the files while the model runs, in three ways: Python, queues
+    and tf.data. The result shows the read rate and the model's rate in samples per second, and
+    which of the two is the bottleneck.
 
     With `scenario`, each model is measured alone for `seconds`, as in MLPerf. single: p90 latency
     of one request after another. offline: highest rate of samples per second. server: p99

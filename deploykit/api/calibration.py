@@ -47,7 +47,7 @@ def calibrate(
         data: At least 64 representative samples: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
         method: minmax: the full range of values; mse: the range with the smallest mean squared int8
-            error, which runs the samples twice.
+            error; it runs the samples twice.
         batch: Samples in a batch [default: the model's fixed batch, or 8].
         output: the `.json` file for the ranges, which `transform` and `sensitivity` read.
 

@@ -22,9 +22,10 @@ def compare(
 ) -> Speedups:
     """Compare the results of two benchmarks, or one with a baseline.
 
-    The ratio is the median latency of A divided by that of B. Above 1, B is faster. Measurements
-    are paired by name and settings. The rest are paired if just one in each file has the same
-    settings, or if each file has a single measurement.
+    The ratio is the median latency of A divided by that of B. Above 1, B is faster. With
+    `baseline`, it is the median latency of the baseline divided by that of A: above 1, A is faster.
+    Measurements with the same name and settings are paired. If the names differ, each file must
+    have a single measurement with these settings, or a single measurement in all.
 
     The verdict is shown below the table. "slower": B takes more CPU time per run, or over 10 % more
     wall time. "faster": B is over 10 % faster in wall time. The margin is 10 % because the speed of
@@ -41,8 +42,8 @@ def compare(
         baseline: Compare A with the earlier results of this machine in this file, and add A to it.
             The first result creates the file.
         confidence: Confidence of the intervals, from 0.5 to 0.9999.
-        fail_below: Exit with 5 if the ratio is significantly below this, or if nothing was
-            compared. The first result of a new `baseline` passes.
+        fail_below: Exit with 5 if the ratio is significantly below this, or if nothing was compared
+            [default: exit with 0]. The first result of a new `baseline` passes.
 
     `check(0.95)` of the returned value raises VerificationError if the ratio is significantly below
     0.95, or if nothing was compared. The first result of a new baseline passes.

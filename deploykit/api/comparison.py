@@ -38,7 +38,7 @@ class VerifyOptions:
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     tolerance: Annotated[float | None, Flag(metavar="T", at_least=0)] = None
     """Largest difference allowed, relative to the largest value [default: in float32 1e-6 * (5 +
-    layers), at most 1e-4; in float16 and bfloat16 4 + layers / 2 roundings of the type, at most
+    layers), at most 1e-4; in float16 and bfloat16 4 + layers / 2 units in the last place, at most
     16]."""
     allow_unverified: bool = False
     """Continue instead of exiting with 5 if nothing could be compared, for example because random

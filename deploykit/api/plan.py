@@ -146,11 +146,11 @@ def plan(
     hardware of one replica. Any server with the TensorFlow Serving API works. The measured service
     times then drive a queueing simulation of many replicas. To check the estimate, the server gets
     the load of one replica. SOURCE may also be a file that deploykit load-test or deploykit
-    benchmark --scenario server wrote with -o. Then MODEL is optional.
+    benchmark --scenario server wrote with -o. Then leave out `data`; MODEL is optional.
 
-    P99 assumes that requests are distributed to replicas at random, as in Kubernetes. The table
-    also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is enough, or
-    if the server misses the estimate.
+    The p99 latency assumes that requests are distributed to replicas at random, as in Kubernetes.
+    The table also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is
+    enough, or if the server misses the estimate.
 
     Args:
         source: the gRPC address of a server, `host:port` or `unix:path`; or a file that `load-test`
@@ -158,6 +158,7 @@ def plan(
         model: the name of the served model; optional for a file.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
+            Required if SOURCE is an address.
         how: the request rate, the latency limit, and more constraints of the plan.
         connection: the protocol, TLS and timeout of the connection.
 

@@ -78,7 +78,7 @@ def quantize(
     kept, or there is nothing to quantize, the command writes nothing and exits with status 5.
 
     The result is compared with the original before it is written. After Ctrl-C, the same command
-    continues the search.
+    resumes the search.
 
     Args:
         model: any model that `open_model` accepts.

@@ -42,9 +42,9 @@ def report(
 ) -> ReportPage:
     """Show results as one HTML page.
 
-    DIR is a folder of deploykit ship. RESULT.json is the output of --json or -o of benchmark, tune,
-    quantize, load-test, plan, placement, accuracy, verify, optimize, check or export. Several
-    results are shown one after another.
+    DIR is a folder that deploykit ship wrote. RESULT.json is the output of --json or -o of
+    benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize, check or
+    export. Several results are shown one after another.
 
     The page is one self-contained file of at most 2 MB. It follows the reader's light or dark theme
     and can be printed. Long tables are truncated, with a reference to the full data in the JSON

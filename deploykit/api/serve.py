@@ -41,7 +41,8 @@ def serve(
 
     With several workers, each loads new versions by itself. Until all have done so, some still
     serve the old version. Each worker counts its own requests for Prometheus. Reload over gRPC is
-    not available; change the file of `model_config_file` instead.
+    not available. Change the file of `model_config_file` instead, and set
+    `model_config_file_poll_wait_seconds`.
 
     After SIGTERM, the health check reports NOT_SERVING. The server still accepts requests for
     `lame_duck_seconds`, or up to twice as long if more arrive. Then it rejects new requests

@@ -158,16 +158,16 @@ def tune(
 ) -> Recommendation:
     """Find faster settings for a model on this machine.
 
-    Tries threads, oneDNN, use of the calling thread in oneDNN, reuse of freed memory by the C
-    library, batch sizes and concurrency. It searches for the lowest median latency and for the
-    highest throughput. Settings from environment variables are not changed.
+    Tries threads, oneDNN, use of the calling thread in oneDNN, memory allocators, reuse of freed
+    memory by the C library, batch sizes and concurrency. It searches for the lowest median latency
+    and for the highest throughput. Settings from environment variables are not changed.
 
-    At the end, the best settings, and variants with one change less, are interleaved with
-    TensorFlow's defaults. The results are from this comparison. Only significantly faster settings
-    are recommended, with as few changes as possible.
+    At the end, it compares the best settings with TensorFlow's defaults, and with variants that
+    undo one change, in interleaved rounds. The results are from this comparison. Only significantly
+    faster settings are recommended, with as few changes as possible.
 
-    `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command continues
-    the search.
+    `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command resumes the
+    search.
 
     In OpenVINO it tries threads, streams (one per concurrent request), memory and batch sizes.
     OpenVINO's outputs are first compared with TensorFlow's.

@@ -154,8 +154,7 @@ def check(
 
     Args:
         model: any model that `open_model` accepts; a `ModelSource` may name outputs.
-        allow_ops: Accept this op although it acts on files, the network or processes; may be
-            repeated.
+        allow_ops: Accept this op, which acts on files, the network or processes; may be repeated.
 
     An invalid model raises no error: the result has `problems`, and `error` is the error to raise.
     FileError: a file of the model or of its variables is missing or unreadable. GraphError: the

@@ -175,7 +175,7 @@ class BenchmarkInputs:
     """Shape of an input with unknown dimensions; may be repeated."""
     data: Annotated[DataLike | None, Flag(metavar="DATA")] = None
     """Samples to run on: a .npz file of arrays by input name [default: reproducible random values].
-    benchmark also takes a folder of TFRecords, CSV files or images, which it reads while the model
+    For benchmark, also a folder of TFRecords, CSV files or images, which it reads while the model
     runs, or DIR/NAME if DIR contains records of several names."""
     input_range: Annotated[tuple[float, float], Flag(format="range")] = (-1.0, 1.0)
     """Range of the random values for float inputs if no data is given."""

@@ -333,9 +333,9 @@ class BenchmarkOptions:
     """Measure each model alone, as MLPerf does: one request after another (single), all samples
     (offline), or requests at random times (server)."""
     rate: Annotated[float | None, Flag(metavar="CALLS", above=0)] = None
-    """Requests per second in scenario server."""
+    """Requests per second in scenario server, which requires it."""
     latency_limit: Annotated[float | None, Flag(metavar="MS", above=0)] = None
-    """In scenario server, the result is only valid if p99 is within this limit."""
+    """In scenario server, the result is only valid if p99 is within this limit [default: none]."""
 
     def check(self) -> None:
         """Raise GraphError if options contradict each other."""

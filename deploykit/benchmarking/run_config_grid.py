@@ -41,29 +41,32 @@ class RunConfigGrid:
     """Threads per op and, after an x, number of concurrent ops: 2 is the same as 2x1 [default:
     TensorFlow's]."""
     onednn: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
-    """Whether TensorFlow uses oneDNN's kernels."""
+    """Whether TensorFlow uses oneDNN's kernels [default: TensorFlow decides]."""
     caller_thread: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
-    """Whether the thread that calls oneDNN computes a share of the work."""
+    """Whether the thread that calls oneDNN runs a share of the work [default: TensorFlow
+    decides]."""
     keep_memory: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
-    """Whether the C library keeps freed memory for later (MALLOC_* variables)."""
+    """Whether the C library keeps freed memory for later (MALLOC_* variables) [default: as in the
+    environment]."""
     concurrency: Annotated[Sequence[int] | int, Flag(format="counts", at_most=MAX_REQUESTS)] = ()
     """Number of concurrent calls [default: 1]."""
     executor: Annotated[
         Sequence[Literal["default", "caller", "single"]] | Literal["default", "caller", "single"],
         Flag(format="one or more"),
     ] = ()
-    """Where the ops of a call run: in TensorFlow's thread pool (default), or one by one in the
-    calling thread (caller). single is like caller, with TensorFlow's single-threaded executor,
-    which refuses loops and conditions of TensorFlow 1."""
+    """Where the ops of a call run. default: in TensorFlow's thread pool; caller: one by one in the
+    calling thread; single: the same with TensorFlow's single-threaded executor, which refuses loops
+    and conditions of TensorFlow 1."""
     allocator: Annotated[
         Sequence[Literal["default", "tcmalloc", "huge-pages"]]
         | Literal["default", "tcmalloc", "huge-pages"],
         Flag(format="one or more"),
     ] = ()
-    """Memory allocator: the C library (default), tcmalloc if it is installed, or the C library with
-    pages of 2 MiB (huge-pages)."""
+    """Memory allocator. default: that of the C library; tcmalloc, if it is installed; huge-pages:
+    that of the C library with pages of 2 MiB."""
     kmp_blocktime: Annotated[str | None, Flag(format="blocktime")] = None
-    """Set KMP_BLOCKTIME, as old guides advise, and measure with and without it."""
+    """Set KMP_BLOCKTIME to this many milliseconds or to infinite, and measure with and without
+    it."""
     kmp_affinity: Annotated[str | None, Flag(metavar="TEXT")] = None
     """Set KMP_AFFINITY, and measure with and without it."""
     omp_num_threads: Annotated[int | None, Flag(at_most=MAX_THREADS)] = None
@@ -81,8 +84,8 @@ class RunConfigGrid:
     input: Literal["feed", "tfdata", "resident", "queue", "pipeline", "all"] | None = None
     """How data reaches the model: feed (with each call), tfdata (tf.data with prefetch), or
     resident (inputs stay on the device, and no output leaves it) [default: feed, and on a GPU
-    resident too]. From files (`data` DIR) also queue, all of these [default: all], or only
-    `pipeline`."""
+    resident too]. From files (`data` DIR): feed, queue, tfdata, pipeline (only that of `pipeline`),
+    or all [default: all]."""
     device: Annotated[str | None, Flag(format="device")] = None
     """Device to run on; all: one copy of the model per GPU, compared with only gpu:0 [default:
     cpu]. To compare layouts, use deploykit transform --transforms 'convert_layout(to=NCHW)'."""

@@ -192,4 +192,4 @@ def _help(spec: Spec) -> str:
     if not spec["beside"]:
         return str(spec["help"])
     stdout = ", - for standard output" if spec["format"] == "text output" else ""
-    return f"File to write{stdout} [default: next to the model, X{spec['beside']}]."
+    return f"File to write{stdout} [default: NAME{spec['beside']} next to the model]."

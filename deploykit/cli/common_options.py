@@ -49,8 +49,8 @@ EVERYWHERE = (
 LIMITS = (
     Headed(["--timeout"], heading="Limits", type=number(above=0), default=600, show_default=True,
            metavar="SECONDS", expose_value=False, callback=_timeout,
-           help="Stop a TensorFlow run, or the work between two runs, after this time. Without "
-           "this option, runs on synthetic inputs and constant folding stop after 30 s."),
+           help="Time limit of each TensorFlow run, and of deploykit's work between two runs. "
+           "Without this option, runs on synthetic inputs and constant folding have 30 s."),
     Headed(["--memory-limit"], heading="Limits", type=whole(1), metavar="MIB", expose_value=False,
            callback=_memory, help="Stop if TensorFlow or deploykit uses more memory than "
            "this.  [default: 70 % of the available memory]"),

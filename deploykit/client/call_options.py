@@ -29,9 +29,11 @@ class PredictOptions:
     outputs: Annotated[Sequence[str], Flag(metavar="NAME", heading="Request")] = ()
     """Request only this output; may be repeated."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
-    labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Answer")] = None
+    labels: Annotated[
+        str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Response")
+    ] = None
     """File with the class names, one per line."""
-    top: Annotated[int | None, Flag(metavar="K", heading="Answer")] = None
+    top: Annotated[int | None, Flag(metavar="K", heading="Response")] = None
     """Show this many classes with the highest scores [default: 5, if `labels` is given]."""
 
 
@@ -55,16 +57,16 @@ class LoadTestOptions:
     """Number of concurrent clients, each with one request at a time; several numbers are measured
     one after another [default: 1,2,4,8]."""
     rate: Annotated[float | None, Flag(metavar="CALLS", above=0)] = None
-    """Instead, send this many requests per second at random times, without waiting for
-    responses."""
+    """Instead of `concurrency`, send this many requests per second at random times, without waiting
+    for responses."""
     latency_limit: Annotated[
         float | None,
         Flag(hidden="--search-latency-limit", formerly="latency_limit_ms", metavar="MS", above=0),
     ] = None
-    """Instead, find the highest rate at which all requests are answered and p99 is within this
-    limit."""
+    """Instead of `concurrency`, find the highest rate at which all requests are answered and p99 is
+    within this limit."""
     seconds: Annotated[float, Flag(metavar="S", above=0)] = 10
-    """Duration of each load."""
+    """Duration of each load in seconds."""
     processes: Annotated[int, Flag(at_most=64)] = 1
     """Client processes, up to 64; use more if one cannot send enough requests."""
 
@@ -97,8 +99,8 @@ class LabelOptions:
     ] = None
     """Width of the resized image [default: the model's, or 299]."""
     preprocess: Annotated[PreprocessLike | None, Flag(metavar="FILE.json|LO..HI")] = None
-    """Preprocessing of the image, in the form that calibrate and benchmark take [default: from the
-    options above]."""
+    """Preprocessing of the image, in the same format as for calibrate and benchmark [default: from
+    the options above]."""
     top: Annotated[int, Flag("--top --num_top_predictions --num-top-predictions", metavar="K")] = (
         TOP
     )

@@ -69,7 +69,7 @@ class ExportOptions:
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The model's name in requests [default: the name of its file or folder]."""
     version: Annotated[int | None, Flag(at_least=0, at_most=MAX_INT64)] = None
-    """Number of the version, which must be free [default: one above the highest]."""
+    """Version number, which must not exist yet [default: one above the highest]."""
     signature_name: Annotated[
         str | Sequence[str] | None, Flag(format="names", metavar="NAME[,NAME...]")
     ] = None
@@ -85,8 +85,8 @@ class ExportOptions:
     )
     """The same for an output."""
     method: Literal["predict", "classify", "regress"] | None = None
-    """classify and regress add a signature of that name that takes tf.Examples; the one that takes
-    tensors stays [default: that of the SavedModel's signature, or predict]."""
+    """classify and regress add a signature of that name that takes tf.Examples; the signature that
+    takes tensors is kept [default: that of the SavedModel's signature, or predict]."""
     warmup: Annotated[DataLike | None, Flag(metavar="DATA", heading="Data")] = None
     """Samples that the server runs before the version answers its first request: a .npz file of
     arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains
@@ -103,7 +103,7 @@ class ExportOptions:
     warmup_preprocess: Annotated[
         PreprocessLike | None, Flag(metavar="FILE.json|LO..HI|known", heading="Data")
     ] = None
-    """Preprocessing of the files of `warmup`, in the form that calibrate and benchmark take
+    """Preprocessing of the files of `warmup`, in the same format as for calibrate and benchmark
     [default: that of `preprocess`, or of the model]."""
     labels: Annotated[
         str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Images and classes")
@@ -113,7 +113,7 @@ class ExportOptions:
     max_pixels: Annotated[int, Flag(formerly="most_pixels", heading="Images and classes")] = (
         MAX_PIXELS
     )
-    """Refuse larger images before they are decoded."""
+    """Refuse images with more pixels before they are decoded."""
     manifests: Annotated[Manifests, Flag(is_python_only=True)] = field(default_factory=Manifests)
     """Files for other platforms, written into the folder of models."""
     engine: Literal["auto", "tensorflow", "openvino"] | None = None
@@ -121,7 +121,7 @@ class ExportOptions:
     differs from TensorFlow; auto: write it only if all outputs match [default: auto for a graph of
     deploykit quantize `engine` openvino, else tensorflow]."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
-    """Run this op although it reads or writes files or starts processes; may be repeated."""
+    """Allow this op, which acts on files, the network or processes; may be repeated."""
 
 
 def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) -> Exported:

@@ -50,19 +50,20 @@ class ModelSource:
     inputs: Annotated[
         Sequence[str], Flag(format="names", hidden="--input_layer --input-layer")
     ] = ()
-    """Tensors to feed [default: those of the signature, or the placeholders]."""
+    """Tensors to feed, separated by commas [default: those of the signature, or the
+    placeholders]."""
     outputs: Annotated[
         Sequence[str], Flag(format="names", hidden="--output_layer --output-layer")
     ] = ()
-    """Tensors to compute [default: those of the signature, or the nodes that no other node reads].
-    A constant or variable that no other node reads is kept if it is named here."""
+    """Tensors to compute, separated by commas [default: those of the signature, or the nodes that
+    no other node reads]. To keep a constant or variable that no other node reads, name it here."""
     tags: Annotated[Sequence[str], Flag(format="tags")] = ()
-    """Tags that select a graph of a SavedModel with several graphs; "" selects the graph without
-    tags [default: serve, or the only graph]."""
+    """Tags of the graph to use from a SavedModel with several graphs, separated by commas; ""
+    selects the graph without tags [default: serve, or the only graph]."""
     signature: Annotated[str | None, Flag(metavar="NAME")] = None
     """Signature of the model [default: serving_default, or the only one]."""
     pins: Annotated[Mapping[str, str], Flag("--pin", format="pin")] = field(default_factory=dict)
-    """Replace a placeholder by this constant; may be repeated."""
+    """Replace a placeholder with this constant; may be repeated."""
     graph: Annotated[str | Path | None, Flag(format="path")] = None
     """The GraphDef of a checkpoint without a .meta file, or the JSON file of a Keras model whose
     weights are in an .h5 file."""

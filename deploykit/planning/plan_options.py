@@ -27,7 +27,7 @@ class PlanOptions:
         float | None,
         Flag(hidden="--p99", formerly="p99_ms", metavar="MS", above=0, is_required=True),
     ] = None
-    """Limit on p99 latency, in milliseconds."""
+    """Limit on p99 latency."""
     replicas: Annotated[tuple[int, int], Flag(format="span", at_least=1, at_most=1000000)] = (
         1,
         MAX_REPLICAS,
@@ -60,7 +60,7 @@ class PlanOptions:
     batch: Annotated[int, Flag(at_most=MAX_BATCH, heading="Measurement")] = 1
     """Samples per request."""
     seconds: Annotated[float, Flag(metavar="S", above=0, heading="Measurement")] = 5
-    """Duration of each load; about 36 loads are measured."""
+    """Duration of each load in seconds; about 36 loads are measured."""
     processes: Annotated[int, Flag(at_most=64, heading="Measurement")] = 1
     """Client processes, up to 64; use more if one cannot send enough requests."""
 

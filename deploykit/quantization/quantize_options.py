@@ -43,21 +43,22 @@ class QuantizeOptions:
     nodes: as in the Graph Transform Tool; auto: static with `calibration` or for a
     quantization-aware model, else weights."""
     min_sqnr: Annotated[float | None, Flag(metavar="DB", heading="Quantization")] = None
-    """Smallest signal-to-noise ratio of the outputs; noisier results are not written. With
+    """Smallest signal-to-noise ratio of the outputs, in dB; noisier results are not written. With
     `calibration`, noisy layers are kept in float32 to reach it [default: 15; with `calibration`,
     that of `prefer`]."""
     prefer: Literal["accuracy", "speed"] = "accuracy"
     """accuracy: at least 24 dB; speed: at least 18 dB, with more int8 layers. With `evaluation`,
     `max_drop` applies instead."""
     metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = "top1"
-    """What `max_drop` limits: top1, top5, mae, or your own function of the outputs by name and the
-    labels."""
+    """With `evaluation`, the metric that `max_drop` limits: top1, top5, mae (mean absolute error),
+    or your own function of the outputs by name and the labels."""
     max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
-    """Largest loss of the metric allowed."""
+    """With `evaluation`, the largest loss of the metric allowed; 0.01 of top1 is one percentage
+    point."""
     keep_float: Annotated[Sequence[str], Flag(metavar="NODE")] = ()
     """Keep this layer in float32; may be repeated."""
     isa: Isa = "auto"
-    """Instruction set of the target machine; auto: that of this machine."""
+    """Instruction set of the target CPU; auto: that of this machine."""
     engine: Literal["auto", "tensorflow", "openvino"] = "tensorflow"
     """Execution engine of the int8 model. openvino: layers are chosen by noise and time in
     OpenVINO; the result still runs in TensorFlow. auto: openvino if it is installed, matches
@@ -65,7 +66,8 @@ class QuantizeOptions:
     batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None
     """Batch size to optimize for [default: 1]."""
     threads: Annotated[tuple[int, int] | None, Flag(format="thread pair")] = None
-    """Threads per op x concurrent ops to optimize for [default: TensorFlow's]."""
+    """Threads per op and number of concurrent ops to optimize for, such as 4x1 [default:
+    TensorFlow's]."""
     budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = MINUTES
     """Time limit of the command. If that is too short, deploykit reports the minimum during the
     run."""
@@ -74,10 +76,10 @@ class QuantizeOptions:
     that is significantly faster for one request at a time."""
     group_by: Annotated[str | None, Flag(metavar="NAME")] = None
     """Also report SQNR and agreement per group of held-out or `evaluation` samples. NAME is an
-    array, column or feature with one text or integer per sample, or `folder` for images. [default:
-    `group`, or image folders that are not the classes]"""
+    array, column or feature with one string or integer per sample, or `folder` for images.
+    [default: `group`, or image folders that are not the classes]"""
     allow_low_accuracy: bool = False
-    """Continue if the predictions of the float32 model cannot be right: all of one class, or no
+    """Continue although the predictions of the float32 model look wrong: all of one class, or no
     better than chance."""
     allow_float: Annotated[bool, Flag(heading="Quantization")] = False
     """If int8 is significantly slower, too inaccurate or not possible, write the optimized float32

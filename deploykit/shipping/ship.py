@@ -64,21 +64,21 @@ def ship(
     """Turn a trained model into a served one with one command.
 
     Runs the other commands as stages, in this order: check, optimize, calibrate, quantize, verify,
-    accuracy, placement, tune, benchmark, export, and a request to a served instance. The folder
-    then contains model.pb, report.html, report.json, the settings from deploykit tune, and NAME/1
-    for TensorFlow Serving. `deploykit serve DIR` uses all of it.
+    accuracy, placement, tune, benchmark, export, and a request to a served instance. The output
+    folder then contains model.pb, report.html, report.json, the settings from deploykit tune, and
+    NAME/1 for TensorFlow Serving. `deploykit serve DIR` serves the model with these settings.
 
     The result of each stage is stored in the folder. After Ctrl-C the same command resumes; a later
     run only repeats stages whose inputs changed. A stage that is not worthwhile on this machine is
     skipped, and the report gives the reason.
 
-    The table [ship] of a file deploykit.toml in the current folder may set every option; options on
-    the command line override it.
+    Options can also be set in deploykit.toml in the current folder, in its table [ship]. Options on
+    the command line override them.
 
     Args:
         model: any model that `open_model` accepts.
-        output: Folder to write [default: NAME.ship]. A later run in the same folder keeps what its
-            inputs did not change.
+        output: Folder to write [default: NAME.ship]. A later run in the same folder only repeats
+            stages whose inputs changed.
         how: data, goal and budget of the shipment.
         from_stage: Repeat this stage and all later ones: check, optimize, calibrate, quantize,
             verify, accuracy, placement, tune, benchmark, export or serve.

@@ -33,7 +33,7 @@ class ShipOptions:
     evaluation: Annotated[
         DataLike | None, Flag(hidden="--eval", metavar="DATA", heading="Data")
     ] = None
-    """Samples in the same form with labels, to measure accuracy before and after."""
+    """Labelled samples in the same format, to measure accuracy before and after."""
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Data")] = None
     """File with the class names, one per line."""
     preprocess: Annotated[
@@ -47,7 +47,7 @@ class ShipOptions:
     """latency: lowest latency of a single request; throughput: most samples per second; size: int8
     weights even if they are no faster."""
     max_drop: Annotated[float, Flag(at_least=0)] = MAX_DROP
-    """Largest loss of accuracy allowed on `evaluation` data: 0.01 is one sample in a hundred."""
+    """Largest loss of accuracy allowed on `evaluation` data; 0.01 is one percentage point."""
     budget: Annotated[float, Flag(metavar="MINUTES", above=0, heading="Run")] = MINUTES
     """Time for the whole run. A smaller budget shortens searches and measurements, but not the
     other steps."""
@@ -60,7 +60,7 @@ class ShipOptions:
     """Also write deployment files: config, docker, kubernetes, kserve, or all; separated by
     commas."""
     allow_low_accuracy: bool = False
-    """Continue if the predictions of the float32 model cannot be right: all of one class, or no
+    """Continue although the predictions of the float32 model look wrong: all of one class, or no
     better than chance."""
     input_range: Annotated[tuple[float, float], Flag(format="range", heading="Data")] = (-1.0, 1.0)
     """Range of the random values for float inputs if no data is given."""
@@ -68,7 +68,7 @@ class ShipOptions:
     """Continue instead of exiting with 5 if nothing could be compared, for example because random
     values do not fit the model."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
-    """Run this op although it reads or writes files or starts processes; may be repeated."""
+    """Allow this op, which acts on files, the network or processes; may be repeated."""
 
     def check(self) -> None:
         """Raise GraphError for contradictory options, before any file is read."""

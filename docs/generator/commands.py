@@ -10,7 +10,7 @@ from docs.generator.markdown import fence, link, plain
 _WIDTH = 88  # click would use the width of the terminal
 INTRODUCTION = """
 Every command but `completion` takes `--json`, which prints one JSON document on stdout, and
-`--debug`, which shows TensorFlow's log, what was skipped, and why. Files are written
+`--debug`, which shows TensorFlow's log, and what was skipped and why. Files are written
 atomically, and an existing one is replaced only with `--force`. If inputs and outputs are not
 given, deploykit detects and logs them.
 
@@ -18,11 +18,11 @@ given, deploykit detects and logs them.
 |---|---|
 | 0 | done |
 | 1 | a bug in deploykit |
-| 2 | wrong usage or a bad model |
-| 3 | refused by policy |
-| 4 | file or disk |
+| 2 | wrong usage or an invalid model |
+| 3 | refused: code, or ops that act on files, the network or processes |
+| 4 | a file cannot be read or written |
 | 5 | a verification or comparison failed |
-| 6 | time or memory cap |
+| 6 | time or memory limit reached |
 """
 
 

@@ -26,7 +26,7 @@ class PlainFlags:
         float,
         Flag(metavar="SECONDS", at_least=0, heading="Models"),
     ] = 0
-    """Interval at which this file is read again; 0: never."""
+    """Interval at which the file of `model_config_file` is read again; 0: never."""
     file_system_poll_wait_seconds: Annotated[
         float,
         Flag(metavar="SECONDS", at_least=-1, heading="Models"),
@@ -37,7 +37,7 @@ class PlainFlags:
     load_retry_interval_micros: Annotated[int, Flag(metavar="N", at_least=0, heading="Models")] = (
         60_000_000
     )
-    """Microseconds between these retries."""
+    """Microseconds between two attempts to load a version."""
     allow_version_labels_for_unavailable_models: Annotated[
         bool,
         Flag(
@@ -53,13 +53,13 @@ class PlainFlags:
     grpc_socket_path: Annotated[str, Flag(format="path", metavar="PATH")] = ""
     """Also listen on this Unix socket."""
     grpc_channel_arguments: Annotated[str, Flag(metavar="KEY=VALUE,...")] = ""
-    """Settings of gRPC's core, such as grpc.max_connection_age_ms=2000."""
+    """Channel arguments of gRPC, such as grpc.max_connection_age_ms=2000."""
     rest_api_timeout_in_ms: Annotated[int, Flag(metavar="MS")] = 30_000
     """Time limit of a REST request."""
     rest_plain: Annotated[bool, Flag(format="true or false")] = False
     """With `ssl_config_file`, keep REST plain HTTP, without TLS and without client_verify."""
     rest_api_enable_cors_support: Annotated[bool, Flag(format="true or false")] = False
-    """Allow pages of other sites to call the REST API (CORS)."""
+    """Allow web pages of other sites to call the REST API (CORS)."""
     max_json_mb: Annotated[int, Flag(metavar="MIB", at_most=2047)] = 64
     """Largest body of a REST request, decompressed; parsing needs up to twenty times its size in
     memory."""
@@ -90,7 +90,7 @@ class PlainFlags:
     drain_seconds: Annotated[
         float, Flag(metavar="SECONDS", at_least=0, heading="Threads and load")
     ] = 30
-    """After that, how long running requests may take to finish."""
+    """After `lame_duck_seconds`, how long running requests may take to finish."""
     workers: Annotated[int, Flag(at_most=MAX_WORKERS, heading="Threads and load")] = 1
     """Processes that share the port, up to 256; only worthwhile for very small models."""
 
@@ -113,20 +113,20 @@ class ServerFlags(PlainFlags):
     ] = None
     """Port for REST; 0: no REST, as in TensorFlow Serving [default: no REST]."""
     grpc_max_threads: Annotated[int | None, Flag(heading="Threads and load")] = None
-    """Threads that answer gRPC; limits requests like `max_in_flight`."""
+    """Another name for `max_in_flight`; the smaller one applies."""
     slots: Annotated[int | None, Flag(at_most=MAX_REQUESTS, heading="Threads and load")] = None
     """Requests that run at the same time [default: cores divided by threads per op]."""
     max_message_mb: Annotated[int, Flag(metavar="MIB", at_most=2047, heading="Network")] = 256
     """Largest request, up to 2047; larger ones are refused without being read."""
     ssl_config_file: Annotated[str | os.PathLike[str] | None, Flag(heading="Network")] = None
     """Key and certificates as PEM text in a text file (SSLConfig), for gRPC and REST; with
-    client_verify, clients must show theirs."""
+    client_verify, clients must present a certificate."""
     monitoring_config_file: Annotated[str | os.PathLike[str] | None, Flag(heading="Monitoring")] = (
         None
     )
     """Serve a page for Prometheus on the REST port (MonitoringConfig)."""
     enable_batching: Annotated[bool | None, Flag(format="true or false", heading="Batching")] = None
-    """Batch concurrent requests [default: no, unless `tuned` recommends a batch]."""
+    """Batch concurrent requests [default: False, unless `tuned` recommends a batch]."""
     batching_parameters_file: Annotated[str | os.PathLike[str] | None, Flag(heading="Batching")] = (
         None
     )
@@ -158,12 +158,11 @@ class ServerFlags(PlainFlags):
             heading="Threads and load",
         ),
     ] = None
-    """Sets both of these."""
+    """Set `tensorflow_intra_op_parallelism` and `tensorflow_inter_op_parallelism`."""
     engine: Literal["auto", "tensorflow", "openvino"] = "auto"
     """Execution engine. auto: the one that a version was exported for, if it is installed and
     matches TensorFlow on this machine, else TensorFlow."""
     allow_ops: Annotated[
         Sequence[str], Flag("--allow-op", formerly="allowed_ops", metavar="OP")
     ] = ()
-    """Serve models with this op although it reads or writes files or starts processes; may be
-    repeated."""
+    """Serve models with this op, which acts on files, the network or processes; may be repeated."""

@@ -72,7 +72,7 @@ ALLOW_OP = Flag(
     formerly="allowed_ops",
     metavar="OP",
     heading="Limits",
-    help="Run this op although it reads or writes files or starts processes; may be repeated.",
+    help="Allow this op, which acts on files, the network or processes; may be repeated.",
 )
 FORCE = Flag(heading="Output", help="Replace an existing output file.")
 LABELS = Flag(

@@ -31,7 +31,7 @@ class TuneOptions:
     goal: Literal["latency", "throughput"] = "latency"
     """Recommend settings for low latency or for high throughput."""
     latency_limit: Annotated[float | None, Flag(metavar="MS", above=0)] = None
-    """Limit on p99 latency, also at the highest throughput."""
+    """Limit on p99 latency, also at the highest throughput [default: none]."""
     engine: Literal["auto", "tensorflow", "openvino"] | None = None
     """Engine to search in; auto: the significantly faster one, if both are installed [default: the
     one that the model was written for, else tensorflow]."""

@@ -51,7 +51,7 @@ DEFAULTS = {
     words: found[1]
     for words, name in OUTPUTS
     for option in LEAVES[words].params
-    if option.name == name and (found := re.search(r"next to the model, X(\S+)\]", option.help))
+    if option.name == name and (found := re.search(r"NAME(\S+) next to the model\]", option.help))
 }
 
 

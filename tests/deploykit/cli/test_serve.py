@@ -390,7 +390,7 @@ def test_rest_plain_is_said_and_makes_no_sense_alone(tmp_path):
         server.kill()
     status, said = Served(*arguments, "--rest_plain", ready=False).ended()
     assert status == 2
-    assert "--rest_plain goes with --ssl_config_file and --rest_api_port" in said
+    assert "--rest_plain needs --ssl_config_file and --rest_api_port" in said
 
 
 def test_the_largest_document(base):

@@ -70,7 +70,7 @@ CASES = [
     Case("frozen Fashion, Keras", fashion_keras, NAME),
     Refusal("names without types", classifier(["scaled"]), "strip_unused_nodes(name=scaled)",
             "You must pass a 'type_for_name' arg for every 'name'",
-            "equally often, not 1, 0 and 0 times"),
+            "the same number of times (got 1, 0 and 0)"),
     Refusal("unknown type", classifier(["scaled"]), "strip_unused_nodes(type=flaot)",
             "flaot", "flaot"),
     Refusal("unknown output", classifier(["raw"], ["nonesuch"]), NAME,
