@@ -29,9 +29,9 @@ class PredictOptions:
     outputs: Annotated[Sequence[str], Flag(metavar="NAME", heading="Request")] = ()
     """Request only this output; may be repeated."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
-    labels: Annotated[
-        str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Response")
-    ] = None
+    labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Response")] = (
+        None
+    )
     """File with the class names, one per line."""
     top: Annotated[int | None, Flag(metavar="K", heading="Response")] = None
     """Show this many classes with the highest scores [default: 5, if `labels` is given]."""

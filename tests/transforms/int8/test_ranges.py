@@ -75,7 +75,7 @@ def test_ranges_are_of_one_model(tmp_path, caplog):
     for old, new in (('"model_sha256": "ab12",', ""), ('"ab12"', '""')):
         path.write_text(TEXT.replace(old, new))
         check_ranges(path, "net.pb", "ab13")
-        assert caplog.text == Containing("SHA-256", "a model other than")
+        assert caplog.text == Containing("SHA-256", "another model than")
         caplog.clear()
 
 
