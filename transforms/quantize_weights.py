@@ -159,7 +159,7 @@ def _coded_well(
     """Return a Const in codes, or None if the error is too large for one of its readers."""
     weights = node.value
     if not np.isfinite([weights.min(), weights.max()]).all():
-        hint = f"quantize_weights(skip={node.name}) skips it"
+        hint = f". Skip it with quantize_weights(skip={node.name})"
         raise GraphError("weights-nan", node=node.name, hint=hint)
     if weights.min() == weights.max():
         graph.replace(node, node.with_attrs(value=weights))

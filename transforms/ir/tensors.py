@@ -135,7 +135,7 @@ def check_size(tensor: TensorProto, content: bytes | None = None) -> tuple[int, 
     count = math.prod(shape)
     length = len(tensor.tensor_content if content is None else content)
     if length and (name == "string" or length != count * itemsize):
-        needed = "has no such form" if name == "string" else f"needs {count * itemsize}"
+        needed = "needs string values" if name == "string" else f"needs {count * itemsize}"
         raise GraphError("tensor-size", size=length, shape=shape, type=name, needed=needed)
     values = len(getattr(tensor, field))
     if field in ("scomplex_val", "dcomplex_val"):
