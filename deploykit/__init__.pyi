@@ -172,11 +172,11 @@ def accuracy(
             in the data, such as image folders, to class numbers [default: from the model metadata
             file].
         group_by: Also report each group of samples. NAME is an array, column or feature with one
-            text or integer per sample, or `folder` for images. [default: `group`, or image folders
-            that are not the classes]
-        worst: Number of listed samples on which the models disagree most.
-        allow_ops: Run this op although it reads or writes files or starts processes; may be
-            repeated.
+            string or integer per sample, or `folder` for images. [default: `group`, or image
+            folders that are not the classes]
+        worst: Number of samples to list: those on which the models disagree most, or the most
+            confident wrong predictions of a single model.
+        allow_ops: Allow this op, which acts on files, the network or processes; may be repeated.
 
     All samples must fit in memory. FileError, GraphError: a model or the data cannot be read or do
     not match, an image folder is not a class in `labels`, there are no labels, or nothing can be
@@ -259,9 +259,9 @@ def benchmark(
     time), "slower" (wall time or CPU time), "no difference" (below the stated percentage) or
     "inconclusive" (high variance).
 
-    With `data` DIR, files are read while the model runs: by Python, through queues and through
-    tf.data. The result shows the read rate and the model's rate in samples per second, and which of
-    the two is the bottleneck.
+    With `data` DIR, deploykit reads the files while the model runs, in three ways: Python, queues
+    and tf.data. The result shows the read rate and the model's rate in samples per second, and
+    which of the two is the bottleneck.
 
     With `scenario`, each model is measured alone for `seconds`, as in MLPerf. single: p90 latency
     of one request after another. offline: highest rate of samples per second. server: p99
@@ -331,10 +331,9 @@ def calibrate(
             range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
             [default: from the model metadata file X.pb.json, or from the model itself].
         method: minmax: the full range of values; mse: the range with the smallest mean squared int8
-            error, which runs the samples twice.
+            error; it runs the samples twice.
         batch: Samples in a batch [default: the model's fixed batch, or 8].
-        allow_ops: Run this op although it reads or writes files or starts processes; may be
-            repeated.
+        allow_ops: Allow this op, which acts on files, the network or processes; may be repeated.
         output: the `.json` file for the ranges, which `transform` and `sensitivity` read.
         force: Replace an existing output file.
 
@@ -378,8 +377,7 @@ def check(
 
     Args:
         model: any model that `open_model` accepts; a `ModelSource` may name outputs.
-        allow_ops: Accept this op although it acts on files, the network or processes; may be
-            repeated.
+        allow_ops: Accept this op, which acts on files, the network or processes; may be repeated.
 
     An invalid model raises no error: the result has `problems`, and `error` is the error to raise.
     FileError: a file of the model or of its variables is missing or unreadable. GraphError: the
@@ -406,9 +404,10 @@ def compare(
 ) -> Speedups:
     """Compare the results of two benchmarks, or one with a baseline.
 
-    The ratio is the median latency of A divided by that of B. Above 1, B is faster. Measurements
-    are paired by name and settings. The rest are paired if just one in each file has the same
-    settings, or if each file has a single measurement.
+    The ratio is the median latency of A divided by that of B. Above 1, B is faster. With
+    `baseline`, it is the median latency of the baseline divided by that of A: above 1, A is faster.
+    Measurements with the same name and settings are paired. If the names differ, each file must
+    have a single measurement with these settings, or a single measurement in all.
 
     The verdict is shown below the table. "slower": B takes more CPU time per run, or over 10 % more
     wall time. "faster": B is over 10 % faster in wall time. The margin is 10 % because the speed of
@@ -425,8 +424,8 @@ def compare(
         baseline: Compare A with the earlier results of this machine in this file, and add A to it.
             The first result creates the file.
         confidence: Confidence of the intervals, from 0.5 to 0.9999.
-        fail_below: Exit with 5 if the ratio is significantly below this, or if nothing was
-            compared. The first result of a new `baseline` passes.
+        fail_below: Exit with 5 if the ratio is significantly below this, or if nothing was compared
+            [default: exit with 0]. The first result of a new `baseline` passes.
 
     `check(0.95)` of the returned value raises VerificationError if the ratio is significantly below
     0.95, or if nothing was compared. The first result of a new baseline passes.
@@ -808,16 +807,16 @@ def label(
     Takes the flags of TensorFlow's label_image, and more.
 
     IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the model's input size (bilinear, as in
-    label_image), and each pixel x becomes (x - mean) / std. Mean and std are 0 and 255, as in
-    label_image. If the model rescales its inputs itself, pixels are scaled to the range that the
-    model expects, and a warning states both ranges. With `preprocess`, the image is prepared as in
-    calibrate and benchmark. --json prints the preprocessing in the format of a `preprocess` file.
-    The model metadata file X.pb.json may contain preprocessing and labels.
+    label_image), and each pixel x becomes (x - mean) / std. By default, mean is 0 and std is 255,
+    as in label_image. If the model rescales its inputs itself, pixels are scaled to the range that
+    the model expects, and a warning states both ranges. With `preprocess`, the image is prepared as
+    in calibrate and benchmark. --json prints the preprocessing in the format of a `preprocess`
+    file. The model metadata file X.pb.json may contain preprocessing and labels.
 
     Args:
         image: the path of a JPEG, PNG, BMP or GIF file, or an array of integers from 0 to 255, with
             the shape [height, width] or [height, width, 1, 3 or 4].
-        model: Model that classifies the image.
+        model: Model that classifies the image; required.
         labels: File with the class names, one per line [default: from the model metadata file].
         how: the preprocessing of the image, the tensors, and the number of classes.
 
@@ -1067,11 +1066,11 @@ def plan(
     hardware of one replica. Any server with the TensorFlow Serving API works. The measured service
     times then drive a queueing simulation of many replicas. To check the estimate, the server gets
     the load of one replica. SOURCE may also be a file that deploykit load-test or deploykit
-    benchmark --scenario server wrote with -o. Then MODEL is optional.
+    benchmark --scenario server wrote with -o. Then leave out `data`; MODEL is optional.
 
-    P99 assumes that requests are distributed to replicas at random, as in Kubernetes. The table
-    also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is enough, or
-    if the server misses the estimate.
+    The p99 latency assumes that requests are distributed to replicas at random, as in Kubernetes.
+    The table also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is
+    enough, or if the server misses the estimate.
 
     Args:
         source: the gRPC address of a server, `host:port` or `unix:path`; or a file that `load-test`
@@ -1079,6 +1078,7 @@ def plan(
         model: the name of the served model; optional for a file.
         data: Samples to send one after another: a .npz file of arrays by input name, a folder of
             TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
+            Required if SOURCE is an address.
         how: the request rate, the latency limit, and more constraints of the plan.
         connection: the protocol, TLS and timeout of the connection.
 
@@ -1211,12 +1211,12 @@ def quantize(
     kept, or there is nothing to quantize, the command writes nothing and exits with status 5.
 
     The result is compared with the original before it is written. After Ctrl-C, the same command
-    continues the search.
+    resumes the search.
 
     Args:
         model: any model that `open_model` accepts.
         how: the mode, the accuracy limits and the target of quantization.
-        comparison: the inputs on which the result is compared with the original, if there is no
+        comparison: the inputs on which the result is compared with the original, without
             calibration data.
         calibration: At least 64 representative samples: a .npz file of arrays by input name, a
             folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several
@@ -1251,9 +1251,9 @@ def report(
 ) -> ReportPage:
     """Show results as one HTML page.
 
-    DIR is a folder of deploykit ship. RESULT.json is the output of --json or -o of benchmark, tune,
-    quantize, load-test, plan, placement, accuracy, verify, optimize, check or export. Several
-    results are shown one after another.
+    DIR is a folder that deploykit ship wrote. RESULT.json is the output of --json or -o of
+    benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize, check or
+    export. Several results are shown one after another.
 
     The page is one self-contained file of at most 2 MB. It follows the reader's light or dark theme
     and can be printed. Long tables are truncated, with a reference to the full data in the JSON
@@ -1311,8 +1311,7 @@ def sensitivity(
         ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
         isa: Instruction set of the target CPU; auto: that of this machine.
-        allow_ops: Run this op although it reads or writes files or starts processes; may be
-            repeated.
+        allow_ops: Allow this op, which acts on files, the network or processes; may be repeated.
 
     FileError, GraphError: the samples do not match the inputs, or lead to NaN or Inf.
     MismatchError: the ranges belong to another model.
@@ -1383,7 +1382,8 @@ def serve(
 
     With several workers, each loads new versions by itself. Until all have done so, some still
     serve the old version. Each worker counts its own requests for Prometheus. Reload over gRPC is
-    not available; change the file of `model_config_file` instead.
+    not available. Change the file of `model_config_file` instead, and set
+    `model_config_file_poll_wait_seconds`.
 
     After SIGTERM, the health check reports NOT_SERVING. The server still accepts requests for
     `lame_duck_seconds`, or up to twice as long if more arrive. Then it rejects new requests
@@ -1445,21 +1445,21 @@ def ship(
     """Turn a trained model into a served one with one command.
 
     Runs the other commands as stages, in this order: check, optimize, calibrate, quantize, verify,
-    accuracy, placement, tune, benchmark, export, and a request to a served instance. The folder
-    then contains model.pb, report.html, report.json, the settings from deploykit tune, and NAME/1
-    for TensorFlow Serving. `deploykit serve DIR` uses all of it.
+    accuracy, placement, tune, benchmark, export, and a request to a served instance. The output
+    folder then contains model.pb, report.html, report.json, the settings from deploykit tune, and
+    NAME/1 for TensorFlow Serving. `deploykit serve DIR` serves the model with these settings.
 
     The result of each stage is stored in the folder. After Ctrl-C the same command resumes; a later
     run only repeats stages whose inputs changed. A stage that is not worthwhile on this machine is
     skipped, and the report gives the reason.
 
-    The table [ship] of a file deploykit.toml in the current folder may set every option; options on
-    the command line override it.
+    Options can also be set in deploykit.toml in the current folder, in its table [ship]. Options on
+    the command line override them.
 
     Args:
         model: any model that `open_model` accepts.
-        output: Folder to write [default: NAME.ship]. A later run in the same folder keeps what its
-            inputs did not change.
+        output: Folder to write [default: NAME.ship]. A later run in the same folder only repeats
+            stages whose inputs changed.
         how: data, goal and budget of the shipment.
         from_stage: Repeat this stage and all later ones: check, optimize, calibrate, quantize,
             verify, accuracy, placement, tune, benchmark, export or serve.
@@ -1623,16 +1623,16 @@ def tune(
 ) -> Recommendation:
     """Find faster settings for a model on this machine.
 
-    Tries threads, oneDNN, use of the calling thread in oneDNN, reuse of freed memory by the C
-    library, batch sizes and concurrency. It searches for the lowest median latency and for the
-    highest throughput. Settings from environment variables are not changed.
+    Tries threads, oneDNN, use of the calling thread in oneDNN, memory allocators, reuse of freed
+    memory by the C library, batch sizes and concurrency. It searches for the lowest median latency
+    and for the highest throughput. Settings from environment variables are not changed.
 
-    At the end, the best settings, and variants with one change less, are interleaved with
-    TensorFlow's defaults. The results are from this comparison. Only significantly faster settings
-    are recommended, with as few changes as possible.
+    At the end, it compares the best settings with TensorFlow's defaults, and with variants that
+    undo one change, in interleaved rounds. The results are from this comparison. Only significantly
+    faster settings are recommended, with as few changes as possible.
 
-    `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command continues
-    the search.
+    `deploykit benchmark --tuned` reads the written file. After Ctrl-C, the same command resumes the
+    search.
 
     In OpenVINO it tries threads, streams (one per concurrent request), memory and batch sizes.
     OpenVINO's outputs are first compared with TensorFlow's.
@@ -1770,7 +1770,7 @@ def write_input(
 ) -> WrittenInput:
     """Write the recommended tf.data function for a dataset to stdout or a file.
 
-    DIR is a folder of TFRecords (written by deploykit records), of CSV files or of images, or an
+    DIR is a folder of TFRecords (written by deploykit records), of CSV files or of images, or a
     .npz file. The code imports only TensorFlow (and NumPy for .npz). It builds the same dataset
     that `deploykit benchmark --input tfdata` measures with the same options on this machine. To
     measure the file, run `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset`, with FILE

@@ -416,7 +416,6 @@ def names_in(path):
     return there
 
 
-@pytest.mark.slow
 def test_scripts_import_what_is_there():
     """What no test runs, such as the demo and the benchmarks, is not found broken otherwise."""
     known = {name_of(path): path for path in MODULES}

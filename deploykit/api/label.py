@@ -15,7 +15,7 @@ from deploykit.client.label_image import (
     predictions,
     scores,
 )
-from deploykit.data.pipeline import say
+from deploykit.data.pipeline import log_inputs
 from deploykit.data.preprocessing import Preprocessing, declared_for, preprocessing_of
 from deploykit.importers.metadata_file import sidecar_path
 from deploykit.importers.model_source import source_of
@@ -109,7 +109,7 @@ def label(
             image_input_ = declared_input(graph, photo.name, declared)
         result = predictions(scores(graph, photo, image_input_), names, how.top)
         fed = {} if _path_of(image) is None else image_input_.fed(photo.name)
-        say(fed)
+        log_inputs(fed)
     where = _path_of(image), _path_of(labels)
     return ImageLabels(result, image_input_.preprocessing(), graph, *where, fed)
 

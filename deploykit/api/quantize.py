@@ -83,7 +83,7 @@ def quantize(
     Args:
         model: any model that `open_model` accepts.
         how: the mode, the accuracy limits and the target of quantization.
-        comparison: the inputs on which the result is compared with the original, if there is no
+        comparison: the inputs on which the result is compared with the original, without
             calibration data.
         calibration: At least 64 representative samples: a .npz file of arrays by input name, a
             folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several
@@ -229,7 +229,7 @@ class _Quantizing:
         samples = self._samples(calibration, group_by=group_by if evaluation is None else "")
         labelled, fed = None, dict(samples.fed)
         if evaluation is not None:
-            labelled = self._samples(evaluation, text=fed, group_by=group_by)
+            labelled = self._samples(evaluation, logged=fed, group_by=group_by)
             fed = {**labelled.fed, **fed}
         result = quantize_calibrated(
             run_steps(self.graph, PREPARE_LAYERS)[0],

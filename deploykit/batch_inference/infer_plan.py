@@ -100,7 +100,7 @@ def planned(
         skip=how.on_error == "skip",
         takes_scalars=takes_scalars(graph),
     )
-    pipeline.say()
+    pipeline.log_inputs()
     return InferPlan(
         task,
         graph,

@@ -209,9 +209,9 @@ def compare_apart(
             levels(a, figure), levels(b, figure), figure
         )
         reach = student(confidence, degrees) * error if degrees else math.inf
-        result = Ratio.around(difference, reach)
+        result = Ratio.around(difference, reach, confidence)
         low, high = result.low * min(1.0, slower), result.high * max(1.0, slower)
-        ratios.append(Ratio(result.value, low, high))
+        ratios.append(Ratio(result.value, low, high, confidence))
     return SpeedVerdict(ratios[0], ratios[1] if known else None, busy, DRIFT)
 
 
@@ -289,7 +289,8 @@ def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: flo
         difference, error, degrees = _between_processes(*centred, figure)
     if math.isnan(difference):  # an interruption left no block in common
         difference = float(np.median(np.log(figure(a))) - np.median(np.log(figure(b))))
-    return Ratio.around(difference, student(confidence, degrees) * error if degrees else math.inf)
+    reach = student(confidence, degrees) * error if degrees else math.inf
+    return Ratio.around(difference, reach, confidence)
 
 
 def _centred(a: "Measurement", b: "Measurement", figure: Figure) -> tuple[list[Level], list[Level]]:

@@ -64,13 +64,15 @@ class Ratio:
     low: Hidden[float]
     high: float
     """Infinite, with `low` 0, if there are too few values."""
+    confidence: Hidden[float] = CONFIDENCE
+    """Confidence level of the interval."""
 
     @classmethod
-    def around(cls, centre: float, reach: float) -> "Ratio":
+    def around(cls, centre: float, reach: float, confidence: float = CONFIDENCE) -> "Ratio":
         """Return the ratio for a logarithm and the half-width of its interval."""
         if reach > _ENDLESS:
             reach = math.inf
-        return cls(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
+        return cls(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach), confidence)
 
     @property
     @written("low")
@@ -84,7 +86,7 @@ class Ratio:
 
     def in_words(self) -> str:
         """Return the ratio with its interval, such as `1.49x (99.8 % CI 1.14-1.95)`."""
-        level = f"{100 * CONFIDENCE:g} % CI"
+        level = f"{100 * self.confidence:.4g} % CI"
         if not math.isfinite(self.high):
             return f"{self.value:.3g}x ({level} unknown: too few rounds)"
         return f"{self.value:.2f}x ({level} {self.low:.3g}-{self.high:.3g})"

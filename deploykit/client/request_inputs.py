@@ -12,7 +12,7 @@ import numpy as np
 
 from deploykit.client.label_image import open_image
 from deploykit.data.data import IMAGE_ENDS, Data
-from deploykit.data.pipeline import kind_of, say
+from deploykit.data.pipeline import kind_of, log_inputs
 from deploykit.data.preprocessing import Preprocessing, preprocessing_of
 from deploykit.data.samples import open_feeds
 from deploykit.records.examples import Feature
@@ -96,7 +96,7 @@ def arrays_from(
         raise GraphError(
             "no-effect", option="--preprocess", where="on images that are given as files"
         )
-    say(fed)
+    log_inputs(fed)
     return arrays, fed
 
 

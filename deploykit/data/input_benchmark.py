@@ -133,7 +133,7 @@ def measure_input(
     ):
         pipeline, skipped = _sound(pipeline, piping.on_error, Path(folder), advance)
         if pipeline.data.kind != OWN:
-            pipeline.say()
+            pipeline.log_inputs()
         pipeline, distinct = _served(pipeline, service, advance)
         path = Path(folder, "model.pb")
         spill(graph, path)

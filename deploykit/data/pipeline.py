@@ -184,9 +184,9 @@ class Pipeline:
         """The preprocessing of the data for each input, as text."""
         return {split(tensor)[0]: self._in_words(tensor) for tensor in self.steps}
 
-    def say(self) -> None:
+    def log_inputs(self) -> None:
         """Log the preprocessing of the data."""
-        say(self.fed)
+        log_inputs(self.fed)
 
     def _in_words(self, tensor: str) -> str:
         steps = self.steps[tensor]
@@ -219,10 +219,10 @@ class Pipeline:
         return self.whole and not self.service
 
 
-def say(fed: Mapping[str, str], description: Mapping[str, str] | None = None) -> None:
+def log_inputs(fed: Mapping[str, str], logged: Mapping[str, str] | None = None) -> None:
     """Log the preprocessing of files for each input, unless it was logged before."""
     for name, text in fed.items():
-        if (description or {}).get(name) != text:
+        if (logged or {}).get(name) != text:
             logger.info("%s: %s", name, text)
 
 

@@ -21,7 +21,7 @@ from deploykit.data.labels import (
     in_folders,
     with_class_numbers,
 )
-from deploykit.data.pipeline import InputPipelineOptions, Pipeline, kind_of, say
+from deploykit.data.pipeline import InputPipelineOptions, Pipeline, kind_of, log_inputs
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
@@ -103,7 +103,7 @@ def open_samples(
     preprocess: Any = None,
     *,
     labelled: bool = True,
-    said: Mapping[str, str] | None = None,
+    logged: Mapping[str, str] | None = None,
     labels: Any = None,
     group_by: str | None = None,
 ) -> Dataset:
@@ -121,7 +121,7 @@ def open_samples(
         preprocess: the preprocessing of file features: a JSON file or its content, or the range of
             images, such as `0..1`. Default: that in the graph's metadata.
         labelled: whether to read labels; otherwise they are ignored.
-        said: preprocessing texts that were logged before.
+        logged: preprocessing texts that were logged before.
         labels: names of the model's classes in the order of its scores, or a text file with one per
             line. Default: those in the graph's metadata.
         group_by: the array, column or feature with the group of each sample, or `folder` for
@@ -145,7 +145,7 @@ def open_samples(
             result = _read(pipeline, graph, labelled, group_by)
             result = with_class_numbers(result, graph, known, classes_of(pipeline.data))
             result = in_folders(result, pipeline.data, group_by)
-        say(result.fed, said)
+        log_inputs(result.fed, logged)
         return result
     if preprocess is not None:
         raise GraphError(
@@ -184,7 +184,7 @@ def open_alike(
         here, there = _pipeline(path, reference, preprocess), _pipeline(path, graph, preprocess)
         steps = {pairs[name]: item for name, item in here.steps.items() if name in pairs}
         if steps != there.steps:
-            say(there.fed, samples.fed)
+            log_inputs(there.fed, samples.fed)
             result = _read(there, graph, labelled=False)
             return replace(samples, arrays=result.arrays, batch=result.batch, fed=result.fed)
     arrays = {pairs[name]: item for name, item in samples.arrays.items() if name in pairs}
@@ -204,7 +204,7 @@ def open_feeds(
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         with naming(data):
             feeds = Feeds(_pipeline(os.fspath(data), graph, preprocess, batch))
-        feeds.pipeline.say()
+        feeds.pipeline.log_inputs()
         return feeds, feeds.pipeline.fed
     samples = open_samples(data, graph, preprocess, labelled=False)
     with samples.named():
@@ -224,7 +224,7 @@ def read_feeding(
         arrays: Any = feeding.data
         for graph in graphs:
             fed |= fed_as_they_are(graph, arrays, path)
-        say(fed)
+        log_inputs(fed)
     return feeding, fed
 
 

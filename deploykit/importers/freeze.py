@@ -215,7 +215,7 @@ def _is_unread_value(graph: Graph, node: Node) -> bool:
 
 
 def _forget_idle_waits(graph: Graph) -> None:
-    """Remove control edges from nodes without side effects, as they order nothing.
+    """Remove control edges from nodes that neither have a side effect nor follow one.
 
     TensorFlow 2 makes all results of a function wait for all variable reads, so each result would
     retain the inputs of the others. Below a Switch, an edge also decides whether a node runs.

@@ -220,5 +220,5 @@ def _speed_said(figure: Known) -> str:
         return f"its {what} is inconclusive"
     mark = f" ({figure['loaded']})" if figure["loaded"] else ""
     if low > 1 or high < 1:
-        return f"{ratio['value']:.2f}x ({low:.2f} to {high:.2f}) the {what}{mark}"
-    return f"no significant difference in {what}, {low:.2f}x to {high:.2f}x{mark}"
+        return f"{ratio['value']:.2f}x ({low:.2f}-{high:.2f}) the {what}{mark}"
+    return f"no significant difference in {what}, {low:.2f}x-{high:.2f}x{mark}"

@@ -139,4 +139,4 @@ def _middle(logs: Array, confidence: float = CONFIDENCE) -> Ratio:
     degrees, reach = len(logs) - 1, math.inf
     if degrees:
         reach = student(confidence, degrees) * float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
-    return Ratio.around(float(np.median(logs)), reach)
+    return Ratio.around(float(np.median(logs)), reach, confidence)

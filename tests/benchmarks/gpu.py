@@ -29,10 +29,10 @@ from tests.benchmarks.figures import RESULTS
 from tests.benchmarks.gpu_page import page
 from tests.benchmarks.gpu_parts import (
     eight_bits,
-    import_replicas,
     input_styles,
     layouts,
     long_run,
+    measure_replicas,
     precision,
 )
 from tests.benchmarks.nets import frozen_keras_net, made_by
@@ -76,7 +76,7 @@ def rows(gpus: Sequence[str], folder: Path, seconds: float) -> Iterator[Row]:
             f"{model}, NCHW beside NHWC",
             lambda m=model: layouts(net(m, folder), device, seconds),
         )
-    yield Row("two towers", lambda: import_replicas(net(MODELS[0], folder), gpus, seconds), False)
+    yield Row("two towers", lambda: measure_replicas(net(MODELS[0], folder), gpus, seconds), False)
     yield Row("8 bits", lambda: eight_bits(folder, device), True)
 
 

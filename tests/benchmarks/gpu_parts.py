@@ -81,7 +81,7 @@ def layouts(model: Path, device: str, seconds: float) -> dict[str, Any]:
     return found
 
 
-def import_replicas(model: Path, gpus: Sequence[str], seconds: float) -> dict[str, Any]:
+def measure_replicas(model: Path, gpus: Sequence[str], seconds: float) -> dict[str, Any]:
     """Measure a copy of a model on each of two devices beside one, which share calls of it."""
     opened = {"lite0": open_model(model)}
     if len(gpus) == 1:

@@ -26,17 +26,25 @@ DENIED = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-MOST = 20
-PRODUCT = ("deploykit", "transforms", "serving")
+ALLOWED = (
+    "engine-departs", "force-begins-anew",  # codes of errors
+    '"left out"', "`left out`",  # a value in documents of ship
+    "no layer '",  # of the name of a layer
+    "len(contestants)", "foreseen_ms",  # names in code
+)  # fmt: skip
+"""Parts of lines in which words of the list are codes, keys or names."""
+PRODUCT = ("deploykit", "transforms", "serving", "docs/generator")
+CODE = (".py", ".pyi")
+STRINGS = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 
 
 def product_files() -> list[Path]:
-    """Return the modules and data files whose text users or developers read."""
+    """Return the modules, templates and pages whose text users or developers read."""
     code = [
         path
-        for top in (*PRODUCT, "docs/generator")
+        for top in PRODUCT
         for path in sorted((ROOT / top).rglob("*"))
-        if path.suffix in (".py", ".pyi", ".j2", ".html") and not path.is_symlink()
+        if path.suffix in (*CODE, ".jinja") and not path.is_symlink()
     ]
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [*code, ROOT / "transforms/common/messages.json", *pages]
@@ -45,11 +53,11 @@ def product_files() -> list[Path]:
 def written(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of text of a file: of code, its strings and comments alone."""
     text = path.read_text()
-    if path.suffix not in (".py", ".pyi"):
+    if path.suffix not in CODE:
         yield from enumerate(text.split("\n"), 1)
         return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in (tokenize.STRING, tokenize.COMMENT):
+        if token.type in STRINGS:
             yield from enumerate(token.string.split("\n"), token.start[0])
 
 
@@ -58,13 +66,15 @@ def denied(path: Path) -> list[str]:
     return [
         f"{path}:{number}: {match[0]!r} in {line.strip()[:100]}"
         for number, line in written(path)
+        if not any(part in line for part in ALLOWED)
         for match in DENIED.finditer(line)
     ]
 
 
 def test_texts_use_no_word_of_the_list():
-    found = [line for path in product_files() for line in denied(path.relative_to(ROOT))]
-    assert len(found) <= MOST, "\n".join(found)
+    files = product_files()
+    assert {path.suffix for path in files} == {*CODE, ".jinja", ".json", ".md"}
+    assert not [line for path in files for line in denied(path)]
 
 
 def test_public_names_use_no_word_of_the_list():

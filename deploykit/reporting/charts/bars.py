@@ -228,9 +228,9 @@ class GainRow:
     def text(self) -> str:
         """The ratio in words."""
         if self.low is None or self.high is None:
-            return f"{number(self.value)} times (interval unknown)"
+            return f"{number(self.value)}x (interval unknown)"
         value, low, high = (number(item) for item in (self.value, self.low, self.high))
-        return f"{value} times" if low == high else f"{value} times ({low} to {high})"
+        return f"{value}x" if low == high else f"{value}x ({low}-{high})"
 
     @property
     def colour(self) -> str:

@@ -193,11 +193,12 @@ def with_interval(part: DocumentPart, unit: str = "") -> str:
 
 
 def times(part: DocumentPart, key: str = "value") -> str:
-    """Return a ratio with its interval: 2.1 times (2.0 to 2.2)."""
+    """Return a ratio with its interval: 2.1x (2.0-2.2)."""
     value, ends = part[key].number, span(part["low"].number, part["high"].number)
     if value is None:
         return NOTHING
-    return f"{plain(value)} times{f' ({ends})' if ends else ''}"
+    within = ends.replace(" to ", "-")
+    return f"{plain(value)}x ({within})" if within else f"{plain(value)}x"
 
 
 def gain(part: DocumentPart) -> str:

@@ -33,7 +33,6 @@ def in_small_parts(monkeypatch, rows):
     monkeypatch.setattr(partitions, "MAX_ROWS", rows)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batch", [None, 3])
 def test_rows_keep_their_order_and_know_their_source(tmp_path, data, monkeypatch, batch):
     path, rows = data

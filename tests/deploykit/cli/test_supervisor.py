@@ -229,7 +229,6 @@ def test_what_a_killed_command_began_is_removed(tmp_path):
     assert not list((tmp_path / "tmp").iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_no_process_outlives_a_signal(number, tmp_path):
     process = started("starts_children", folder=tmp_path)

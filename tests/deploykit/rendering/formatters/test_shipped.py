@@ -30,7 +30,7 @@ def document(**more):
                       (0.0699, None, None), (1.62, 1.57, 1.67), loaded=LOADED),
     }  # fmt: skip
     return {"name": "net", "precision": "float32", "reason": "int8 needs --calibration DATA",
-            "verdict": f"net is shipped in float32, 1.86x (1.73 to 2.00) the speed ({LOADED}).",
+            "verdict": f"net is shipped in float32, 1.86x (1.73-2.00) the speed ({LOADED}).",
             "figures": figures, "stages": [], "commands": [{"what": "serve", "command": "d"}],
             **more}  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_float32_and_the_load_are_stated_once():
     text = "\n".join(drawn(lines(document()), 80))
     assert text.count("shipped in float32") == 1
     assert text.count(LOADED) == 1
-    assert "\n1.86x (1.73 to 2.00) the speed" in text
+    assert "\n1.86x (1.73-2.00) the speed" in text
 
 
 @pytest.mark.parametrize("verdict", ["net is shipped in int8, 2x the speed.", "Something else."])

@@ -62,8 +62,8 @@ def test_a_ratio_is_coloured_by_what_is_sure():
     assert [each.colour for each in (sure, open_, lost, unknown)] == [
         SERIES[2], MUTED, SERIES[1], MUTED,
     ]  # fmt: skip
-    assert sure.text == "2.00 times (1.82 to 2.20)"
-    assert unknown.text == Containing("2.00 times (interval")
+    assert sure.text == "2.00x (1.82-2.20)"
+    assert unknown.text == Containing("2.00x (interval")
     for bad in (None, {"value": None}, {"value": 0.0}, {"value": float("nan")}, "x"):
         assert GainRow.of("x", bad) is None
 
@@ -89,7 +89,7 @@ def test_ratios_of_every_kind_of_document():
     }
     ship = {"kind": "ship", "figures": figures}
     assert [row.name for row in gain_rows(ship)] == ["p50 latency", "size"]
-    assert gain_rows(ship)[1].text == "4.00 times"  # counted
+    assert gain_rows(ship)[1].text == "4.00x"  # counted
 
 
 def test_nothing_to_draw_is_none():

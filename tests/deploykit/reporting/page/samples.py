@@ -82,7 +82,7 @@ def figure(**values: Any) -> dict[str, Any]:
     """Return a figure of a shipped model."""
     even = {"value": 1.0, "low": 0.9, "high": 1.1}
     return {"title": "latency (p50)", "unit": "ms", "better": "lower", "before": dict(even),
-            "after": dict(even), "ratio": dict(even), "verdict": "undecided: busy",
+            "after": dict(even), "ratio": dict(even), "verdict": "inconclusive: busy",
             **values}  # fmt: skip
 
 
