@@ -14,7 +14,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.runtime import child_process
 from tests.support import shows
 
-FILES = re.compile(r"\b[Ww]rite|^Draw")
+FILES = re.compile(r"\b[Ww]rite|^Plot")
 VALUES = {
     "transforms": "remove_device",
     "name": "fold_constants",
