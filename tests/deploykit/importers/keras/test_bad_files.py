@@ -42,7 +42,10 @@ ARCHIVES = {
     "above": (lambda e: e | {"../../evil": b"x"}, "'../../evil' points outside of the archive"),
     "root": (lambda e: e | {"/etc/evil": b"x"}, "'/etc/evil' points outside of the archive"),
     "weights": (lambda e: e | {"model.weights.h5": b"\x89HDF"}, "Keras cannot load the model"),
-    "bomb": (lambda e: e | {"x": bytes(1 << 30)}, "would unpack to 1 GiB, too much for an archive"),
+    "bomb": (
+        lambda e: e | {"x": bytes(1 << 30)},
+        "would unpack to 1 GiB, more than any file of values",
+    ),
 }
 
 
