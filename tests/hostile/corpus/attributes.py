@@ -136,7 +136,7 @@ CASES = (
                  AttrValue())),
     case("config that is no config",
          node("odd", "PartitionedCall", "x", Tin=[Type(1)], Tout=[Type(1)], f=Func("Relu"),
-              config_proto=b"\xff" * 100), right=ODD),
+              config_proto=b"\xff" * 100), right=UNPROVED),
     case("lists within functions, deep", node("odd", "PartitionedCall", "x", Tin=[Type(INT32)],
                                               Tout=[Type(INT32)], f=Func("AddV2"))),
     Case(KIND, "device that is no device",
@@ -144,5 +144,5 @@ CASES = (
          culprit=("'odd'",), right=ODD),
     Case(KIND, "device of another machine",
          written_graph(net(NodeDef(name="odd", op="NoOp", device="/job:worker/task:99/gpu:77"))),
-         culprit=("'odd'",), right=ODD),
+         culprit=("'odd'",), right=UNPROVED),
 )  # fmt: skip
