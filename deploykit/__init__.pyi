@@ -133,7 +133,7 @@ def accuracy(
     metric: str = 'top1',
     labels: LabelsLike | None = None,
     group_by: str | None = None,
-    worst: int = 12,
+    show_errors: int = 12,
     allow_ops: Sequence[str] = (),
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
@@ -174,7 +174,7 @@ def accuracy(
         group_by: Also report each group of samples. NAME is an array, column or feature with one
             string or integer per sample, or `folder` for images. [default: `group`, or image
             folders that are not the classes]
-        worst: Number of samples to list: those on which the models disagree most, or the most
+        show_errors: Number of samples to list: those on which the models disagree most, or the most
             confident wrong predictions of a single model.
         allow_ops: Allow this op, which acts on files, the network or processes; may be repeated.
 
@@ -1039,7 +1039,7 @@ def plan(
     rate: float | None = None,
     latency_limit: float | None = None,
     replicas: tuple[int, int] = ...,
-    survive: Literal['nothing', 'replica', 'zone'] = 'nothing',
+    tolerate: Literal['nothing', 'replica', 'zone'] = 'nothing',
     zones: int = 3,
     cores: int | None = None,
     price: float | None = None,
@@ -1089,7 +1089,7 @@ def plan(
     Commands:
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
             --rate 5000 --latency-limit 50
-        deploykit plan load.json --rate 5000 --latency-limit 50 --survive zone
+        deploykit plan load.json --rate 5000 --latency-limit 50 --tolerate zone
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
             --rate 5000 --latency-limit 50 --manifests served --plot plan.png
 

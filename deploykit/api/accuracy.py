@@ -27,7 +27,9 @@ def accuracy(
     metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = TOP1,
     labels: Annotated[LabelsLike | None, LABELS] = None,
     group_by: Annotated[str | None, Flag(metavar="NAME", heading="Data")] = None,
-    worst: Annotated[int, Flag(at_least=0)] = MAX_PICTURES,
+    show_errors: Annotated[
+        int, Flag(hidden="--worst", formerly="worst", at_least=0)
+    ] = MAX_PICTURES,
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
 ) -> Accuracy:
     """Measure accuracy on labelled samples.
@@ -56,7 +58,7 @@ def accuracy(
         group_by: Also report each group of samples. NAME is an array, column or feature with one
             string or integer per sample, or `folder` for images. [default: `group`, or image
             folders that are not the classes]
-        worst: Number of samples to list: those on which the models disagree most, or the most
+        show_errors: Number of samples to list: those on which the models disagree most, or the most
             confident wrong predictions of a single model.
 
     All samples must fit in memory. FileError, GraphError: a model or the data cannot be read or do
@@ -89,7 +91,7 @@ def accuracy(
         def alike(model: OpenedModel) -> Dataset:
             return open_alike(samples, first, data, model.frozen, preprocess)
 
-        return examine(opened, samples, alike, metric, worst, work)
+        return examine(opened, samples, alike, metric, show_errors, work)
 
 
 def _known(models: Iterable[OpenedModel]) -> ClassNames | None:

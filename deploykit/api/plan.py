@@ -57,7 +57,7 @@ class ReplicaPlan(AsHtml):
         return {
             "rate": how.rate,
             "p99_limit_ms": how.latency_limit,
-            "survive": how.survive,
+            "tolerate": how.tolerate,
             "zones": how.zones,
             "measured": {
                 "source": measured.source,
@@ -111,8 +111,8 @@ class ReplicaPlan(AsHtml):
                 f"no number of replicas keeps p99 within {limit}: a nearly idle replica has a p99 "
                 f"of {least:.3g} ms"
             )
-        needed, (low, high) = self.size.needed[self.how.survive], self.how.replicas
-        lost = "" if self.how.survive == NOTHING else f" when a {self.how.survive} is lost"
+        needed, (low, high) = self.size.needed[self.how.tolerate], self.how.replicas
+        lost = "" if self.how.tolerate == NOTHING else f" when a {self.how.tolerate} is lost"
         if needed is None:
             return f"with one zone, no replica remains{lost} (--zones)"
         if needed > high:
@@ -169,7 +169,7 @@ def plan(
     Commands:
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
             --rate 5000 --latency-limit 50
-        deploykit plan load.json --rate 5000 --latency-limit 50 --survive zone
+        deploykit plan load.json --rate 5000 --latency-limit 50 --tolerate zone
         deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
             --rate 5000 --latency-limit 50 --manifests served --plot plan.png
 

@@ -33,7 +33,9 @@ class PlanOptions:
         MAX_REPLICAS,
     )
     """Smallest and largest number of replicas to consider."""
-    survive: Literal["nothing", "replica", "zone"] = "nothing"
+    tolerate: Annotated[
+        Literal["nothing", "replica", "zone"], Flag(hidden="--survive", formerly="survive")
+    ] = "nothing"
     """Failure to tolerate: plan enough spare replicas to keep p99 within the limit."""
     zones: int = 3
     """Number of zones; replicas are spread evenly over them."""
@@ -79,8 +81,8 @@ class PlanOptions:
         low, high = self.replicas
         if not 1 <= low <= high:
             raise Error("plan-replicas-range", low=low, high=high)
-        if self.survive not in LOSSES:
-            raise Error("not-one-of", what="survive", known=LOSSES, got=self.survive)
+        if self.tolerate not in LOSSES:
+            raise Error("not-one-of", what="tolerate", known=LOSSES, got=self.tolerate)
         if self.zones < 1:
             raise Error(
                 "out-of-range",

@@ -183,7 +183,7 @@ def sized(forecast: Forecast, how: PlanOptions) -> Size:
     if bears:
         least = math.ceil(how.rate / bears * (1 - 1e-9))
         needed = {lost: _surviving(least, lost, how.zones) for lost in LOSSES}
-    expected = needed[how.survive]
+    expected = needed[how.tolerate]
     low, high = how.replicas
     replicas = high if expected is None else min(max(low, expected), high)
     outcomes = tuple(_outcome(forecast, how, replicas, lost) for lost in LOSSES)

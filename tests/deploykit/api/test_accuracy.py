@@ -86,7 +86,7 @@ def test_the_order_of_models_turns_the_change_around():
 
 
 def test_one_model_and_no_disagreement():
-    found = api.accuracy(net(), data(), worst=3)
+    found = api.accuracy(net(), data(), show_errors=3)
     assert (found.change, found.agreement, len(found.worst)) == (None, None, 3)
     assert all(each.last is None for each in found.worst)
     assert all(X[each.sample].argmax() != LABELS[each.sample] for each in found.worst)
@@ -216,7 +216,7 @@ def test_without_labels_models_are_only_compared():
         ),
         (net, data(LABELS + 0.5), {}, says("metric-labels-form", dtype="float64")),
         (net, data(), {"metric": "top2"}, says("metric-unknown", name="top2")),
-        (net, data(), {"worst": -1}, says("out-of-range", name="worst", got=-1)),
+        (net, data(), {"show_errors": -1}, says("out-of-range", name="show_errors", got=-1)),
         (net, {"x": X[:0], "labels": LABELS[:0]}, {}, says("no-samples")),
         (list, data(), {}, says("no-model")),
         (net, data(), {"metric": "json:dumps"}, says("metric-raised", name="json:dumps")),
@@ -298,10 +298,10 @@ def test_the_command_says_what_the_function_returns(deploykit, photos):
     models, folder = (photos / "a.pb", photos / "b.pb"), photos / "val"
     labels = photos / "labels.txt"
     common = ("accuracy", *models, "--data", folder, "--labels", labels, "--preprocess", "0..255")
-    command = deploykit(*common, "--worst", "2", "--json")
+    command = deploykit(*common, "--show-errors", "2", "--json")
     assert command.status == 0, command.stderr
     found = api.accuracy(
-        [str(each) for each in models], folder, labels=labels, preprocess="0..255", worst=2
+        [str(each) for each in models], folder, labels=labels, preprocess="0..255", show_errors=2
     )
     document = json.loads(json.dumps(found.document()))
     assert {name: command.document[name] for name in document} == document

@@ -42,7 +42,7 @@ def test_a_server_is_measured_tried_and_drawn(deploykit, quick, address, tmp_pat
         (tmp_path / name).write_text(written[name].replace("half-plus-two", "echo"))
     found = deploykit("plan", address, "echo", "--data", tmp_path / "x.npz", "--rate=20",
                       "--latency-limit=9000", "--seconds=0.2", "--price=0.5", "--json",
-                      "--survive=replica", "--plot", tmp_path / "plan.png",
+                      "--tolerate=replica", "--plot", tmp_path / "plan.png",
                       "--manifests", tmp_path)  # fmt: skip
     assert found.status == 0, found.stderr
     told = found.document
@@ -85,7 +85,7 @@ def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, 
             says("plan-not-met", reason=Containing("1..3 are allowed")),
         ),
         (
-            {"latency_limit": 60, "survive": "zone", "zones": 1},
+            {"latency_limit": 60, "tolerate": "zone", "zones": 1},
             says("plan-not-met", reason=Containing("no replica remains")),
         ),
     ],
@@ -95,7 +95,7 @@ def test_no_number_will_do(deploykit, quick, tmp_path, options, says):
     path.write_text(json.dumps(document(load(1), load(8))))
     found = api.plan(path, rate=1000, **options)
     assert re.search(says, found.problem)
-    flags = {"latency_limit": "--latency-limit", "replicas": "--replicas", "survive": "--survive",
+    flags = {"latency_limit": "--latency-limit", "replicas": "--replicas", "tolerate": "--tolerate",
              "zones": "--zones"}  # fmt: skip
     values = {"replicas": "1..3"}
     given = [f"{flags[name]}={values.get(name, value)}" for name, value in options.items()]

@@ -31,7 +31,7 @@ CASES = [
     ("export m.pb base --max-pixels 3", "--preprocess"),
     ("load-test a:1 m --data x.npz --rate 3 --concurrency 2", "without --rate"),
     ("plan l.json --rate 3 --latency-limit 4 --batch 2", "ADDRESS MODEL"),
-    ("plan l.json --rate 3 --latency-limit 4 --zones 2", "--survive zone"),
+    ("plan l.json --rate 3 --latency-limit 4 --zones 2", "--tolerate zone"),
     ("predict a:1 m 2 --key k.pem", "--certificate"),
     ("status a:1 --version 3", "MODEL"),
     ("ship m.pb --max-drop 0.1 --dry-run", "--calibration and --evaluation"),

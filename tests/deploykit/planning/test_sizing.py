@@ -48,12 +48,12 @@ def test_no_number_holds_where_a_lone_call_takes_longer(forecast):
     assert set(found.needed.values()) == {None}
 
 
-@pytest.mark.parametrize("survive", LOSSES)
-def test_what_has_to_survive_does(forecast, survive):
-    found = sized(forecast, PlanOptions(rate=2000, latency_limit=150, survive=survive))
+@pytest.mark.parametrize("tolerate", LOSSES)
+def test_what_has_to_survive_does(forecast, tolerate):
+    found = sized(forecast, PlanOptions(rate=2000, latency_limit=150, tolerate=tolerate))
     by_loss = {each.lost: each for each in found.outcomes}
-    assert by_loss[survive].holds
-    assert found.replicas == found.needed[survive]
+    assert by_loss[tolerate].holds
+    assert found.replicas == found.needed[tolerate]
     assert found.needed[NOTHING] < found.needed[REPLICA] < found.needed[ZONE]
 
 
@@ -124,7 +124,7 @@ def test_the_fewest_that_survive(least, zones):
         ({"latency_limit": float("nan")}, "above 0"),
         ({"replicas": (5, 4)}, "5..4"),
         ({"replicas": (0, 4)}, "0..4"),
-        ({"survive": "region"}, "nothing, replica, zone"),
+        ({"tolerate": "region"}, "nothing, replica, zone"),
         ({"zones": 0}, "--zones"),
     ],
 )
