@@ -201,7 +201,7 @@ def test_the_check_catches_parts_in_another_order():
         (net, "tensor=idz", says("unknown-name", kind="input", name="idz", known=["ids"])),
         (net, "tensor=ids, parts=3", says("split-tokens-shape", parts=3, got=[-1, 8])),
         (net, "tensor=ids, parts=1", says("split-tokens-shape", parts=1)),
-        (lambda: net(tokens=None), "tensor=ids", "not \\[-1, -1\\]"),
+        (lambda: net(tokens=None), "tensor=ids", "got \\[-1, -1\\]"),
     ],
 )
 def test_refused(make, text, reason):

@@ -65,7 +65,7 @@ def test_what_is_not_enough(write, loads, said):
 
 
 def test_files_that_are_something_else(write, tmp_path):
-    for text, said in (("[]", "neither"), ('{"command": "tune"}', "tune"), ("{", "JSON")):
+    for text, said in (("[]", "its kind is None"), ('{"command": "tune"}', "tune"), ("{", "JSON")):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(Error, match=said):
             recorded(tmp_path / "x.json", None)
