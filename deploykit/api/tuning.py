@@ -79,16 +79,16 @@ def _threads(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
     results = {}
     for (flag, variable), expected in zip((_INTRA, _INTER), tuned.threads, strict=True):
         given = {item: getattr(flags, item) for item in (flag, _BOTH)}
-        message = [f"--{item}={value}" for item, value in given.items() if value is not None]
-        if not message and variable in os.environ:
-            message, value = [f"{variable}={os.environ[variable]}"], _whole(os.environ, variable)
+        set_by = [f"--{item}={value}" for item, value in given.items() if value is not None]
+        if not set_by and variable in os.environ:
+            set_by, value = [f"{variable}={os.environ[variable]}"], _whole(os.environ, variable)
             results[flag] = value
-        elif not message:
+        elif not set_by:
             results[flag] = expected
-        if message and next(
+        if set_by and next(
             (v for v in (*given.values(), results.get(flag)) if v is not None), 0
         ) != (expected):
-            _gives_way(name, "threads {}x{}".format(*tuned.threads), message[0])
+            _gives_way(name, "threads {}x{}".format(*tuned.threads), set_by[0])
     return replace(flags, **results)  # type: ignore[arg-type]
 
 
@@ -110,12 +110,12 @@ def _executor(
         return flags
     flag, variable = _INTER
     given = {item: getattr(requested, item) for item in (flag, _BOTH)}
-    message = [f"--{item}={value}" for item, value in given.items() if value is not None]
-    message += [f"{variable}={os.environ[variable]}"] if variable in os.environ else []
-    if not message:
+    set_by = [f"--{item}={value}" for item, value in given.items() if value is not None]
+    set_by += [f"{variable}={os.environ[variable]}"] if variable in os.environ else []
+    if not set_by:
         return replace(flags, tensorflow_inter_op_parallelism=_IN_CALL)
     if getattr(requested, flag) != _IN_CALL:
-        _gives_way(name, f"executor {tuned.executor}", message[0])
+        _gives_way(name, f"executor {tuned.executor}", set_by[0])
     return flags
 
 

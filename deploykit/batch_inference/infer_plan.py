@@ -163,7 +163,7 @@ def _row_bytes(graph: Graph, how: InferOptions) -> int | None:
 def _deciding(task: InferTask, opened: OpenedModel, preprocessing: Preprocessing) -> dict[str, Any]:
     """Return the options that determine the bytes of the results, as plain data."""
     asked_for = opened.requested
-    text = {
+    stated = {
         field_.name: getattr(asked_for, field_.name)
         for field_ in dataclasses.fields(asked_for)
         if field_.name not in ("model", "outputs") and getattr(asked_for, field_.name)
@@ -176,5 +176,5 @@ def _deciding(task: InferTask, opened: OpenedModel, preprocessing: Preprocessing
         "on_error": "skip" if task.skip else "stop",
         "preprocessing": document(preprocessing),
         "settings": document(task.settings),
-        "model": {name: str(value) for name, value in text.items()},
+        "model": {name: str(value) for name, value in stated.items()},
     }

@@ -124,11 +124,11 @@ class ResultsFolder:
         files = shard_files(self._folder, self._name, FORMATS)
         if before is not None:
             path, made_of, done, index = before
-            text = difference(made_of, self._made_of)
-            if not text:
+            differing = difference(made_of, self._made_of)
+            if not differing:
                 return self._whole(done, index)
             if not force and (done or files):
-                raise _refused(path, text)
+                raise _refused(path, differing)
         elif files and not force:
             raise _refused(files[0], ["of an unknown run"])
         remove(self.path, *files, self._journal.path)
@@ -230,8 +230,8 @@ def _option(names: tuple[str, ...], before: object, now: object) -> str:
     return f"made with {text} {texts[0]}, not {texts[1]}"
 
 
-def _refused(path: Path, text: Sequence[str]) -> FileError:
-    return FileError("results-exist", source=path, what=text)
+def _refused(path: Path, differing: Sequence[str]) -> FileError:
+    return FileError("results-exist", source=path, what=differing)
 
 
 def _check_ours(index: Path) -> None:

@@ -64,13 +64,13 @@ class MeasurementLoop:
         undecided: Undecided,
     ) -> None:
         """Store the parameters; `step` is called after each of SLICES equal parts of the time."""
-        self._seating, self._sampler, self._step = session_pool, sampler, step
+        self._session_pool, self._sampler, self._step = session_pool, sampler, step
         self._undecided = undecided
         self._order = random.Random(0)
 
     def for_seconds(self, seconds: float, watch: Watch) -> None:
         """Run rounds for `seconds` per candidate, or until its comparison is conclusive."""
-        courses = self._seating.courses
+        courses = self._session_pool.courses
         used, reported, looks, block = 0.0, 0, list(LOOKS), 0
         while True:
             watch.refer()
@@ -100,7 +100,7 @@ class MeasurementLoop:
             calls = runs * (number + 1) // rounds - runs * number // rounds
             if number * SLICES // rounds != (number - 1) * SLICES // rounds:
                 self._step()
-            courses = self._seating.courses
+            courses = self._session_pool.courses
             for course in self._order.sample(courses, len(courses)):
                 seat = course.seats[number % len(course.seats)]
                 self._turn(seat, number, 1e9, calls)

@@ -258,12 +258,12 @@ class RunConfig(AsHtml):
         names = [field_.name for field_ in fields(self)
                  if getattr(self, field_.name) != getattr(inside, field_.name)]  # fmt: skip
         alone = [RunConfig(**{n: getattr(self, n)}) for n in names if n != "threads"]
-        text = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
+        reasons = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
         if self.threads is not None and "threads" in names:
             inside_an_op, at_once = self.threads
-            text.append(f"{name} runs the ops of a call sequentially, which is threads "
+            reasons.append(f"{name} runs the ops of a call sequentially, which is threads "
                         f"{inside_an_op}x1 and not {inside_an_op}x{at_once}")  # fmt: skip
-        return " and ".join(text)
+        return " and ".join(reasons)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "RunConfig":

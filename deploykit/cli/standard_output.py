@@ -5,12 +5,9 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 from deploykit.transforms.common.errors import FileError, cannot_be
-
-if TYPE_CHECKING:
-    pass
 
 
 class StandardOutput:

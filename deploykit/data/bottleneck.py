@@ -223,17 +223,17 @@ def verdict(style: str, kind: str, rates: Rates, computes: str = "cpu") -> Verdi
         advice = fewer_cores(style, kind)
     else:
         advice = faster_input(style, kind, rates.reading, rates.cores)
-    text = [reason]
+    reasons = [reason]
     if limit == INPUT and (waits := rates.reading.waits):
-        text.append(waits)
+        reasons.append(waits)
     if rates.unstable:
-        text.append(f"unstable: {rates.unstable}, so the machine's speed changed during the run")
+        reasons.append(f"unstable: {rates.unstable}, so the machine's speed changed during the run")
     if rates.crowded:
-        text.append(
+        reasons.append(
             f"other processes take {rates.foreign:.1f} of {rates.cores:g} cores, so this result "
             "is only valid with that load"
         )
-    return Verdict(limit, "; ".join(text), advice)
+    return Verdict(limit, "; ".join(reasons), advice)
 
 
 def undecided(rates: Rates, limits: dict[str, int]) -> Verdict:

@@ -161,8 +161,8 @@ def _of_ranges(text: str) -> Preprocessing | None:
         return Preprocessing(range=everywhere)
     inputs = {}
     for part in text.split(","):
-        name, _, message = part.rpartition("=")
-        range_ = range_from(message)
+        name, _, range_text = part.rpartition("=")
+        range_ = range_from(range_text)
         if range_ is None or not name:
             return None
         inputs[name.strip()] = Steps().into(range_)

@@ -200,5 +200,5 @@ def _refined(tensor: Tensor, infos: Mapping[str, TensorInfo], alias: str) -> Ten
     """Return a tensor with the shape of the signature, if the signature has one."""
     if alias not in infos or infos[alias].WhichOneof("encoding") != "name":
         return tensor
-    text = tensor_of(infos[alias])
-    return tensor if text.shape is None else Tensor(tensor.name, tensor.dtype, text.shape)
+    declared = tensor_of(infos[alias])
+    return tensor if declared.shape is None else Tensor(tensor.name, tensor.dtype, declared.shape)

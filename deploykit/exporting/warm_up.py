@@ -39,7 +39,9 @@ def aliases_of(callee: NamedModel) -> Graph:
     fed.about = replace(
         known,
         signatures={callee.signature: SignatureNames(tensors, {})},
-        photos={tensors[t]: text for t, text in known.photos.items() if t in tensors},
+        photos={
+            tensors[t]: descriptions for t, descriptions in known.photos.items() if t in tensors
+        },
     )
     return fed
 
@@ -85,8 +87,8 @@ def samples_for(
         alias: Steps(feature=item.feature) if alias in photos.steps else item
         for alias, item in declared.inputs.items()
     }
-    read, text = open_feeds(data, files, Preprocessing(steps, declared.columns), batch)
-    return DEFAULT, _Renamed(read, photos.renamed), text
+    read, descriptions = open_feeds(data, files, Preprocessing(steps, declared.columns), batch)
+    return DEFAULT, _Renamed(read, photos.renamed), descriptions
 
 
 class _Renamed:

@@ -87,8 +87,8 @@ class ExpectedRange:
 
 def expected_from(text: str) -> ExpectedRange | None:
     """Parse a text such as `0..255 (the model divides by 255 itself)`; None if it is invalid."""
-    message, _, why = text.partition(" (")
-    range_ = range_from(message)
+    range_text, _, why = text.partition(" (")
+    range_ = range_from(range_text)
     return None if range_ is None else ExpectedRange(range_, why.removesuffix(")") or BESIDE)
 
 
@@ -260,8 +260,8 @@ def _applied(op: str, done: _Arithmetic, value: Array, first: bool) -> _Arithmet
 def _range_for(arithmetic: _Arithmetic) -> PhotoRange | None:
     """Return the range on which all channels with a known range agree, or None."""
     sides = zip(*(side[:_MAX_CHANNELS] for side in np.broadcast_arrays(*arithmetic)), strict=True)
-    message = {_range_of(float(factor), float(offset)) for factor, offset in sides} - {None}
-    return message.pop() if len(message) == 1 else None
+    ranges = {_range_of(float(factor), float(offset)) for factor, offset in sides} - {None}
+    return ranges.pop() if len(ranges) == 1 else None
 
 
 def _range_of(factor: float, offset: float) -> PhotoRange | None:

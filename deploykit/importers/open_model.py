@@ -153,8 +153,8 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     (source,) = with_options("open_model", options, source_of(model))
     model = source.model
     if isinstance(model, OpenedModel):
-        text = {field_.name: getattr(source, field_.name) for field_ in fields(source)}
-        return open_model(model, **{k: v for k, v in text.items() if v and k != "model"})
+        arguments = {field_.name: getattr(source, field_.name) for field_ in fields(source)}
+        return open_model(model, **{k: v for k, v in arguments.items() if v and k != "model"})
     if isinstance(model, str | os.PathLike):
         return open_files(ModelFiles(source), source, needs_output)
     if isinstance(model, Graph):

@@ -86,6 +86,6 @@ class ServedInstance:
             raise LimitError("server-not-listening", source=self._folder, seconds=limits.seconds)
         self._process.wait()
         self._said.seek(0)
-        message = self._said.read().decode(errors="replace").strip().splitlines()
-        why = message[-1].removeprefix("deploykit: ") if message else "it printed no reason"
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        why = lines[-1].removeprefix("deploykit: ") if lines else "it printed no reason"
         raise VerificationError("shipped-not-servable", source=self._folder, reason=why)

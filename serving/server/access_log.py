@@ -154,16 +154,16 @@ class LineFile:
     def _write(self, lines: deque[bytes]) -> None:
         """Write lines; after an error, drop them, and retry with the next ones."""
         for some in _pieces(lines):
-            message = self._missing  # more may be lost during the write
-            gap = [self._gap(message)] if message else []
+            missing = self._missing  # more may be lost during the write
+            gap = [self._gap(missing)] if missing else []
             try:
                 self._put(b"".join([*gap, *some]))
             except _UnwrittenError as error:
                 if error.count <= len(some):  # the gap line was written
-                    self._missing -= message
+                    self._missing -= missing
                 self._fails(min(error.count, len(some)) + len(lines), str(error))
                 return
-            self._missing -= message
+            self._missing -= missing
             self._succeeds()
 
     def _put(self, lines: bytes) -> None:

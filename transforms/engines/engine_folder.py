@@ -55,11 +55,11 @@ def files(
     `variables.index`; None: it has no such file.
     """
     values = _Values()
-    text = document_of(content, values.named)
+    stated = document_of(content, values.named)
     answers = values.graph.SerializeToString(deterministic=True)
     digests = {"graph": _digest(content.graph_def), "answers_file": _digest(answers)}
     bound = {SAVED_MODEL: saved_model, _VARIABLES: variables}
-    document = {"format": FORMAT, "kind": KIND, "version_files": bound, **digests, **text}
+    document = {"format": FORMAT, "kind": KIND, "version_files": bound, **digests, **stated}
     written = f"{json.dumps(document, indent=2)}\n".encode()
     results = {_GRAPH: content.graph_def, _ANSWERS: answers, MANIFEST: written}
     return {f"{FOLDER}/{name}": [item] for name, item in results.items()}
@@ -165,10 +165,10 @@ def _sound(manifest: Path) -> Iterator[None]:
         raise GraphError("manifest-incomplete", source=manifest) from None
 
 
-def _checked(path: Path, text: Any, most: int | None = None) -> bytes:
+def _checked(path: Path, stated: Any, most: int | None = None) -> bytes:
     """Return a file that the manifest was written with. GraphError: it is another one."""
     content = read_bytes(path) if most is None else read_bytes(path, most)
-    if not isinstance(text, Mapping) or text.get("sha256") != _digest(content)["sha256"]:
+    if not isinstance(stated, Mapping) or stated.get("sha256") != _digest(content)["sha256"]:
         raise GraphError("engine-file-replaced", source=path)
     try:
         check_growth(content, GraphDef)

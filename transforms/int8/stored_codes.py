@@ -205,13 +205,13 @@ def _check(graph: Graph, plan: Plan, stored_codes: StoredCodes) -> None:
     _check_layers(graph, plan, stored_codes)
     for layer in stored_codes.weights:
         source = graph[layer].data_inputs[0]
-        text = stored_codes.reads.get((layer, source))
-        if text is not None and not _are_close(text, plan.reads[layer]):
+        stored = stored_codes.reads.get((layer, source))
+        if stored is not None and not _are_close(stored, plan.reads[layer]):
             raise _unknown(graph[layer], f"'{source}' has the same codes for all its readers")
     ends = {chain.nodes[-1].name for chain in plan.chains.values()}
     for tensor, form in plan.forms.items():
-        text = stored_codes.made.get(tensor)
-        if tensor in ends and (text is None or not _are_close(text, form)):
+        stored = stored_codes.made.get(tensor)
+        if tensor in ends and (stored is None or not _are_close(stored, form)):
             raise _unknown(graph[tensor], "a tensor that is passed on has the codes of its source")
     for tensor in stored_codes.made.keys() - (ends & plan.forms.keys()):
         raise _unknown(graph[tensor], "an int8 layer ends there")

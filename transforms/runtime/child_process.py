@@ -335,8 +335,8 @@ class Worker:
         status = self._child.process.wait()
         self._child.log.seek(0)
         log = self._child.log.read().decode(errors="replace")
-        text = [line.strip() for line in log.splitlines()]
-        lines = [line for line in text if line and not _STACK.match(line)]
+        stripped = [line.strip() for line in log.splitlines()]
+        lines = [line for line in stripped if line and not _STACK.match(line)]
         fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
         result = fatal or lines  # a fatal message may continue for many lines
         last = _STAMP.sub("", result[-1])[:300] if result else "it logged nothing"

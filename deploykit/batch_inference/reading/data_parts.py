@@ -143,8 +143,8 @@ def fingerprint(data: Data) -> str:
         result.update(f"{key_of(data, file)}\0{size}\0{changed}\n".encode())
     columns = sorted(data.columns.items())
     features = sorted((name, document(item)) for name, item in data.features.items())
-    text = (data.kind, data.counts, data.compression, data.header, columns, features)
-    result.update(repr((*text, data.labels, data.classes)).encode())
+    properties = (data.kind, data.counts, data.compression, data.header, columns, features)
+    result.update(repr((*properties, data.labels, data.classes)).encode())
     if data.name:
         result.update(read_bytes(index_path(data.path, data.name)))
     return result.hexdigest()

@@ -169,7 +169,7 @@ def seconds(value: float | None) -> str:
     return f"{value:.0f} s" if value < 100 else f"{int(value) // 60}:{int(value) % 60:02} min"
 
 
-def span(low: float | None, high: float | None, unit: str = "") -> str:
+def span(low: float | None, high: float | None, unit: str = "", to: str = " to ") -> str:
     """Return an interval as text; empty if it is unknown or a point."""
     if low is None or high is None or low == high:
         return ""
@@ -177,7 +177,7 @@ def span(low: float | None, high: float | None, unit: str = "") -> str:
     last = ends[0].rpartition(" ")
     if last[0] and last[2] == ends[1].rpartition(" ")[2]:
         ends[0] = last[0]  # the unit appears once
-    return " to ".join(ends)
+    return to.join(ends)
 
 
 def interval(part: DocumentPart, unit: str = "") -> str:
@@ -194,11 +194,10 @@ def with_interval(part: DocumentPart, unit: str = "") -> str:
 
 def times(part: DocumentPart, key: str = "value") -> str:
     """Return a ratio with its interval: 2.1x (2.0-2.2)."""
-    value, ends = part[key].number, span(part["low"].number, part["high"].number)
+    value, ends = part[key].number, span(part["low"].number, part["high"].number, to="-")
     if value is None:
         return NOTHING
-    within = ends.replace(" to ", "-")
-    return f"{plain(value)}x ({within})" if within else f"{plain(value)}x"
+    return f"{plain(value)}x ({ends})" if ends else f"{plain(value)}x"
 
 
 def gain(part: DocumentPart) -> str:

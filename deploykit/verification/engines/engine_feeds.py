@@ -105,8 +105,8 @@ def _sliced(feed: Mapping[str, Array], batched: frozenset[str], rows: slice) -> 
 
 def made_up_range(graph: Graph) -> tuple[float, float]:
     """Return the range of synthetic floats: the expected pixel range if it is known."""
-    text = (expected_from(photo) for photo in about(graph).photos.values() if photo)
-    range_ = next((item.range for item in text if item is not None), SIGNED)
+    ranges = (expected_from(photo) for photo in about(graph).photos.values() if photo)
+    range_ = next((item.range for item in ranges if item is not None), SIGNED)
     return range_.low, range_.high
 
 
