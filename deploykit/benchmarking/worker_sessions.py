@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from deploykit.benchmarking.devices import gpu_bytes_peak
-from deploykit.benchmarking.engines.engine_choice import opened
+from deploykit.benchmarking.engines.engine_choice import import_engine, opened
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.measurement import Job, Measurement, ScenarioResult, Turn
@@ -30,18 +30,27 @@ Outcome = tuple[list[int], int, int, int, int]
 involuntary context switches."""
 
 
-def started(settings_of: Job) -> Worker:
-    """Return a process without sessions, in the environment of a job's settings."""
+def started(settings_of: Job, *, imports: bool = False) -> Worker:
+    """Return a process without sessions, in the environment of a job's settings.
+
+    `imports`: it imports its engine at once, in parallel to other processes. Without it, the first
+    session does, alone on the machine.
+    """
     settings = settings_of.settings
-    runs = TITLES[settings.engine or TENSORFLOW]
-    return Worker(f"{__name__}:Sessions", forced=settings.environment, runs=runs)
+    engine = settings.engine or TENSORFLOW
+    imported = engine if imports else None
+    return Worker(
+        f"{__name__}:Sessions", imported, forced=settings.environment, runs=TITLES[engine]
+    )
 
 
 class Sessions:
     """Sessions of one or several jobs, by their number. Errors are those of Runner."""
 
-    def __init__(self) -> None:
-        """Start without sessions."""
+    def __init__(self, imported: str | None = None) -> None:
+        """Start without sessions; import the engine `imported`."""
+        if imported is not None:
+            import_engine(imported)
         self._runners: list[Runner] = []
         self._bytes: list[int] = []
 
@@ -299,9 +308,12 @@ class SessionPool:
         expected = self._sessions(seconds, most)
         copies = min(self._copies(seconds), most)
         order = random.Random(0)
-        for courses in self._groups.values():
-            processes = [courses[0].seats[0].process]
-            processes += [self._start(courses[0]) for _ in range(1, copies)]
+        started = [
+            [self._start(courses[0], imports=True) for _ in range(1, copies)]
+            for courses in self._groups.values()
+        ]
+        for courses, more in zip(self._groups.values(), started, strict=True):
+            processes = [courses[0].seats[0].process, *more]
             for number in range(max(expected, copies)):
                 process = processes[number % copies]
                 for course in order.sample(courses, len(courses)):
@@ -331,8 +343,8 @@ class SessionPool:
         """Return the CPU time of all processes in seconds."""
         return sum(cpu_seconds(process.worker.pid) for process in self.processes)
 
-    def _start(self, course: CandidateRun) -> Process:
-        worker = started(course.candidate.job)
+    def _start(self, course: CandidateRun, *, imports: bool = False) -> Process:
+        worker = started(course.candidate.job, imports=imports)
         self._stack.callback(worker.close)
         self.processes.append(Process(len(self.processes), worker))
         return self.processes[-1]

@@ -12,8 +12,10 @@ from deploykit.benchmarking.run_config import RunConfig
 from deploykit.importers.open_model import OpenedModel
 from deploykit.transforms.common.errors import GraphError, LoadError, VerificationError
 from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, TITLES, lacking
+from deploykit.transforms.engines.openvino_model import imported
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 from deploykit.verification.engines.engine_check import compared_in
 from deploykit.verification.engines.engine_feeds import EngineFeeds
 
@@ -60,6 +62,14 @@ def started(job: Job) -> Worker:
     settings = job.settings
     runs = TITLES[settings.engine or TENSORFLOW]
     return Worker(f"{__name__}:opened", job, forced=settings.environment, runs=runs)
+
+
+def import_engine(engine: str) -> None:
+    """Import the modules of an engine, which takes longer than loading a small model."""
+    if engine == OPENVINO:
+        imported()
+    else:
+        start_tensorflow()
 
 
 def opened(job: Job, like: Runner | None = None) -> Runner:
