@@ -125,12 +125,19 @@ def test_an_unknown_option_is_seen():
     assert [each.rpartition(": ")[2] for each in unknown_options(text)] == ["--gone", "--lost"]
 
 
+WALKED = [DOCS / "tour.md", *sorted((DOCS / "recipes").glob("[!R]*.md"))]
+
+
+def test_each_recipe_has_commands():
+    assert len(WALKED) > 8
+    assert all(list(blocks(page, "console", "text")) for page in WALKED)
+
+
 @pytest.mark.slow
-def test_the_tour_runs_and_prints_what_it_says(tmp_path):
+@pytest.mark.parametrize("page", WALKED, ids=lambda page: page.stem)
+def test_a_page_runs_and_prints_what_it_says(page, tmp_path):
     """Blocks of text hold commands whose figures come from a clock: they are run, not compared."""
-    page = DOCS / "tour.md"
     compared = [text for _, text in blocks(page, "console")]
-    assert len(compared) > 5
     for said, printed in walk(page, tmp_path, "console", "text"):
         if said in compared:
             assert without_digits(printed) == without_digits(said)

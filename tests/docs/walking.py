@@ -71,7 +71,8 @@ class Walk:
 
 def walk(page: Path, folder: Path, *languages: str) -> list[tuple[str, str]]:
     """Run the `$` lines of a page's blocks, and return each block beside what it prints today."""
-    (folder / "models").symlink_to(ROOT / "models")
+    for name in ("models", "tests"):
+        (folder / name).symlink_to(ROOT / name)
     there, found = Walk(folder), []
     try:
         for _, text in blocks(page, *(languages or ("console",))):
