@@ -14,7 +14,7 @@ from deploykit.benchmarking.results import BenchmarkResult, check_tuned
 from deploykit.benchmarking.rounds import measure_models
 from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
 from deploykit.benchmarking.run_config_grid import RunConfigGrid, beside_resident
-from deploykit.benchmarking.scenarios.scenario_runs import measure_scenario
+from deploykit.benchmarking.scenario_runs import measure_scenario
 from deploykit.data.input_benchmark import ROUNDS as INPUT_ROUNDS
 from deploykit.data.input_benchmark import measure_input
 from deploykit.data.input_result import InputResult

@@ -11,7 +11,7 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.profiling.profile import profile_tables
 from deploykit.benchmarking.results import BenchmarkResult, scaling_efficiency, thread_lines
 from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
-from deploykit.benchmarking.scenarios.scenario_runs import scenario_row, scenario_tables
+from deploykit.benchmarking.scenario_runs import scenario_row, scenario_tables
 from deploykit.benchmarking.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.rendering.tables import Cell, Table, table

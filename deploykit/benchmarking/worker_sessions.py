@@ -17,7 +17,7 @@ from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.measurement import Job, Measurement, ScenarioResult, Turn
 from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
-from deploykit.benchmarking.scenarios.load import Played, Stage
+from deploykit.benchmarking.scenario_load import Played, Stage
 from deploykit.benchmarking.statistics import steady_from
 from deploykit.system.process_usage import cpu_seconds
 from deploykit.transforms.common.errors import CrashError, Error, LimitError

@@ -9,8 +9,8 @@ from deploykit.evaluation.answers import Apart, class_name, of_classes, of_numbe
 from deploykit.evaluation.answers import scores_classes as are_scores
 from deploykit.evaluation.pictures import pictures
 from deploykit.evaluation.result import ClassAccuracy, GroupAccuracy
+from deploykit.quantization.accuracy import joined, same_class
 from deploykit.quantization.metrics import Score, change, metric_named
-from deploykit.quantization.scoring import joined, same_class
 from deploykit.transforms.engines.engine_session import OpenVinoSession, session_in
 from deploykit.transforms.engines.openvino_model import Compiling
 from deploykit.transforms.ir.tensors import Array

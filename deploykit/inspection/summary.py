@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
-from deploykit.benchmarking.profiling.costs import flops, memory
+from deploykit.benchmarking.profiling.execution import flops, memory
 from deploykit.rendering.templates import size
 from deploykit.transforms.fold_batch_norms import foldable
 from deploykit.transforms.ir.graph import Graph

@@ -13,7 +13,7 @@ import numpy as np
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import result_of
 from deploykit.benchmarking.run_config import SERVER
-from deploykit.benchmarking.scenarios.load import SEED
+from deploykit.benchmarking.scenario_load import SEED
 from deploykit.planning.checking_plan import PlanCheck, bar_for
 from deploykit.planning.measuring import ALIKE, Measured, order_of, slots_of, summed_up
 from deploykit.planning.service_times import (

@@ -4,16 +4,34 @@ A child process stores the float32 graph's outputs on held-out samples, and runs
 other on them. It compares the input of a final Softmax instead of its output.
 """
 
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from deploykit.quantization.scoring import EngineComparison, Judgement
+import numpy as np
+
+from deploykit.quantization.metrics import LOWER_IS_BETTER, Score, metric_named, with_interval
+from deploykit.transforms.common.documents import OrNull, Written
 from deploykit.transforms.common.errors import CrashError, GraphError, LimitError, counts_differ
+from deploykit.transforms.engines.engine_session import OpenVinoSession, session_in
 from deploykit.transforms.engines.engines import TENSORFLOW
+from deploykit.transforms.engines.equivalence import CODES_BAR, MAX_LOST_DB
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.verification.coverage import Answers
+from deploykit.transforms.runtime.differences import Sums
+from deploykit.transforms.runtime.session import Session
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
+from deploykit.verification.confidence import (
+    Decibels,
+    GroupCloseness,
+    agreeing,
+    closeness_by_group,
+    lower_bound_db,
+    wilson,
+)
+from deploykit.verification.coverage import Answers, answers_of
 from deploykit.verification.samples import samples_in
 from deploykit.verification.synthetic.sample_inputs import paired_inputs
 from deploykit.verification.tolerance import (
@@ -22,6 +40,237 @@ from deploykit.verification.tolerance import (
     maker,
     paired_outputs,
 )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Comparison of a graph with the float32 graph on the same samples."""
+
+    sqnr_db: Annotated[float, Written(digits=3)]
+    """The smallest SQNR of the outputs in dB; inf: all equal, -inf: one has invalid values."""
+    agreement: float | None
+    """Top-1 agreement, a share of samples; None: no output is [samples, classes]."""
+    samples: int
+    metric: OrNull[str] = ""
+    """The name of the metric; empty: not measured, as there are no labels."""
+    before: Annotated[Score | None, Written(by=with_interval)] = None
+    after: Annotated[Score | None, Written(by=with_interval)] = None
+    sqnr_low_db: Decibels = None
+    """The lower end of the 95 % confidence interval of SQNR; None: not available."""
+    agreement_interval: tuple[float, float] | None = None
+    """The 95 % confidence interval of the agreement."""
+    groups: tuple[GroupCloseness, ...] = ()
+    """The comparison within each group of samples; empty: the data have no groups."""
+
+    @property
+    def certain_db(self) -> float:
+        """The 95 % lower bound of the SQNR in dB, or the SQNR if it has none."""
+        return self.sqnr_db if self.sqnr_low_db is None else self.sqnr_low_db
+
+    @property
+    def drop(self) -> float | None:
+        """The loss in the metric, in its unit; negative: it improved. None: not measured."""
+        if self.before is None or self.after is None:
+            return None
+        drop = self.before.value - self.after.value
+        return -drop if self.metric in LOWER_IS_BETTER else drop
+
+
+@dataclass(frozen=True)
+class EngineComparison:
+    """The SQNR of a graph's output in TensorFlow and in another engine, in dB."""
+
+    emulated_db: float
+    """SQNR of TensorFlow's output against the float32 graph."""
+    found_db: float
+    """SQNR of the engine's output against the float32 graph."""
+    apart_db: float
+    """SQNR of the engine's output against TensorFlow's."""
+
+    @property
+    def departs(self) -> bool:
+        """Whether the engine's output differs from TensorFlow's.
+
+        Its SQNR against the float32 graph is clearly lower, or it differs from TensorFlow's output
+        by more than single codes rounded differently explain.
+        """
+        near = min(self.emulated_db, float(CODES_BAR.min_sqnr or 0))
+        return self.found_db < self.emulated_db - MAX_LOST_DB or self.apart_db < near
+
+
+class Scorer:
+    """Runs a float32 graph once, and scores other graphs against it.
+
+    GraphError: TensorFlow refuses the graph or the samples.
+    """
+
+    def __init__(
+        self,
+        graph_def: bytes,
+        outputs: Sequence[str],
+        tensors: Sequence[str],
+        feeds: Sequence[Mapping[str, Array]],
+        labels: Array | None,
+        metric: str,
+        groups: Array | None = None,
+    ) -> None:
+        """Run the graph on the feeds; `tensors` are compared, and `metric` may be ''.
+
+        `groups` are the groups of the samples.
+
+        GraphError: the metric cannot be imported, raises, or does not fit the labels.
+        """
+        self._metric_name = metric
+        self._metric = metric_named(metric) if metric else None  # before TensorFlow's slow start
+        self._outputs, self._feeds, self._labels = list(outputs), feeds, labels
+        self._groups = groups
+        session, start = Session(graph_def), time.monotonic()
+        self._expected = _run(session, list(tensors), {}, feeds)
+        self._seconds = time.monotonic() - start
+        # SQNR needs floating-point outputs: integers are right or wrong.
+        if not any(array.dtype.kind == "f" for array in self._expected.values()):
+            raise GraphError("no-float-output")
+        self._samples = samples_in(feeds)
+        self._before = self._score(self._expected)
+
+    def facts(self) -> tuple[float, bool]:
+        """Return the run time of the graph in seconds, and whether plain ops run on oneDNN."""
+        return self._seconds, bool(start_tensorflow().features.IsMklEnabled())
+
+    def score(
+        self,
+        graph_def: bytes,
+        inputs: Mapping[str, str],
+        pairs: Mapping[str, str],
+        judged: Sequence[str],
+        engine: str = TENSORFLOW,
+    ) -> Judgement:
+        """Run another graph on the same feeds, and compare it with the float32 graph.
+
+        `inputs` and `pairs` map tensor names of the float32 graph to those of the other graph.
+        Only the SQNR of `judged` counts.
+
+        GraphError: the engine refuses the graph, or the metric raises.
+        """
+        given = self._answers_of(graph_def, inputs, pairs, engine)
+        sqnr, low, agreement = np.inf, np.inf, None
+        for name in judged:
+            if self._expected[name].dtype.kind != "f":
+                continue
+            sums = Sums(name)
+            sums.add(self._expected[name], given[name])
+            difference = sums.difference()
+            sqnr = min(sqnr, difference.sqnr_db)
+            if difference.fault:
+                low = -np.inf
+                continue
+            bound = lower_bound_db(self._expected[name], given[name], self._samples)
+            low = min(low, difference.sqnr_db if bound is None else bound)
+            share = same_class(self._expected[name], given[name])
+            if share is not None and (agreement is None or share.value < agreement.value):
+                agreement = share
+        groups: tuple[GroupCloseness, ...] = ()
+        if self._groups is not None:
+            item = [(self._expected[name], given[name]) for name in judged]
+            groups = closeness_by_group(item, self._groups)
+        return Judgement(
+            sqnr_db=float(sqnr),
+            agreement=None if agreement is None else agreement.value,
+            samples=self._samples,
+            metric=self._metric_name,
+            before=self._before,
+            after=self._score(given),
+            sqnr_low_db=float(low),
+            agreement_interval=None if agreement is None else agreement.interval,
+            groups=groups,
+        )
+
+    def departure(
+        self,
+        graph_def: bytes,
+        inputs: Mapping[str, str],
+        pairs: Mapping[str, str],
+        judged: Sequence[str],
+        engine: str,
+    ) -> list[EngineComparison]:
+        """Compare the outputs of a graph in an engine with those in TensorFlow, by tensor.
+
+        GraphError: TensorFlow or the engine refuses the graph.
+        """
+        plain = self._answers_of(graph_def, inputs, pairs, TENSORFLOW)
+        other = self._answers_of(graph_def, inputs, pairs, engine)
+        return [
+            EngineComparison(
+                _sqnr(self._expected[name], plain[name]),
+                _sqnr(self._expected[name], other[name]),
+                _sqnr(plain[name], other[name]),
+            )
+            for name in judged
+            if self._expected[name].dtype.kind == "f"
+        ]
+
+    def _answers_of(
+        self, graph_def: bytes, inputs: Mapping[str, str], pairs: Mapping[str, str], engine: str
+    ) -> dict[str, Array]:
+        """Return the paired tensors of another graph, by the names of the float32 graph."""
+        session = session_in(engine, graph_def)
+        result = _run(session, list(pairs.values()), inputs, self._feeds)
+        return {name: result[other] for name, other in pairs.items()}
+
+    def answers(self, maker: str) -> Answers | None:
+        """Return the classes predicted in the float32 graph's first output; None: not classes.
+
+        `maker` is the op that makes the output.
+        """
+        result = answers_of(self._expected[self._outputs[0]], maker)
+        return result if result is not None and len(result.numbers) == self._samples else None
+
+    def _score(self, values: Mapping[str, Array]) -> Score | None:
+        if self._metric is None:
+            return None
+        return self._metric({name: values[name] for name in self._outputs}, self._labels)
+
+
+def _sqnr(expected: Array, judged: Array) -> float:
+    sums = Sums("")
+    sums.add(expected, judged)
+    return sums.difference().sqnr_db
+
+
+def _run(
+    session: Session | OpenVinoSession,
+    fetches: list[str],
+    inputs: Mapping[str, str],
+    feeds: Sequence[Mapping[str, Array]],
+) -> dict[str, Array]:
+    """Return the values of tensors for all samples."""
+    parts = []
+    for feed in feeds:
+        named = {inputs[n]: a for n, a in feed.items() if n in inputs} if inputs else feed
+        parts.append(session.run(fetches, named))
+    values = (joined([np.asarray(part[i]) for part in parts]) for i in range(len(fetches)))
+    return dict(zip(fetches, values, strict=True))
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """Return the batches of a tensor as one array; scalars are stacked."""
+    if not parts[0].ndim:
+        return np.stack(parts)
+    if len({part.shape[1:] for part in parts}) > 1:  # a size that depends on the batch
+        return np.concatenate([part.reshape(-1) for part in parts])
+    return np.concatenate(parts)
+
+
+def same_class(expected: Array, judged: Array) -> Score | None:
+    """Return the top-1 agreement of two outputs; None: not class scores.
+
+    Scores with NaN never agree.
+    """
+    item = agreeing(expected, judged)
+    if item is None or not len(item):
+        return None
+    same = int(item.sum())
+    return Score(same / len(item), wilson(same, len(item)))
 
 
 class Evaluator:
@@ -135,7 +384,7 @@ class Evaluator:
             raise
 
     def _start(self) -> Worker:
-        self._worker = Worker("deploykit.quantization.scoring:Scorer", *self._arguments)
+        self._worker = Worker("deploykit.quantization.accuracy:Scorer", *self._arguments)
         try:
             self._worker.ask("facts")  # returns once the float32 graph has run
         except BaseException:  # an interrupt too must leave no child behind

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deploykit.benchmarking.speed_verdict import FASTER, SLOWER
+from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.layer_search import Calibrated, LayerChoice, chosen_layers
 from deploykit.quantization.quantize_options import below_in_group, few_agree
 from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
-from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import GRAPHS, SearchTask
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget

@@ -9,19 +9,20 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploykit.quantization.accuracy import Evaluator
-from deploykit.quantization.keep_float import (
+from deploykit.quantization.accuracy import Evaluator, Judgement
+from deploykit.quantization.rounding import round_in_time
+from deploykit.quantization.search_task import SearchTask
+from deploykit.quantization.sensitivity import (
+    JUDGED,
     FloatChoice,
     FloatOption,
+    Noise,
     Trial,
     cheapest_options,
     choose_among,
+    rank_alone,
     tried,
 )
-from deploykit.quantization.rounding import round_in_time
-from deploykit.quantization.scoring import Judgement
-from deploykit.quantization.search_task import SearchTask
-from deploykit.quantization.sensitivity import JUDGED, Noise, rank_alone
 from deploykit.quantization.target import EngineTarget
 from deploykit.quantization.timing.int8_choice import choose, time_gained
 from deploykit.quantization.timing.layer_times import ROUNDS, LayerTimes

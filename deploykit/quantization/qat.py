@@ -15,7 +15,7 @@ from deploykit.pipelines.int8 import (
     stated_codes_graph,
     stated_int8_graph,
 )
-from deploykit.quantization.accuracy import Evaluator
+from deploykit.quantization.accuracy import Evaluator, Judgement
 from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.quantize_options import (
     MIN_SQNR_DB,
@@ -24,7 +24,6 @@ from deploykit.quantization.quantize_options import (
     refuse_unknown_layers,
 )
 from deploykit.quantization.result import LayerOutcome, Quantized
-from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.search_task import DEPTHS
 from deploykit.quantization.sensitivity import JUDGED, STEPS, Sensitivity, rank_alone
 from deploykit.quantization.target import IN_OPENVINO, IN_TENSORFLOW, EngineTarget

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from deploykit.benchmarking.speed_verdict import SpeedVerdict
 from deploykit.importers.open_model import OpenedModel
 from deploykit.pipelines.rewrite import Rewriting
+from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.layer_search import LayerChoice
-from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.target import IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import Gain
 from deploykit.transforms.common.documents import (

@@ -6,8 +6,7 @@ from typing import Any
 
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.pipelines.int8 import codes_graph, int8_graph
-from deploykit.quantization.accuracy import Evaluator
-from deploykit.quantization.scoring import Judgement
+from deploykit.quantization.accuracy import Evaluator, Judgement
 from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.timing.layer_times import (
     LayerTimes,

@@ -9,12 +9,10 @@ from deploykit.importers.open_model import OpenedModel
 from deploykit.pipelines.rewrite import OutputFiles, Rewriting, rewrite
 from deploykit.pipelines.transform import OPTIMIZE, quantize_string, run_steps
 from deploykit.pipelines.written_file import Proof
-from deploykit.quantization.accuracy import Evaluator
+from deploykit.quantization.accuracy import Evaluator, Judgement
 from deploykit.quantization.calibration import calibrate
-from deploykit.quantization.keep_float import choose_among
 from deploykit.quantization.quantize_options import QuantizeOptions
-from deploykit.quantization.scoring import Judgement
-from deploykit.quantization.sensitivity import JUDGED, Noise, rank_alone
+from deploykit.quantization.sensitivity import JUDGED, Noise, choose_among, rank_alone
 from deploykit.rendering.progress import Work
 from deploykit.transforms.common.documents import Hidden, OrNull, written
 from deploykit.transforms.common.errors import GraphError, NotQuantizedError, StepError

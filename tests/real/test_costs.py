@@ -3,7 +3,7 @@
 import pytest
 
 import deploykit
-from deploykit.benchmarking.profiling.costs import flops
+from deploykit.benchmarking.profiling.execution import flops
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.shapes.static_shapes import Shapes

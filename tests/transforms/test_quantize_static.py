@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.profiling.costs import flops
+from deploykit.benchmarking.profiling.execution import flops
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.int8.int8_kernels import sums_exactly
 from deploykit.transforms.int8.plan import OPS

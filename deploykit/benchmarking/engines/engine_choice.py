@@ -4,8 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from deploykit.benchmarking.engines.openvino_runner import OpenVinoRunner, compiling
-from deploykit.benchmarking.engines.runner import Runner
+from deploykit.benchmarking.engines.runner import OpenVinoRunner, Runner, compiling
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.run_config import RunConfig

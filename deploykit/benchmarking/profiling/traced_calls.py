@@ -9,8 +9,7 @@ from typing import Any
 
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.measurement import Job
-from deploykit.benchmarking.profiling.costs import flops
-from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph
+from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph, flops
 from deploykit.benchmarking.profiling.profile import (
     NodeCost,
     OpCost,

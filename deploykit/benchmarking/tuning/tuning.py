@@ -21,9 +21,8 @@ from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.rounds import ROUNDS, Advance, everyone, measure, spill
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
-from deploykit.benchmarking.tuning.search import Search, SettingsTrial
+from deploykit.benchmarking.tuning.search import Search, SettingsTrial, Trials
 from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates, held
-from deploykit.benchmarking.tuning.trials import Trials
 from deploykit.benchmarking.worker_sessions import BenchmarkCandidate
 from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.resume_file import State, digest, pieces

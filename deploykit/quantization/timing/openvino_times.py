@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.benchmarking.engines.openvino_runner import compiling
+from deploykit.benchmarking.engines.runner import compiling
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.rounds import Advance

@@ -6,7 +6,7 @@ import itertools
 import click
 import pytest
 
-from deploykit.benchmarking.engines.openvino_runner import check_bf16
+from deploykit.benchmarking.engines.runner import check_bf16
 from deploykit.cli.conditions import CONDITIONS, check_conditions, conditions_of
 from deploykit.cli.main import cli
 from deploykit.transforms.common.errors import Error, GraphError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.benchmarking.scenarios.load import SEED
+from deploykit.benchmarking.scenario_load import SEED
 from deploykit.planning.from_results import recorded
 from deploykit.serving.client.load_generator import poisson
 from deploykit.transforms.common.errors import Error, GraphError

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.quantization import scoring
+from deploykit.quantization import accuracy
 from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.metrics import Score, metric_named
 from deploykit.quantization.quantize_options import below_in_group
@@ -330,7 +330,7 @@ def test_samples_at_even_distances():
 
 def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):
     right = judged(classifier(), classifier(DELTA)).agreement
-    monkeypatch.setattr(scoring, "same_class", lambda a, b: Score(float(np.mean(a == b))))
+    monkeypatch.setattr(accuracy, "same_class", lambda a, b: Score(float(np.mean(a == b))))
     assert judged(classifier(), classifier(DELTA)).agreement != right
 
 

@@ -10,7 +10,7 @@ from deploykit.api import quantize as command
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.importers.graph_files import load_graph
 from deploykit.importers.metadata_file import about
-from deploykit.quantization import accuracy, candidates, scoring, target
+from deploykit.quantization import accuracy, candidates, target
 from deploykit.quantization.accuracy import Evaluator
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.layer_search import Calibrated
@@ -215,14 +215,14 @@ class Wrong:
     """An engine that computes a layer in 8 bits wrong, by a little."""
 
     def __init__(self, monkeypatch, layers: tuple[str, ...], factor: float) -> None:
-        session_in = scoring.session_in
+        session_in = accuracy.session_in
 
         def wrongly(engine, graph_def):
             session = session_in(engine, graph_def)
             is_hit = any(f"{each}/weights/codes".encode() in graph_def for each in layers)
             return Times(session, factor) if engine == "openvino" and is_hit else session
 
-        monkeypatch.setattr(scoring, "session_in", wrongly)
+        monkeypatch.setattr(accuracy, "session_in", wrongly)
 
 
 class Times:

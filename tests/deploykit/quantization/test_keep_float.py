@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.quantization.keep_float import (
+from deploykit.quantization.accuracy import Judgement
+from deploykit.quantization.layer_search import place_of
+from deploykit.quantization.metrics import Score
+from deploykit.quantization.sensitivity import (
     FloatOption,
     Trial,
     cheapest_options,
     choose_among,
 )
-from deploykit.quantization.layer_search import place_of
-from deploykit.quantization.metrics import Score
-from deploykit.quantization.scoring import Judgement
 from deploykit.transforms.common.errors import CrashError, GraphError
 
 LAYERS = [f"layer_{number}" for number in range(50)]

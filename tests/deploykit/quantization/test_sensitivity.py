@@ -8,9 +8,8 @@ import pytest
 
 from deploykit.importers.graph_files import save_graph
 from deploykit.pipelines.int8 import int8_graph
-from deploykit.quantization.accuracy import Evaluator
+from deploykit.quantization.accuracy import Evaluator, Judgement
 from deploykit.quantization.calibration import calibrate
-from deploykit.quantization.scoring import Judgement
 from deploykit.quantization.sensitivity import (
     measure_sensitivity,
     rank_alone,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.engines.engine_choice import opened, started
-from deploykit.benchmarking.engines.openvino_runner import OpenVinoRunner, compiling
+from deploykit.benchmarking.engines.runner import OpenVinoRunner, compiling
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.system.machine import usable_cores
@@ -78,7 +78,7 @@ def test_facts_say_what_is_in_force(job):
 
 
 def test_threads_are_those_of_an_op_in_each_of_as_many_streams_as_there_are_calls(monkeypatch):
-    monkeypatch.setattr("deploykit.benchmarking.engines.openvino_runner.usable_cores", lambda: 8)
+    monkeypatch.setattr("deploykit.benchmarking.engines.runner.usable_cores", lambda: 8)
     for settings, wanted in (
         ({}, Compiling(0, 1)),
         ({"threads": (2, 1)}, Compiling(2, 1)),

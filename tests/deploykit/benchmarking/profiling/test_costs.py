@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.profiling.costs import flops, memory
+from deploykit.benchmarking.profiling.execution import flops, memory
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType

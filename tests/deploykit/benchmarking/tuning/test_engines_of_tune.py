@@ -9,10 +9,9 @@ import pytest
 import deploykit as api
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.benchmarking.tuning import search_space, trials
-from deploykit.benchmarking.tuning.search import Figures, Search
+from deploykit.benchmarking.tuning import search, search_space
+from deploykit.benchmarking.tuning.search import Figures, Search, Trials
 from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates
-from deploykit.benchmarking.tuning.trials import Trials
 from deploykit.importers.open_model import open_model
 from deploykit.rendering.formatters.tuning import options
 from deploykit.transforms.common.errors import GraphError, VerificationError
@@ -118,7 +117,7 @@ def test_a_wrong_engine_is_noted_once_and_never_run(small, monkeypatch):
         if jobs[0].settings.engine:
             raise VerificationError(f"{name}: wrong")
 
-    monkeypatch.setattr(trials, "check_answers", wrong)
+    monkeypatch.setattr(search, "check_answers", wrong)
     model = open_model(small)
     fed = ((np.zeros((1, 8, 8, 3), np.float32),),)
 

@@ -15,9 +15,8 @@ from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning import tuning
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
-from deploykit.benchmarking.tuning.search import Figures, Search, SettingsTrial
+from deploykit.benchmarking.tuning.search import TURNS, Figures, Search, SettingsTrial, Trials
 from deploykit.benchmarking.tuning.search_space import coordinates, held
-from deploykit.benchmarking.tuning.trials import TURNS, Trials
 from deploykit.importers.graph_files import load_graph
 from deploykit.importers.open_model import open_model
 from deploykit.rendering.formatters.tuning import lines, options

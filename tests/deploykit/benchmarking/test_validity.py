@@ -7,12 +7,12 @@ import pytest
 from deploykit.benchmarking.measurement import ScenarioResult
 from deploykit.benchmarking.results import result_of
 from deploykit.benchmarking.run_config import BenchmarkOptions
-from deploykit.benchmarking.scenarios.load import Played
-from deploykit.benchmarking.scenarios.validity import latencies_of, result_of_scenario
+from deploykit.benchmarking.scenario_load import Played
+from deploykit.benchmarking.scenario_runs import latencies_of, result_of_scenario
 from deploykit.transforms.common.documents import converted, document
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking import made_up_results
-from tests.deploykit.benchmarking.scenarios.made_up_load import played, scattered, steady
+from tests.deploykit.benchmarking.made_up_load import played, scattered, steady
 
 SERVER = BenchmarkOptions(10.0, scenario="server", rate=200.0)
 

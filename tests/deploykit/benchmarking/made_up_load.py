@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from deploykit.benchmarking.scenarios.load import Played
+from deploykit.benchmarking.scenario_load import Played
 from deploykit.serving.client.load_generator import poisson
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.benchmarking.scenarios import scenario_runs
+from deploykit.benchmarking import scenario_runs
 from deploykit.benchmarking.tables import tables
 from deploykit.benchmarking.worker_sessions import CandidateSession
 from deploykit.rendering.tables import Table

@@ -4,7 +4,7 @@ rule says anything."""
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.scenarios.validity import at_most, discarded, fewest_calls
+from deploykit.benchmarking.scenario_runs import at_most, discarded, fewest_calls
 
 
 @pytest.mark.parametrize(("percentile", "calls"), [(90, 64), (99, 662)])

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from deploykit.benchmarking import scenario_load as stage
 from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
-from deploykit.benchmarking.scenarios import load as stage
-from deploykit.benchmarking.scenarios.load import SEED, Played, Stage
-from deploykit.benchmarking.scenarios.validity import latencies_of
+from deploykit.benchmarking.scenario_load import SEED, Played, Stage
+from deploykit.benchmarking.scenario_runs import latencies_of
 from deploykit.serving.client.load_generator import poisson
 from deploykit.transforms.common.errors import GraphError
 
