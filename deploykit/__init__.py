@@ -26,7 +26,7 @@ _HOMES = {
     "DataLike": "verification.samples",
     "Diagnosis": "api.installation",
     "Differences": "api.inspection",
-    "EnginePlacement": "inspection.engine_placement",
+    "EnginePlacement": "inspection.placement",
     "Error": "transforms.common.errors",
     "ExportOptions": "exporting.export",
     "Exported": "exporting.export",

@@ -51,7 +51,7 @@ from deploykit.importers.graph_files import save_graph as save_graph
 from deploykit.importers.model_source import ModelSource as ModelSource
 from deploykit.importers.open_model import OpenedModel as OpenedModel
 from deploykit.importers.open_model import open_model as open_model
-from deploykit.inspection.engine_placement import EnginePlacement as EnginePlacement
+from deploykit.inspection.placement import EnginePlacement as EnginePlacement
 from deploykit.inspection.placement import Placement as Placement
 from deploykit.pipelines.rewrite import Rewriting as Rewriting
 from deploykit.planning.plan_options import PlanOptions as PlanOptions

@@ -11,7 +11,7 @@ from deploykit.verification.samples import DataLike, LabelsLike, PreprocessLike
 
 if TYPE_CHECKING:
     from deploykit.importers.open_model import OpenedModel
-    from deploykit.pipelines.written_file import Compare, Proof
+    from deploykit.pipelines.rewrite import Compare, Proof
     from deploykit.transforms.ir.graph import Graph
     from deploykit.verification.verify import Verification
 
@@ -100,7 +100,7 @@ class VerifyOptions:
         stops_at_doubt: bool = False,
     ) -> "Proof":
         """Return how deploykit proves that a rewritten model matches it. Raises as `ready`."""
-        from deploykit.pipelines.written_file import Proof
+        from deploykit.pipelines.rewrite import Proof
 
         model.refuse_effects(self.allow_ops)  # before pruning can hide such an op
         reference = model.reference if reference is None else reference

@@ -10,8 +10,12 @@ from deploykit.benchmarking.run_config import CPU_DEVICES, RunConfig
 from deploykit.data.samples import read_feeding
 from deploykit.importers.model_source import source_of
 from deploykit.importers.open_model import OpenedModel, open_model
-from deploykit.inspection.engine_placement import EnginePlacement, find_engine_placement
-from deploykit.inspection.placement import Placement, find_placement
+from deploykit.inspection.placement import (
+    EnginePlacement,
+    Placement,
+    find_engine_placement,
+    find_placement,
+)
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.common.flag import Flag

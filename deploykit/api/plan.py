@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 from deploykit.api.public import Command, public
 from deploykit.client.model_clients import prepared_calls
 from deploykit.client.server_load import Generators
-from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
-from deploykit.planning.checking_plan import PlanCheck, tried
-from deploykit.planning.from_results import recorded
+from deploykit.exporting.manifests import ReplicaCounts, check_manifests, fill_manifests
+from deploykit.planning.from_results import PlanCheck, recorded, tried
 from deploykit.planning.measuring import Measured, measure_server
 from deploykit.planning.plan_options import NOTHING, ZONE, PlanOptions
 from deploykit.planning.sizing import Forecast, Size, p99_document, sized

@@ -12,9 +12,8 @@ from deploykit.data.samples import open_samples
 from deploykit.importers.metadata_file import about, with_engine
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.pipelines.int8 import has_fake_quants, states_weights
-from deploykit.pipelines.rewrite import OutputFiles, rewrite
+from deploykit.pipelines.rewrite import OutputFiles, Proof, by_calibration, rewrite
 from deploykit.pipelines.transform import OPTIMIZE, PREPARE_LAYERS, quantize_string, run_steps
-from deploykit.pipelines.written_file import Proof, by_calibration
 from deploykit.quantization.calibration import KnownRanges
 from deploykit.quantization.qat import StatedData, quantize_fake_quants
 from deploykit.quantization.quantize_options import (
@@ -40,7 +39,7 @@ from deploykit.transforms.common.flag import FORCE, Flag, output_flag
 from deploykit.transforms.engines.openvino_model import Compiling
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import reused_children
-from deploykit.verification.engines.engine_check import compared_in
+from deploykit.verification.engine_check import compared_in
 from deploykit.verification.samples import DataLike, Dataset, Feed, ModelLike, PathLike
 from deploykit.verification.synthetic.sample_inputs import made_up_feeds
 from deploykit.verification.tolerance import QUANTIZED_BAR_DB

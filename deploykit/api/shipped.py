@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.exporting.provenance import exported_from
+from deploykit.exporting.export import exported_from
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Latest, find_versions
 from deploykit.storage.files import load_document

@@ -9,14 +9,12 @@ from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import Command, public
-from deploykit.importers.checkpoints import Checkpoint, meta_bytes
 from deploykit.importers.freeze import naming_errors
 from deploykit.importers.graph_files import graph_bytes, load_graph
-from deploykit.importers.model_files import ModelFiles
-from deploykit.importers.model_path import Location
+from deploykit.importers.model_files import ModelFiles, meta_graph_bytes
+from deploykit.importers.model_path import Checkpoint, Location, meta_bytes
 from deploykit.importers.model_source import Interface, ModelSource, source_of
 from deploykit.importers.open_model import open_model, path_of
-from deploykit.importers.saved_models import meta_graph_bytes
 from deploykit.inspection.soundness import GraphMetadata, graph_metadata, meta_graph_metadata
 from deploykit.rendering.progress import working
 from deploykit.storage.files import read_bytes
@@ -187,7 +185,7 @@ def check(
         are_needed = _needs_custom_ops(source, graphs)
         for facts in graphs:
             facts.check_custom_ops(are_needed)
-        return ValidationReport(files.path, graphs, files.bytes)
+        return ValidationReport(files.path, graphs, files.location.bytes)
 
 
 def _needs_custom_ops(source: ModelSource, graphs: Sequence[GraphMetadata]) -> bool:

@@ -28,7 +28,7 @@ from deploykit.benchmarking.engines.engine_choice import opened
 from deploykit.benchmarking.engines.runner import Runner
 from deploykit.benchmarking.measurement import Job
 from deploykit.storage.files import write
-from deploykit.system.cpu_pinning import take_own_cpu
+from deploykit.system.cpu_usage import take_own_cpu
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 

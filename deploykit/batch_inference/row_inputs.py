@@ -9,11 +9,10 @@ from typing import Any
 
 from deploykit.batch_inference.reading.data_parts import BadRow, RowBatch, place_of
 from deploykit.data.apply_preprocessing import in_graph, in_python, together
-from deploykit.data.feed import prepared
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import is_computed, keeps_files
-from deploykit.data.reading import as_objects, example, line_values
+from deploykit.data.reading import as_objects, example, line_values, prepared
 from deploykit.data.tfdata import example_spec, inputs_of, parsed_lines
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import too_large

@@ -12,7 +12,6 @@ from deploykit.benchmarking.results import BenchmarkResult, result_of
 from deploykit.benchmarking.run_config import CONFIDENCE
 from deploykit.benchmarking.speed_verdict import SpeedVerdict, compare_apart
 from deploykit.benchmarking.statistics import Ratio, summary
-from deploykit.benchmarking.system_load import Conditions
 from deploykit.storage.files import load_document, write
 from deploykit.transforms.common.documents import FORMAT, AsHtml, Flat, Hidden, Written, written
 from deploykit.transforms.common.errors import GraphError, VerificationError
@@ -254,11 +253,11 @@ def _joined(results: Sequence[BenchmarkResult]) -> BenchmarkResult:
             before = by_key.get(key)
             by_key[key] = moved if before is None else _longer(before, moved)
     conditions = [result.conditions for result in results if result.conditions is not None]
-    return replace(
-        results[-1],
-        measurements=tuple(by_key.values()),
-        conditions=_usual(conditions) if len(conditions) == len(results) else None,
-    )
+    last = None
+    if len(conditions) == len(results):
+        reference = statistics.median(condition.reference_ms for condition in conditions)
+        last = replace(conditions[-1], reference_ms=reference)
+    return replace(results[-1], measurements=tuple(by_key.values()), conditions=last)
 
 
 def _moved(measurement: Measurement, number: int) -> Measurement:
@@ -280,9 +279,3 @@ def _longer(a: Measurement, b: Measurement) -> Measurement:
         rounds_seconds=(*a.rounds_seconds, *b.rounds_seconds),
         turns=turns,
     )
-
-
-def _usual(conditions: Sequence[Conditions]) -> Conditions:
-    """Return the last conditions with the median reference time of all."""
-    reference = statistics.median(condition.reference_ms for condition in conditions)
-    return replace(conditions[-1], reference_ms=reference)

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
@@ -21,10 +21,6 @@ from deploykit.verification.synthetic.sample_inputs import (
     requested_sizes,
     type_and_shape,
 )
-
-if TYPE_CHECKING:
-    from deploykit.transforms.ir.graph import Graph
-    from deploykit.transforms.ir.tensors import Array
 
 SYNTHETIC_BATCHES = 4
 FROM_DATA = 16  # maximum number of batches, by default
@@ -149,8 +145,7 @@ def _of_data(
     count = max((len(array) for array in arrays if array.ndim), default=1)
     if not all(array.size for array in arrays):
         raise GraphError("no-samples", purpose="run")
-    at_once = samples.batch if samples.scalars else batch or demanded_batch(graph)
-    at_once = at_once or 1
+    at_once = (samples.batch if samples.scalars else batch or demanded_batch(graph)) or 1
     _check_batch(graph, min(at_once, count))
     starts = range(0, max(count - at_once, 0) + 1, at_once)[:most]
     return tuple(
@@ -193,8 +188,8 @@ class BenchmarkInputs:
         return self if self.path is None else replace(self, data=load_data(self.path))
 
     def batches(
-        self, graph: "Graph", batch: int | None = None, *, everything: bool = False
-    ) -> "tuple[tuple[Array, ...], ...]":
+        self, graph: Graph, batch: int | None = None, *, everything: bool = False
+    ) -> tuple[tuple[Array, ...], ...]:
         """Return the arrays for a graph, batch by batch; `everything` uses all data.
 
         GraphError: an input has no known shape, or does not fit the data.

@@ -4,20 +4,18 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.run_config import RunConfig, renamed
-from deploykit.benchmarking.speed_verdict import NARROW, judge
+from deploykit.benchmarking.speed_verdict import NARROW, RULE, SpeedVerdict, judge, partners
+from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.system_load import Conditions
+from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.files import load_document
 from deploykit.transforms.common.documents import AsHtml, Hidden, converted, document, head, written
 from deploykit.transforms.common.errors import GraphError, MismatchError
-
-if TYPE_CHECKING:
-    from deploykit.benchmarking.profiling.profile import Profile
-    from deploykit.benchmarking.speed_verdict import SpeedVerdict
-    from deploykit.importers.open_model import OpenedModel
 
 logger = logging.getLogger("deploykit")
 
@@ -34,9 +32,9 @@ class BenchmarkResult(AsHtml):
     """Start in local time, ISO 8601."""
     interrupted: bool = False
     """Whether the user ended it early."""
-    profiles: Hidden[Mapping[str, "Profile"]] = field(default_factory=dict)
+    profiles: Hidden[Mapping[str, Profile]] = field(default_factory=dict)
     """Profiles by name of the measurement; not restored from a file."""
-    models: Hidden[Mapping[str, "OpenedModel"]] = field(default_factory=dict)
+    models: Hidden[Mapping[str, OpenedModel]] = field(default_factory=dict)
     """The measured models by name; not restored from a file."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """Preprocessing of the files for each input, in words."""
@@ -52,15 +50,11 @@ class BenchmarkResult(AsHtml):
     @written()
     def left_out(self) -> str | None:
         """The rule for skipped rounds, in words; None in a scenario, which skips none."""
-        from deploykit.benchmarking.speed_verdict import RULE
-
         return None if self.is_scenario else RULE
 
     @property
     @written("measurements")
     def _measurements(self) -> list[dict[str, Any]]:
-        from deploykit.benchmarking.statistics import summary
-
         results = [document(measurement) | {"summary": document(summary(measurement))}
                  for measurement in self.measurements]  # fmt: skip
         for result in results:
@@ -71,8 +65,6 @@ class BenchmarkResult(AsHtml):
     @property
     @written("comparisons")
     def _comparisons(self) -> list[dict[str, Any]]:
-        from deploykit.benchmarking.speed_verdict import partners
-
         pairs = zip(partners(self.measurements), self.measurements, self.judgements(), strict=True)
         return [
             {"a": first.name, "b": item.name, **document(judgement)}
@@ -80,13 +72,11 @@ class BenchmarkResult(AsHtml):
             if first is not None and judgement is not None
         ]
 
-    def judgements(self) -> "list[SpeedVerdict | None]":
+    def judgements(self) -> list[SpeedVerdict | None]:
         """Return the speed of each relative to the first with the same batch and concurrency.
 
         None: it is that first one, or was measured in a scenario.
         """
-        from deploykit.benchmarking.speed_verdict import judge, partners
-
         busy = self.conditions.busy if self.conditions else ""
         pairs = zip(partners(self.measurements), self.measurements, strict=True)
         return [None if first is None else judge(first, item, busy=busy) for first, item in pairs]

@@ -75,7 +75,9 @@ class MeasurementLoop:
         while True:
             watch.refer()
             began, shares = time.monotonic(), seconds * len(courses)
-            for seat in self._shuffled(courses):
+            seats = [seat for course in courses for seat in course.seats]
+            self._order.shuffle(seats)
+            for seat in seats:
                 passed = used + (time.monotonic() - began) / shares
                 while reported < min(SLICES, int(passed * SLICES) + 1):
                     reported += 1
@@ -104,11 +106,6 @@ class MeasurementLoop:
             for course in self._order.sample(courses, len(courses)):
                 seat = course.seats[number % len(course.seats)]
                 self._turn(seat, number, 1e9, calls)
-
-    def _shuffled(self, courses: Sequence[CandidateRun]) -> list[CandidateSession]:
-        seats = [seat for course in courses for seat in course.seats]
-        self._order.shuffle(seats)
-        return seats
 
     def _turn(self, seat: CandidateSession, block: int, seconds: float, runs: int | None) -> None:
         on_gpu = seat.course.candidate.job.settings.device != "cpu"

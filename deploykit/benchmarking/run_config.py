@@ -35,14 +35,6 @@ _TF32 = "NVIDIA_TF32_OVERRIDE"
 _TYPES = {"fp16": "float16", "bf16": "bfloat16"}
 
 
-def check_precision(precision: str | None, device: str) -> None:
-    """Raise GraphError if TensorFlow does not support a precision on a device."""
-    if device == "cpu" and precision in ("tf32", "fp16"):
-        raise GraphError("precision-gpu-only", precision=precision)
-    if device != "cpu" and precision == "bf16":
-        raise GraphError("precision-bf16-cpu-only", device=device)
-
-
 def variables(precision: str | None, device: str) -> dict[str, str | None]:
     """Return the variables that NVIDIA's libraries read when they start; None unsets one."""
     if device == "cpu" or precision not in ("fp32", "tf32"):
@@ -224,7 +216,10 @@ class RunConfig(AsHtml):
     def check_here(self) -> None:
         """Raise GraphError for an engine or an allocator that is not available on this machine."""
         check_engine(self.engine or TENSORFLOW)
-        check_precision(self.precision, self.device)
+        if self.device == "cpu" and self.precision in ("tf32", "fp16"):
+            raise GraphError("precision-gpu-only", precision=self.precision)
+        if self.device != "cpu" and self.precision == "bf16":
+            raise GraphError("precision-bf16-cpu-only", device=self.device)
         if self.engine is not None and self.device != "cpu":
             raise GraphError("engine-cpu-only", engine=TITLES[self.engine], device=self.device)
         if self.in_engine != self:

@@ -105,7 +105,9 @@ class Stage:
     def _call(self) -> bool:
         """Run the next call; return whether there was one."""
         with self._lock:
-            due = None if self._gives_up() else next(self._due, None)
+            longest = (1 + LONGEST_WAIT) * self._timing.seconds * 1e9
+            is_late = self._timing.scenario == SERVER and self._now() > longest
+            due = None if is_late or self._stopped.is_set() else next(self._due, None)
             number, self._number = self._number, self._number + (due is not None)
         if due is None:
             return False
@@ -116,11 +118,6 @@ class Stage:
         self._runner.compute(number)
         self._calls.append((due, free, start, self._now()))
         return True
-
-    def _gives_up(self) -> bool:
-        longest = (1 + LONGEST_WAIT) * self._timing.seconds * 1e9
-        is_late = self._timing.scenario == SERVER and self._now() > longest
-        return is_late or self._stopped.is_set()
 
     def _outcome(self) -> Played:
         cpu = time.process_time_ns() - self._cpu

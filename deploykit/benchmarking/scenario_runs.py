@@ -155,7 +155,8 @@ def _of_the_rate(timing: BenchmarkOptions, played: Played, threads: int) -> list
     elif len(times) > 1:
         once = statistics.NormalDist().inv_cdf(CONFIDENCE)
         error = once * statistics.stdev(times) / math.sqrt(len(times))
-        busy, most = (rate * item / threads for item in (_mean(times), _mean(times) + error))
+        mean = statistics.fmean(times)
+        busy, most = (rate * item / threads for item in (mean, mean + error))
         if most >= 1:
             why.append("the rate may not be sustainable: threads are in use "
                        f"{100 * busy:.0f} % of the time")  # fmt: skip
@@ -174,10 +175,6 @@ def _of_the_limit(timing: BenchmarkOptions, played: Played, bound: float | None)
         most = "is not known well enough" if bound is None else f"may be {bound:.3g} ms"
         return [f"p99 {most}, and the limit is {limit:g} ms"]
     return []
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 _LOOK_SECONDS = 1.0  # polling interval; each poll uses CPU time that the load needs

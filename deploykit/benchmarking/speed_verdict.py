@@ -3,18 +3,15 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from deploykit.benchmarking.measurement import Turn
+from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.run_config import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, student
 from deploykit.transforms.common.documents import Hidden, Written, document, written
-
-if TYPE_CHECKING:
-    from deploykit.benchmarking.measurement import Measurement
-    from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 DISTURBED = 1.25
 RULE = (
@@ -33,7 +30,7 @@ LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / (5 * len(LOOKS))
 """Confidence at a check: all checks together are wrong a fifth as often as the final verdict."""
 FASTER, SLOWER, ALIKE, UNDECIDED = "faster", "slower", "no difference", "inconclusive"
 
-Figure = Callable[["Measurement"], Sequence[float]]
+Figure = Callable[[Measurement], Sequence[float]]
 """The compared metric: one value per round, lower is better."""
 
 
@@ -111,18 +108,18 @@ class SpeedVerdict:
         return f", {_percent(abs(1 / self.cpu.value - 1))} % {word} CPU time ({low}-{high} %)"
 
 
-def latency(measurement: "Measurement") -> list[float]:
+def latency(measurement: Measurement) -> list[float]:
     """Return the median latency of each round."""
     return [float(np.median(item)) for item in measurement.rounds_ms]
 
 
-def seconds_an_item(measurement: "Measurement") -> list[float]:
+def seconds_an_item(measurement: Measurement) -> list[float]:
     """Return the seconds per item of each round."""
     pairs = zip(measurement.rounds_seconds, measurement.rounds_ms, strict=True)
     return [seconds / (measurement.samples * len(calls)) for seconds, calls in pairs]
 
 
-def cpu_time(measurement: "Measurement") -> list[float]:
+def cpu_time(measurement: Measurement) -> list[float]:
     """Return the CPU milliseconds per item of each round."""
     pairs = zip(measurement.turns, measurement.rounds_ms, strict=True)
     return [turn.cpu_ms / (measurement.samples * len(calls)) for turn, calls in pairs]
@@ -134,8 +131,8 @@ _KNOWN_DEGREES = 4
 
 
 def judge(
-    a: "Measurement",
-    b: "Measurement",
+    a: Measurement,
+    b: Measurement,
     *,
     figure: Figure = latency,
     confidence: float = CONFIDENCE,
@@ -150,7 +147,7 @@ def judge(
     return SpeedVerdict(wall, _compare(a, b, cpu_time, confidence) if known else None, busy)
 
 
-def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]":
+def partners(measurements: Sequence[Measurement]) -> list[Measurement | None]:
     """Return the measurement to compare each with: the first with the same batch and concurrency.
 
     None: it is that first one, or was measured in a scenario, where it runs alone.
@@ -164,7 +161,7 @@ def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]
     return results
 
 
-def inconclusive_against_first(measurements: "Sequence[Measurement]") -> set[int]:
+def inconclusive_against_first(measurements: Sequence[Measurement]) -> set[int]:
     """Return the indices of measurements without a conclusive verdict, and of their partners.
 
     Measurements without a partner run as long as any other.
@@ -190,8 +187,8 @@ DRIFT = 0.10
 
 
 def compare_apart(
-    a: "Measurement",
-    b: "Measurement",
+    a: Measurement,
+    b: Measurement,
     *,
     slower: float = 1.0,
     confidence: float = CONFIDENCE,
@@ -223,7 +220,7 @@ class Level:
     value: float
 
 
-def levels(measurement: "Measurement", figure: Figure = latency) -> list[Level]:
+def levels(measurement: Measurement, figure: Figure = latency) -> list[Level]:
     """Return the level of each session, from its undisturbed rounds."""
     values, turns = np.log(figure(measurement)), who(measurement)
     retained = undisturbed(measurement)
@@ -239,14 +236,14 @@ def _by_session(values: Iterable[tuple[float, Turn]]) -> list[Level]:
     return [Level(process, float(np.median(item))) for (process, _), item in result.items()]
 
 
-def who(measurement: "Measurement") -> Sequence[Turn]:
+def who(measurement: Measurement) -> Sequence[Turn]:
     """Return the metadata of each round; if unknown, each round counts as a session."""
     return measurement.turns or [
         Turn(number, 0, number, 0.0, 0, 0) for number in range(len(measurement.rounds_ms))
     ]
 
 
-def undisturbed(measurement: "Measurement", other: "Measurement | None" = None) -> "Array":
+def undisturbed(measurement: Measurement, other: Measurement | None = None) -> Array:
     """Return a mask of the rounds that count by RULE; all count if a session would lose all.
 
     Two measurements with the same threads share one threshold. With few undisturbed rounds,
@@ -257,30 +254,25 @@ def undisturbed(measurement: "Measurement", other: "Measurement | None" = None) 
     if stretched is None:
         return everyone
     pool, others = stretched, None if other is None else _stretched(other)
-    if other is not None and others is not None and _alike(measurement, other):
-        pool = np.concatenate([stretched, others])
+    if other is not None and others is not None:
+        first, second = (replace(item.settings, batch=None) for item in (measurement, other))
+        if first == second:  # the same number of cores, as far as settings determine it
+            pool = np.concatenate([stretched, others])
     retained: Array = stretched <= DISTURBED * np.quantile(pool, 0.1)
     sessions = {turn.session for turn in measurement.turns}
     left = {turn.session for turn, keep in zip(measurement.turns, retained, strict=True) if keep}
     return retained if left == sessions else everyone
 
 
-def _stretched(measurement: "Measurement") -> "Array | None":
+def _stretched(measurement: Measurement) -> Array | None:
     """Return the wall time per CPU second of each round; None: unknown."""
     if not measurement.turns or measurement.settings.device != "cpu":
         return None
     cpu = np.array([max(turn.cpu_ms, 1e-6) for turn in measurement.turns])
-    result: Array = 1e3 * np.array(measurement.rounds_seconds) / cpu
-    return result
+    return np.asarray(1e3 * np.array(measurement.rounds_seconds) / cpu)
 
 
-def _alike(a: "Measurement", b: "Measurement") -> bool:
-    """Return whether two use the same number of cores, as far as settings determine it."""
-    first, second = (replace(item.settings, batch=None) for item in (a, b))
-    return first == second
-
-
-def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: float) -> Ratio:
+def _compare(a: Measurement, b: Measurement, figure: Figure, confidence: float) -> Ratio:
     """Return the ratio of a metric and its interval."""
     centred = _centred(a, b, figure)
     if {item.process for item in centred[0]} & {item.process for item in centred[1]}:
@@ -293,7 +285,7 @@ def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: flo
     return Ratio.around(difference, reach, confidence)
 
 
-def _centred(a: "Measurement", b: "Measurement", figure: Figure) -> tuple[list[Level], list[Level]]:
+def _centred(a: Measurement, b: Measurement, figure: Figure) -> tuple[list[Level], list[Level]]:
     """Return the levels of sessions after subtracting the level of each block."""
     sides = []
     masks = [undisturbed(a, b), undisturbed(b, a)]

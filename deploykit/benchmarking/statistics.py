@@ -4,16 +4,13 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.run_config import CONFIDENCE
 from deploykit.transforms.common.documents import Hidden, written
-
-if TYPE_CHECKING:
-    from deploykit.benchmarking.measurement import Measurement, Turn
-    from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.ir.tensors import Array
 
 ENOUGH_CALLS = 20
 LARGEST_DRIFT = 0.10  # relative, between the first and the last third of the rounds
@@ -92,7 +89,7 @@ class Ratio:
         return f"{self.value:.2f}x ({level} {self.low:.3g}-{self.high:.3g})"
 
 
-def summary(measurement: "Measurement") -> Summary:
+def summary(measurement: Measurement) -> Summary:
     """Return the statistics of a measurement."""
     calls = np.asarray(measurement.latencies_ms)
     p50, p90, p99, p99_9 = (float(p) for p in np.percentile(calls, [50, 90, 99, 99.9]))
@@ -120,7 +117,7 @@ def summary(measurement: "Measurement") -> Summary:
     )
 
 
-def _verdict(measurement: "Measurement", levels: "Array", spread: float) -> str:
+def _verdict(measurement: Measurement, levels: Array, spread: float) -> str:
     if measurement.scenario is not None:
         return measurement.scenario.verdict
     reasons = []
@@ -163,7 +160,7 @@ def steady_from(latencies: Sequence[float]) -> int | None:
     return start if is_level[start] and len(calls) - start >= _STEADY_CALLS else None
 
 
-def _interval(p50: float, levels: "Array", turns: "Sequence[Turn]") -> tuple[float, float] | None:
+def _interval(p50: float, levels: Array, turns: Sequence[Turn]) -> tuple[float, float] | None:
     """Return the 95 % interval of the median, from medians of sessions, or else of rounds.
 
     None: there is only one.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import psutil
 
 from deploykit.system.cpu_usage import Activity, Look
 from deploykit.system.gpu_counters import Device, Sample
@@ -136,9 +137,6 @@ class _Process:
     """CPU use of a process between samples."""
 
     def __init__(self, pid: int) -> None:
-        import psutil
-
-        self._gone = psutil.Error
         self._process = None
         with contextlib.suppress(psutil.Error):
             self._process = psutil.Process(pid)
@@ -153,7 +151,7 @@ class _Process:
             return []
         try:
             times, memory = self._process.cpu_times(), self._process.memory_info().rss
-        except self._gone:
+        except psutil.Error:
             return []
         (then, before), now, busy = self._last, time.perf_counter(), times.user + times.system
         self._last = (now, busy)

@@ -178,23 +178,18 @@ def _copy_lines(result: BenchmarkResult) -> list[str]:
         if other is not None and measurement.settings.device != "cpu":
             fed, alone = summary(measurement).p50, summary(other).p50
             lines.append(
-                f"{measurement.name}: {number(alone)} ms of {number(fed)} ms are computation; "
-                "the rest "
-                "is feeding, including copies of inputs to the GPU and of outputs back"
+                f"{measurement.name}: {number(alone)} ms of {number(fed)} ms are computation; the "
+                "rest is feeding, including copies of inputs to the GPU and of outputs back"
             )
     return lines
 
 
 def _scaling_lines(result: BenchmarkResult) -> list[str]:
-    results = [
-        (measurement, scaling_efficiency(measurement, result))
-        for measurement in result.measurements
-    ]
     return [
         f"{item.name}: {len(item.facts['towers'])} GPUs scale with {100 * share:.0f} % efficiency "
         "relative to one"
-        for item, share in results
-        if share is not None
+        for item in result.measurements
+        if (share := scaling_efficiency(item, result)) is not None
     ]
 
 

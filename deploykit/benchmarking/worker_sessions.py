@@ -19,7 +19,7 @@ from deploykit.benchmarking.measurement import Job, Measurement, ScenarioResult,
 from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
 from deploykit.benchmarking.scenario_load import Played, Stage
 from deploykit.benchmarking.statistics import steady_from
-from deploykit.system.process_usage import cpu_seconds
+from deploykit.system.cpu_usage import cpu_seconds
 from deploykit.transforms.common.errors import CrashError, Error, LimitError
 from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, TITLES
 from deploykit.transforms.runtime.child_process import Worker, limits

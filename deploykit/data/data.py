@@ -72,6 +72,17 @@ class Data:
         """The number of columns in a CSV line."""
         return max(_ends(column)[1] for column in self.columns.values())
 
+    def at(self, name: str) -> int | slice:
+        """Return the index of a feature's columns in a CSV line."""
+        columns = self.columns[name]
+        return columns if isinstance(columns, int) else slice(*columns)
+
+    @property
+    def class_numbers(self) -> dict[str, int]:
+        """The label of each class: the number that it is named, or else its index."""
+        are_numbers = all(name.isdecimal() for name in self.classes)
+        return {name: int(name) if are_numbers else n for n, name in enumerate(self.classes)}
+
     def without(self, files: Sequence[str]) -> "Data":
         """Return the same images without some of them."""
         gone = set(files)

@@ -29,9 +29,9 @@ from deploykit.data.tfdata import check_cache
 from deploykit.data.tfdata_service import serving
 from deploykit.data.user_pipeline import OWN, OwnPipeline, own_pipeline
 from deploykit.importers.open_model import OpenedModel
+from deploykit.system.cpu_usage import forget, not_in_memory, wait_for_idle
 from deploykit.system.gpu_counters import open_devices
 from deploykit.system.machine import machine, usable_cores
-from deploykit.system.process_usage import forget, not_in_memory, wait_for_idle
 from deploykit.transforms.common.errors import CrashError, FileError, GraphError, LimitError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import producer_name

@@ -12,13 +12,12 @@ from typing import Any, NoReturn
 
 from deploykit.benchmarking.devices import config, devices_for, gpus
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.data.feed import batches, check_records, decoding_share, placeholders
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.queues import BATCHES, Queue
+from deploykit.data.reading import batches, check_records, decoding_share, placeholders
 from deploykit.data.tfdata import PREFETCHED, TfData
 from deploykit.data.user_pipeline import OWN, OwnDataset, OwnPipeline
-from deploykit.system.cpu_usage import Look
-from deploykit.system.process_usage import OwnLook
+from deploykit.system.cpu_usage import Look, OwnLook
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deploykit.data.data import Data
-from deploykit.data.feed import check_records, prepared
 from deploykit.data.pipeline import Pipeline
-from deploykit.data.reading import contents, example
+from deploykit.data.reading import check_records, contents, example, prepared
 from deploykit.storage.files import write
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import Error, GraphError

@@ -122,8 +122,7 @@ class ClassNames:
 def classes_of(data: Data) -> dict[int, str]:
     """Return the class names by the label numbers of the data; empty if it has no names."""
     if data.kind == "images" and data.labelled:
-        is_number = all(name.isdecimal() for name in data.classes)
-        return {int(name) if is_number else n: name for n, name in enumerate(data.classes)}
+        return {number: name for name, number in data.class_numbers.items()}
     return dict(enumerate(data.classes))
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from deploykit.benchmarking.run_config import INPUTS
-from deploykit.data.data import Data
-from deploykit.data.preprocessing import Steps
+from deploykit.data.data import Data, is_arrays
+from deploykit.data.preprocessing import Preprocessing, Steps, declared_for
 from deploykit.data.preprocessing_plan import keeps_files, result_of
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import HEAD, size_of
@@ -22,15 +22,12 @@ from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.common.flag import PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH, MAX_THREADS
+from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.protos import Example
 from deploykit.transforms.ir.tfrecord import read_records
 from deploykit.transforms.untrusted.files import opened
 from deploykit.verification.samples import InputFunction, PreprocessLike
-
-if TYPE_CHECKING:
-    from deploykit.data.preprocessing import Preprocessing
-    from deploykit.transforms.ir.graph import Graph
 
 
 @takes_former_names
@@ -78,10 +75,8 @@ class InputPipelineOptions:
     batch and epochs if it takes them. It is compared with `input` tfdata. It is measured alone with
     `input` pipeline, without `data`, or if only it can read the data."""
 
-    def declared(self, graph: "Graph | None") -> "Preprocessing":
+    def declared(self, graph: Graph | None) -> Preprocessing:
         """Return the preprocessing of the features. FileError, GraphError: it cannot be read."""
-        from deploykit.data.preprocessing import declared_for
-
         return declared_for(graph, self.preprocess)
 
     def reads_files(self, data: Any, style: str | None = None) -> bool:
@@ -94,8 +89,6 @@ class InputPipelineOptions:
         if self.pipeline is not None and data is None and style in (None, PIPELINE):
             return True
         if path is not None:
-            from deploykit.data.data import is_arrays
-
             return requested or not is_arrays(path)
         if style not in (None, *INPUTS):
             raise GraphError("input-style-without-files", got=style, known=INPUTS)
@@ -272,5 +265,4 @@ def _head(data: Data, path: str, feature: str) -> bytes:
         with opened(path) as file:
             return file.read(HEAD)
     record = next(read_records(path, bool(data.compression)))
-    head: bytes = Example.FromString(record).features.feature[feature].bytes_list.value[0]
-    return head
+    return bytes(Example.FromString(record).features.feature[feature].bytes_list.value[0])

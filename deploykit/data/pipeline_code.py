@@ -68,7 +68,7 @@ def written(pipeline: Pipeline) -> str:
         cuts=any(step.crop and not step.resize for step in pipeline.steps.values()),
         width=data.width if data.kind == "csv" else 0,
         shards=_shards(data),
-        labels=_labels(data),
+        labels=data.class_numbers if data.kind == "images" else {},
         listed=LABELS if Path(data.path, LABELS).exists() else "",
         ends=IMAGE_ENDS,
         threads=pipeline.threads,
@@ -202,14 +202,6 @@ def _shards(data: Data) -> str:
     for character in "{}":
         name = name.replace(character, character * 2)
     return f"f{_quoted(f'{name}-{{n:05}}-of-{count:05}.tfrecord')}"
-
-
-def _labels(data: Data) -> dict[str, int]:
-    """Return the label of each image class."""
-    if data.kind != "images":
-        return {}
-    numbers = all(name.isdecimal() for name in data.classes)
-    return {name: int(name) if numbers else n for n, name in enumerate(data.classes)}
 
 
 def _quoted(text: str) -> str:

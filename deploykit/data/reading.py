@@ -1,18 +1,28 @@
 """Reads records of every format in Python, one by one; errors name the damaged record."""
 
+import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from deploykit.data.apply_preprocessing import in_python, together
 from deploykit.data.data import Data
+from deploykit.data.pipeline import Pipeline
+from deploykit.data.preprocessing import Steps
+from deploykit.data.preprocessing_plan import result_of
+from deploykit.records.examples import Feature
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
 from deploykit.storage.tables import column
-from deploykit.transforms.common.errors import FileError, GraphError, unknown_name
+from deploykit.transforms.common.errors import Error, FileError, GraphError, failed, unknown_name
 from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.session import sentence
 from deploykit.transforms.untrusted.files import BOM, lines
 
 Record = tuple[str, dict[str, Any]]
@@ -106,15 +116,8 @@ def line_values(
         numbers = [float(field) for field in fields]
     except ValueError:
         raise GraphError("example-wrong", what=where, reason=_wrong(data, fields)) from None
-    results: dict[str, Any] = {}
-    for name in features:
-        columns = data.columns[name]
-        results[name] = (
-            np.float32(numbers[columns])
-            if isinstance(columns, int)
-            else np.array(numbers[columns[0] : columns[1]], np.float32)
-        )
-    return results
+    values = np.array(numbers, np.float32)
+    return {name: values[data.at(name)] for name in features}
 
 
 def _wrong(data: Data, fields: list[str]) -> str:
@@ -168,7 +171,6 @@ def contents(data: Data, number: int) -> Iterator[tuple[str, bytes]]:
 def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -> dict[str, Any]:
     """Return the features of a serialized Example. GraphError: a feature is missing or invalid."""
     import tensorflow as tf
-    from google.protobuf.message import DecodeError
 
     try:
         given = tf.train.Example.FromString(content).features.feature
@@ -208,3 +210,92 @@ def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -
 
 def _open(shape: tuple[int | None, ...]) -> tuple[int, ...]:
     return tuple(-1 if size is None else size for size in shape)
+
+
+Maker = Callable[[Steps, Feature, Any], Array]
+_NODE = re.compile(r"^node [^:]*: ")  # a node of deploykit's preprocessing, not of the user's graph
+_TRIED = 16  # records used to measure the cost of decoding
+
+
+def placeholders(pipeline: Pipeline) -> dict[str, Any]:
+    """Return placeholders for batches by input, in the current graph."""
+    import tensorflow as tf
+
+    features = pipeline.features
+    results = {name: result_of(v, features[v.feature]) for name, v in pipeline.steps.items()}
+    return {
+        name: tf.compat.v1.placeholder(item.dtype, (None, *item.shape))
+        for name, item in results.items()
+    }
+
+
+def batches(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
+    """Yield batches by input, read in this process; images start TensorFlow.
+
+    FileError, GraphError: the named file or record is damaged.
+    """
+    waiting = values(pipeline)
+    while group := list(itertools.islice(waiting, pipeline.batch)):
+        if len(group) == pipeline.batch or not pipeline.whole:
+            yield {name: together([item[name] for item in group]) for name in pipeline.steps}
+
+
+def values(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
+    """Yield the input values of each record."""
+    epochs = itertools.count() if pipeline.epochs is None else range(pipeline.epochs)
+    for epoch in epochs:
+        shuffled = None
+        if pipeline.shuffle is not None:
+            shuffled = random.Random(pipeline.shuffle + epoch)
+        for where, record in records(pipeline.data, tuple(pipeline.features), shuffled):
+            yield prepared(pipeline, where, record)
+
+
+def check_records(pipeline: Pipeline) -> None:
+    """Read one epoch. FileError, GraphError: the named record is damaged."""
+    for where, record in records(pipeline.data, tuple(pipeline.features)):
+        prepared(pipeline, where, record)
+
+
+def decoding_share(pipeline: Pipeline) -> float | None:
+    """Return the share of a record's CPU time spent decoding images; None if there are no images.
+
+    Measured on a few records, in the CPU time of this thread.
+    """
+    if not any(feature.content == "image" for feature in pipeline.features.values()):
+        return None
+    waiting = records(pipeline.data, tuple(pipeline.features))
+    reading = decoding = 0.0
+    for number in range(_TRIED + 1):
+        start = time.thread_time()
+        first = next(waiting, None)
+        between = time.thread_time()
+        if first is None:
+            break
+        prepared(pipeline, *first)
+        if number:  # the first one starts TensorFlow's kernels
+            reading += between - start
+            decoding += time.thread_time() - between
+    return decoding / (reading + decoding) if reading + decoding else None
+
+
+def prepared(
+    pipeline: Pipeline, where: str, record: dict[str, Any], make: Maker = in_python
+) -> dict[str, Array]:
+    """Return the input values of a record, each computed by `make`.
+
+    GraphError: the record is invalid; the message names `where`.
+    """
+    try:
+        return {
+            name: make(steps, pipeline.features[steps.feature], record[steps.feature])
+            for name, steps in pipeline.steps.items()
+        }
+    except GraphError as error:
+        raise error.within(where) from None
+    except Error:
+        raise
+    except Exception as error:  # from TensorFlow's kernels or NumPy
+        text = _NODE.sub("", sentence(error))
+        cause = text.split("} ")[-1].split(" [Op:")[0]
+        raise failed("record-not-usable", error, source=where, reason=cause[:200]) from None

@@ -12,7 +12,6 @@ import numpy as np
 
 from deploykit.benchmarking.inputs import BenchmarkInputs
 from deploykit.data.data import is_arrays, open_data
-from deploykit.data.feed import batches
 from deploykit.data.input_benchmark import pipeline_for
 from deploykit.data.labels import (
     ClassNames,
@@ -23,6 +22,7 @@ from deploykit.data.labels import (
 )
 from deploykit.data.pipeline import InputPipelineOptions, Pipeline, kind_of, log_inputs
 from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.common.documents import document
@@ -49,7 +49,10 @@ def open_runnable(
     RefusedError: an op acts on files or processes.
     """
     opened = open_model(model, **options)
-    if (piping.run_ops or piping.init) and not _stands(opened):
+    is_unchanged = isinstance(opened.requested.model, Graph)
+    if opened.files is not None:
+        is_unchanged = opened.files.kind == "graph"
+    if (piping.run_ops or piping.init) and not is_unchanged:
         raise GraphError("graph-as-it-stands", source=opened.source)
     graph = opened.graph.copy()
     graph.outputs = tuple(piping.run_ops) or graph.outputs
@@ -59,13 +62,6 @@ def open_runnable(
     result = replace(opened, graph=run)
     result.refuse_effects(allow_ops)
     return replace(opened, graph=graph)
-
-
-def _stands(model: OpenedModel) -> bool:
-    """Return whether a model's graph is unchanged, not frozen."""
-    if model.files is not None:
-        return model.files.kind == "graph"
-    return isinstance(model.requested.model, Graph)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def parsed_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dic
     fields = tf.strings.split(lines, ",")
     tf.debugging.assert_equal(fields.row_lengths(), tf.constant(data.width, tf.int64))
     numbers = tf.reshape(tf.strings.to_number(fields.flat_values), (-1, data.width))
-    return _columns(data, features, numbers)
+    return {name: numbers[:, data.at(name)] for name in features}
 
 
 def decoded_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dict[str, Any]:
@@ -56,23 +56,8 @@ def decoded_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> di
     columns = tf.io.decode_csv(lines, required)
     results = {}
     for name, feature in features.items():
-        own = [columns[n] for n in _numbers_of(data, name)]
-        results[name] = tf.stack(own, axis=1) if feature.shape else own[0]
-    return results
-
-
-def _numbers_of(data: Data, name: str) -> range:
-    columns = data.columns[name]
-    return range(columns, columns + 1) if isinstance(columns, int) else range(*columns)
-
-
-def _columns(data: Data, features: Mapping[str, Feature], numbers: Any) -> dict[str, Any]:
-    results = {}
-    for name in features:
-        columns = data.columns[name]
-        results[name] = (
-            numbers[:, columns] if isinstance(columns, int) else numbers[:, columns[0] : columns[1]]
-        )
+        own = columns[data.at(name)]
+        results[name] = tf.stack(own, axis=1) if feature.shape else own
     return results
 
 

@@ -109,12 +109,10 @@ def check_epoch(data: Data, address: str, sharding: str = SHARDING) -> int:
 
 
 def _expected(data: Data) -> Array:
-    counts = data.counts or [_lines_of(file) - int(data.header) for file in data.files]
+    counts = data.counts or [
+        sum(1 for _ in lines(file, "CSV file")) - int(data.header) for file in data.files
+    ]
     return np.concatenate([number * _FILE + np.arange(n) for number, n in enumerate(counts)])
-
-
-def _lines_of(path: str) -> int:
-    return sum(1 for _ in lines(path, "CSV file"))
 
 
 def _found(data: Data, address: str, sharding: str) -> Array:

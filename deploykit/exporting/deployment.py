@@ -2,22 +2,99 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deploykit import __version__
+from deploykit.benchmarking.devices import config, in_callers_thread
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import check_served
-from deploykit.exporting.loaders import refused_in_turn
 from deploykit.exporting.manifests import OPENVINO_DOCKERFILE, Deployment, manifests, names
-from deploykit.serving.protocol.signatures import Tensor
+from deploykit.serving.protocol.signatures import SERVE, Tensor, read_meta_graph, signatures_of
 from deploykit.serving.saved_model.write_version import models_in
 from deploykit.storage.files import check_output, write
 from deploykit.system import allocators
 from deploykit.system.machine import usable_cores
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.errors import (
+    CrashError,
+    Error,
+    GraphError,
+    LimitError,
+    VerificationError,
+    failed,
+)
 from deploykit.transforms.engines.engine_folder import FOLDER as ENGINE
+from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.session import Session, sentence
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
+
+
+def check_loads(folder: Path) -> None:
+    """Open a SavedModel with both loaders, in a child process.
+
+    VerificationError: one of them refuses it. LimitError: there is not enough memory or time.
+    """
+    try:
+        refused = call("deploykit.exporting.deployment:refusals", str(folder))
+    except CrashError as error:
+        refused = [f"TensorFlow's process crashes while it loads: {error}"]
+    if refused:
+        raise VerificationError("export-not-loadable", reason=refused[0])
+
+
+def refusals(folder: str) -> list[str]:
+    """Return the error of each loader that refuses a SavedModel; runs in a child process.
+
+    LimitError: there is not enough memory.
+    """
+    import tensorflow as tf
+
+    loaders: dict[str, Callable[[], object]] = {
+        "tf.compat.v1.saved_model.load": lambda: Session.of_saved_model(folder, [SERVE]),
+        "tf.saved_model.load": lambda: tf.saved_model.load(folder, tags=[SERVE]),
+    }
+    results = []
+    for name, load in loaders.items():
+        try:
+            load()
+        except Exception as error:  # loaders raise many types, from KeyError to their own
+            reason = failed("server-cannot-load", error, name=name, reason=sentence(error))
+            if isinstance(reason, LimitError):
+                raise reason from None
+            results.append(str(reason))
+    return results
+
+
+def refused_in_turn(folder: str | os.PathLike[str]) -> str:
+    """Return why the sequential executor refuses a SavedModel, or an empty string."""
+    try:
+        return str(call(f"{__name__}:_refused", os.fspath(folder)))
+    except Error as error:
+        return str(error)
+
+
+def _refused(folder: str) -> str:
+    """Load a version and prepare each signature, which is when the executor refuses graphs."""
+    parts = start_tensorflow()
+    signatures = signatures_of(read_meta_graph(Path(folder)))
+    graph = parts.ops.Graph()
+    session = parts.session.Session(graph=graph, config=config(RunConfig(executor="single")))
+    try:
+        with graph.as_default():
+            parts.loader.load(session, [SERVE], folder)
+        for signature in signatures.values():
+            fetched, fed = (
+                [graph.get_tensor_by_name(tensor.name) for tensor in side.values()]
+                for side in (signature.outputs, signature.inputs)
+            )
+            in_callers_thread(session, fetched, fed)
+    except (parts.errors.OpError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        return sentence(error)
+    finally:
+        session.close()
+    return ""
+
 
 logger = logging.getLogger("deploykit")
 

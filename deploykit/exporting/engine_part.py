@@ -40,8 +40,8 @@ from deploykit.transforms.ir.node import normal, producer_name
 from deploykit.transforms.ir.ops import FEEDABLE_OPS
 from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array
-from deploykit.verification.engines.engine_check import EngineCheck, compared_in
-from deploykit.verification.engines.engine_feeds import (
+from deploykit.verification.engine_check import EngineCheck, compared_in
+from deploykit.verification.engine_feeds import (
     EngineCase,
     differs_when_split,
     made_up_range,
@@ -207,7 +207,8 @@ def _compared(
         checks |= dict.fromkeys(names, check)
         retained |= {name: used[name] for name in names}
     if not retained:
-        raise GraphError("openvino-no-signature", reasons=_listed(left))
+        reasons = [f"{name}: {why}" for name, why in left.items()]
+        raise GraphError("openvino-no-signature", reasons=reasons)
     split = {name: model for name, model in models.items() if model in retained}
     for name, model in split.items():
         ends = [[t.name for t in retained[model].outputs.values()],
@@ -329,7 +330,3 @@ def _part(graph: Graph, signatures: Sequence[EngineSignature]) -> Graph:
 
 def _ours(tensor: Tensor) -> EngineTensor:
     return EngineTensor(tensor.name, str(tensor.dtype), tensor.shape)
-
-
-def _listed(left: Mapping[str, str]) -> list[str]:
-    return [f"{name}: {why}" for name, why in left.items()]

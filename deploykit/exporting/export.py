@@ -1,5 +1,6 @@
 """Export of a trained model as a version for TensorFlow Serving, with its signatures."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,17 +8,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
 from deploykit.data.preprocessing import Preprocessing, declared_for
-from deploykit.exporting.client_names import signature_names, with_aliases, with_names
-from deploykit.exporting.deployment import Manifests
+from deploykit.exporting.deployment import Manifests, check_loads
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
-from deploykit.exporting.loaders import check_loads
-from deploykit.exporting.named_model import NamedModel, open_named_model
+from deploykit.exporting.named_model import (
+    NamedModel,
+    open_named_model,
+    signature_names,
+    with_aliases,
+    with_names,
+)
 from deploykit.exporting.photo_inputs import MAX_PIXELS, PhotoSides, photos_in_front
-from deploykit.exporting.provenance import PROVENANCE, FileDigest, Provenance, file_digest
-from deploykit.exporting.signatures import LABELS, signatures_for
-from deploykit.exporting.warm_up import KNOWN, Dataset, aliases_of, samples_for, warm_up
+from deploykit.exporting.signatures import (
+    KNOWN,
+    LABELS,
+    Dataset,
+    aliases_of,
+    samples_for,
+    signatures_for,
+    warm_up,
+)
 from deploykit.importers.metadata_file import about
 from deploykit.importers.model_path import locate
 from deploykit.importers.model_source import ModelSource
@@ -29,14 +41,69 @@ from deploykit.serving.saved_model.warmup_requests import MOST, USUAL
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.common.documents import AsHtml, Hidden, Written, document
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.documents import AsHtml, Hidden, Written, converted, document, head
+from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.common.flag import ALLOW_OP, MAX_INT64, Flag
 from deploykit.transforms.engines.engine_folder import files as engine_files
+from deploykit.transforms.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.untrusted.files import read_json, sha256_of
 from deploykit.verification.samples import DataLike, PreprocessLike
+
+PROVENANCE = "assets.extra/deploykit.json"
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """The SHA-256 and size of contents in bytes."""
+
+    sha256: str = ""
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The origin of a version, as stored in the version itself."""
+
+    HEAD: ClassVar = head("export")
+
+    source: FileDigest
+    versions: Mapping[str, str | None] = field(
+        default_factory=lambda: {"deploykit": __version__, "tensorflow": version_of(TENSORFLOW)}
+    )
+    signatures: Mapping[str, Any] = field(default_factory=dict)
+    """Signatures by name, as returned by `described`."""
+    warm_up_requests: int = 0
+    saved_model: FileDigest = FileDigest()
+
+    def written(self) -> list[bytes]:
+        """Return the contents of the file."""
+        return [f"{json.dumps(document(self), indent=2)}\n".encode()]
+
+
+def file_digest(pieces: Iterable[bytes]) -> FileDigest:
+    """Return the digest of the concatenated pieces."""
+    result, size = hashlib.sha256(), 0
+    for piece in pieces:
+        result.update(piece)
+        size += len(piece)
+    return FileDigest(result.hexdigest(), size)
+
+
+def exported_from(folder: Path) -> str:
+    """Return the SHA-256 of the model that a version folder was exported from.
+
+    It is an empty string if it is unknown or if `saved_model.pb` was replaced since.
+    """
+    try:
+        result = converted(read_json(folder / PROVENANCE, "description of a version"), Provenance)
+        written = sha256_of(folder / "saved_model.pb")
+    except Error:
+        return ""
+    return result.source.sha256 if result.saved_model.sha256 == written else ""
+
 
 STEPS = "assets.extra/preprocessing.json"
 

@@ -4,20 +4,25 @@ import contextlib
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from deploykit.importers.initializers import Initialisers
-from deploykit.importers.keras.keras_files import read_keras
+from deploykit.importers.keras.keras_files import package_of, read_keras, write_model
 from deploykit.importers.meta_graphs import answering_graph, whole_graph
-from deploykit.importers.model_files import ModelFiles
+from deploykit.importers.model_files import ModelFiles, function_to_load
 from deploykit.importers.model_source import ModelSource
-from deploykit.importers.resaving import Resaved, read_again, saved_again
-from deploykit.importers.saved_models import function_to_load
-from deploykit.importers.training_switches import is_training_switch, tell_what_hides_batch_norms
+from deploykit.importers.resaving import Resaved, read_again, saved_again, write_function
+from deploykit.importers.unusual_ops import (
+    is_training_switch,
+    mark_convolutions,
+    rewrite_convolutions,
+    tell_what_hides_batch_norms,
+)
 from deploykit.importers.updates import settle_updates
-from deploykit.importers.xla_convolutions import mark_convolutions, rewrite_convolutions
-from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.common.errors import Error, GraphError, failed
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.functions import Library, reachable
 from deploykit.transforms.ir.graph import Graph, no_collection
@@ -32,6 +37,7 @@ from deploykit.transforms.ir.ops import (
 from deploykit.transforms.ir.pipeline import Step
 from deploykit.transforms.ir.stateful_ops import contents_of, state_held_by
 from deploykit.transforms.layers.layers import FLOATS
+from deploykit.transforms.runtime.tensorflow_start import quiet
 from deploykit.transforms.untrusted.side_effects import cut_off, inputs_behind, run_part
 from deploykit.transforms.untrusted.vocabularies import Vocabularies
 
@@ -225,3 +231,61 @@ def _forget_idle_waits(graph: Graph) -> None:
         idle = {i for i in node.control_inputs if i[1:] not in retained}
         if idle:
             graph.replace(node, node.without_control_inputs(*idle))
+
+
+def is_live(model: Any) -> bool:
+    """Return whether an object is a Keras model or a tf.function, without importing either."""
+    names = ("get_concrete_function", "structured_input_signature")
+    return is_keras(model) or any(hasattr(model, name) for name in names)
+
+
+def name_of(model: Any) -> str:
+    """Return a name for an in-memory model."""
+    name = getattr(model, "name", None) or getattr(model, "__name__", None)
+    kind = "keras.Model" if is_keras(model) else "tf.function"
+    return f"{kind} '{name}'" if isinstance(name, str) else kind
+
+
+def freeze_live(model: Any, source: ModelSource) -> Graph:
+    """Freeze an in-memory model.
+
+    GraphError: it was never called on an input, or a function has no unique input signature.
+    """
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder, quiet():
+        if not is_keras(model):
+            traced, retained = _traced(model)
+            return freeze_written(folder, write_function(folder, traced, retained), source)
+        if getattr(model, "inputs", None):
+            return freeze_written(folder, write_model(folder, model), source)
+        _export_subclassed(folder, model)
+        written = ModelSource(folder, source.inputs, source.outputs, pins=source.pins)
+        return freeze_files(ModelFiles(written), written)
+
+
+def is_keras(model: Any) -> bool:
+    """Return whether an object is a Keras model, without importing Keras."""
+    return any(
+        item.__name__ == "Model" and item.__module__.split(".")[0] in ("keras", "tf_keras")
+        for item in type(model).__mro__
+    )
+
+
+def _export_subclassed(folder: str, model: Any) -> None:
+    """Export a subclassed Keras model, whose inputs are those that it was called on."""
+    try:
+        is_keras_3 = package_of(model).__name__ == "keras"  # tf_keras prints nothing
+        model.export(folder, **({"verbose": False} if is_keras_3 else {}))
+    except Exception as error:  # models may raise any exception
+        text = " ".join(str(error).split())[:300]
+        raise failed("keras-cannot-export", error, source=name_of(model), reason=text) from None
+
+
+def _traced(function: Any) -> tuple[Any, list[Any]]:
+    """Return the concrete function of a tf.function, and the variables that it reads."""
+    if hasattr(function, "get_concrete_function"):
+        try:
+            function = function.get_concrete_function()
+        except Exception as error:  # functions may raise any exception
+            text = " ".join(str(error).split())[:200]
+            raise failed("inputs-open", error, source=name_of(function), reason=text) from None
+    return function, list(function.graph.variables)

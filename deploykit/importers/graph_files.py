@@ -16,7 +16,7 @@ from deploykit.importers.metadata_file import (
     sidecar_path,
 )
 from deploykit.importers.signature import check_outputs, guess_inputs, guess_outputs
-from deploykit.importers.unknown_ops import leave_out_unknown_ops, unknown_ops
+from deploykit.importers.unusual_ops import leave_out_unknown_ops, unknown_ops
 from deploykit.storage.files import MAX_BYTES, read_bytes, write
 from deploykit.transforms.common.errors import FileError, GraphError, naming
 from deploykit.transforms.engines.packages import package_folder

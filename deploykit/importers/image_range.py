@@ -202,8 +202,7 @@ class _Reading:
         channels = max(value.shape, default=1)
         if value.size > channels:  # a whole image, such as the mean of all images
             channels = value.shape[-1]
-        array: Array = value.reshape(-1, channels).mean(0)
-        return array
+        return np.asarray(value.reshape(-1, channels).mean(0))
 
     def _joined(self, at: str, done: _Arithmetic) -> tuple[str, _Arithmetic] | None:
         """Return the node that joins the channels of a tensor again, with their arithmetic."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.importers.checkpoints import Checkpoint
 from deploykit.importers.meta_graphs import trained_variables
+from deploykit.importers.model_path import Checkpoint
 from deploykit.importers.updates import Updates
 from deploykit.importers.variables import fill_variables
 from deploykit.transforms.common.errors import GraphError

@@ -7,7 +7,7 @@ from typing import Any
 
 from deploykit.importers.model_source import Interface
 from deploykit.importers.signature import check_outputs, guess_inputs, guess_outputs
-from deploykit.importers.unknown_ops import leave_out_unknown_ops
+from deploykit.importers.unusual_ops import leave_out_unknown_ops
 from deploykit.transforms.common.errors import GraphError, nearest
 from deploykit.transforms.ir.functions import Library
 from deploykit.transforms.ir.graph import Graph

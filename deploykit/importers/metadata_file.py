@@ -139,14 +139,6 @@ def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
     return [f"{json.dumps(plain, indent=2)}\n".encode()]
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """The inputs and outputs in a metadata file."""
-
-    inputs: list[str]
-    outputs: list[str]
-
-
 def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], About] | None:
     """Read the inputs, outputs and other metadata of a graph's file with this SHA-256.
 
@@ -169,10 +161,11 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
         logger.warning("%s was written for another %s and is ignored", beside, path)
         return None
     try:
-        ends, known = converted(plain, _Ends), converted(plain, About)
+        inputs, outputs = (converted(plain.get(side), list[str]) for side in ("inputs", "outputs"))
+        known = converted(plain, About)
         if not all(text == "" or expected_from(text) for text in known.photos.values()):
             raise GraphError("sidecar-invalid", source=beside, name=path.name)
-        return ends.inputs, ends.outputs, replace(known, labels=tuple(known.labels))
+        return inputs, outputs, replace(known, labels=tuple(known.labels))
     except GraphError:
         raise GraphError("sidecar-invalid", source=beside, name=path.name) from None
 

@@ -1,16 +1,120 @@
 """The kind and the files of the model at a path."""
 
 import os
+import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Literal
 
-from deploykit.importers.checkpoints import Checkpoint, find_checkpoint
 from deploykit.importers.metadata_file import sidecar_path
-from deploykit.storage.files import check_regular
+from deploykit.storage.files import check_regular, read_bytes
 from deploykit.storage.ship_report import ship_report
-from deploykit.transforms.common.errors import Error, FileError
-from deploykit.transforms.untrusted.files import opened
+from deploykit.transforms.common.errors import Error, FileError, GraphError, naming
+from deploykit.transforms.ir.protos import MetaGraphDef
+from deploykit.transforms.untrusted.checkpoint_index import check_index
+from deploykit.transforms.untrusted.files import MAX_TEXT, opened
+from deploykit.transforms.untrusted.wire import check_growth
+
+_LONGEST_NAME = 255 - len(".data-00000-of-00000")  # in bytes; file systems allow 255
+_END = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files `folder/base.index`, `folder/base.data-...` and `folder/base.meta`.
+
+    The base name may be empty; a checkpoint of TensorFlow 0.x is the single file `folder/base`.
+    """
+
+    folder: Path
+    base: str
+
+    @property
+    def prefix(self) -> str:
+        """The checkpoint prefix, as TensorFlow expects it."""
+        return os.path.join(self.folder, self.base)
+
+    def file(self, end: str) -> Path:
+        """Return the path of the file with a suffix such as `.meta`."""
+        return self.folder / f"{self.base}{end}"
+
+    @property
+    def files(self) -> list[Path]:
+        """The existing files."""
+        paths = [
+            path
+            for path in sorted(self.folder.iterdir() if self.folder.is_dir() else ())
+            if path.name.startswith(self.base) and _END.fullmatch(path.name[len(self.base) :])
+        ]
+        whole = self.file("")
+        return [whole, *paths] if self.base and whole.is_file() else paths
+
+    def check(self) -> None:
+        """Raise FileError for a missing file, GraphError for an invalid index."""
+        ends = [path.name[len(self.base) :] for path in self.files]
+        if not ends:
+            raise FileError("checkpoint-index-missing", prefix=self.prefix)
+        for path in self.files:
+            check_regular(path)
+        shards = {int(n) for end in ends for n in re.findall(r"-of-(\d{5})$", end)}
+        count = max(shards, default=0)
+        expected = [f".data-{number:05}-of-{count:05}" for number in range(count)]
+        if "" not in ends:
+            expected = [".index", *(expected or [".data-00000-of-00001"])]
+        for end in expected:
+            if end not in ends:
+                raise FileError("checkpoint-part-missing", prefix=self.prefix, end=end)
+        if ".index" in ends:
+            check_index(self.prefix)
+
+
+def find_checkpoint(source: str | os.PathLike[str]) -> Checkpoint | None:
+    """Return the checkpoint at a path, or None if there is none.
+
+    A path is a prefix, one of the checkpoint's files, or a folder that contains one. Only the base
+    name in a folder's `checkpoint` file is used, because the folder may have moved.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if (path / "checkpoint").is_file():
+            return _latest(path)
+        return Checkpoint(path, "") if (path / ".index").is_file() else None
+    if end := re.search(r"\.(index|meta)$", path.name):
+        return Checkpoint(path.parent, path.name[: end.start()])
+    checkpoint = Checkpoint(path.parent, path.name)
+    ends = (".meta",) if path.exists() else (".index", ".meta")
+    return checkpoint if any(checkpoint.file(end).exists() for end in ends) else None
+
+
+def _latest(folder: Path) -> Checkpoint:
+    content = read_bytes(folder / "checkpoint", MAX_TEXT, "list of checkpoints")
+    match = re.search(rb'model_checkpoint_path: "([^"]*)"', content)
+    if match is None:
+        raise GraphError("checkpoint-state-empty", folder=folder)
+    text = match.group(1).decode(errors="replace")
+    written = PureWindowsPath(text.replace("\\\\", "\\")).name  # accepts both kinds of slashes
+    if not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
+        raise GraphError("checkpoint-state-name", folder=folder, name=written[:60])
+    latest = Checkpoint(folder, "" if text.endswith("/") else written)
+    if not latest.files:
+        there = sorted(p.name[: -len(".index")] for p in folder.iterdir() if p.suffix == ".index")
+        shown = f"; there are: {', '.join(there)}" if there else ""
+        raise FileError("checkpoint-state-missing", folder=folder, name=latest.base, shown=shown)
+    return latest
+
+
+def meta_bytes(path: Path) -> bytes:
+    """Read a `.meta` file. FileError: it is missing. GraphError: it is damaged or too large."""
+    if not path.exists():
+        raise FileError("checkpoint-missing", source=path)
+    content = read_bytes(path)
+    with naming(path):
+        try:
+            check_growth(content, MetaGraphDef)
+        except GraphError as error:
+            raise GraphError("not-a", what="a MetaGraphDef", reason=error) from None
+    return content
+
 
 KERAS_ENDS = (".keras", ".h5", ".hdf5")
 KERAS_FOLDER = ("config.json", "metadata.json")  # files of an unpacked .keras archive

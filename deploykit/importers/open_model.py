@@ -7,9 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from deploykit.importers.freeze import freeze_files, freeze_graph, naming_errors, runs_as_it_stands
+from deploykit.importers.freeze import (
+    freeze_files,
+    freeze_graph,
+    freeze_live,
+    is_live,
+    name_of,
+    naming_errors,
+    runs_as_it_stands,
+)
 from deploykit.importers.graph_files import load_importable_graph
-from deploykit.importers.live_models import freeze_live, is_live, name_of
 from deploykit.importers.meta_graphs import (
     DEFAULT_SIGNATURE,
     chosen_signature,
@@ -17,11 +24,16 @@ from deploykit.importers.meta_graphs import (
     signature_sides,
 )
 from deploykit.importers.metadata_file import About, SignatureNames, about
-from deploykit.importers.model_files import ModelFiles, Original, initial_effects, original_of
+from deploykit.importers.model_files import (
+    ModelFiles,
+    Original,
+    function_to_load,
+    initial_effects,
+    original_of,
+)
 from deploykit.importers.model_source import Interface, ModelSource, source_of
-from deploykit.importers.saved_models import function_to_load
 from deploykit.importers.signature import check_outputs, guess_inputs, guess_outputs
-from deploykit.importers.unknown_ops import leave_out_unknown_ops
+from deploykit.importers.unusual_ops import leave_out_unknown_ops
 from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest
 from deploykit.transforms.common.documents import AsHtml
@@ -118,7 +130,7 @@ class OpenedModel(AsHtml):
     @property
     def bytes(self) -> int | None:
         """Total size of its files in bytes; None if it was in memory."""
-        return None if self.files is None else self.files.bytes
+        return None if self.files is None else self.files.location.bytes
 
     @property
     def nodes(self) -> int | None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.importers.checkpoints import Checkpoint
 from deploykit.importers.initializers import Initialisers
 from deploykit.importers.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
+from deploykit.importers.model_files import parse_saved_model
+from deploykit.importers.model_path import Checkpoint
 from deploykit.importers.model_source import Interface
-from deploykit.importers.saved_models import parse_saved_model
-from deploykit.importers.xla_convolutions import mark_convolutions
+from deploykit.importers.unusual_ops import mark_convolutions
 from deploykit.transforms.add_default_attributes import add_default_attributes
 from deploykit.transforms.common.errors import FileError, GraphError, failed
 from deploykit.transforms.inline_functions import inline_functions

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from deploykit.transforms.common.errors import GraphError, nearest
 from deploykit.transforms.ir.graph import Graph
@@ -15,9 +14,6 @@ from deploykit.transforms.ir.ops import (
     output_types,
 )
 from deploykit.transforms.untrusted.side_effects import WAITS, effect_of
-
-if TYPE_CHECKING:
-    from deploykit.transforms.ir.graph import Graph
 
 # Unread nodes of training graphs that are not outputs: they save, update, assert or log.
 _NO_ANSWER_OPS = VARIABLE_OPS | frozenset(

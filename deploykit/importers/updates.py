@@ -9,14 +9,15 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from deploykit.importers.variable_updates.function_updates import FunctionUses
+from deploykit.importers.variable_updates.function_updates import FunctionUses, ZeroProducts
 from deploykit.importers.variable_updates.lifting import Lifting, Needs
-from deploykit.importers.variable_updates.repeated_calls import repeat_calls, settles, stays_finite
-from deploykit.importers.variable_updates.update_values import ZeroProducts
 from deploykit.importers.variable_updates.updated_variables import (
     Carried,
     StatefulResource,
     changes_answers,
+    repeat_calls,
+    settles,
+    stays_finite,
 )
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph

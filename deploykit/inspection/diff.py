@@ -15,7 +15,7 @@ from deploykit.inspection.summary import shape_text, tensor_summary, weights_in
 from deploykit.rendering.templates import size
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
-from deploykit.transforms.ir.protos import AttrValue
+from deploykit.transforms.ir.protos import AttrValue, FunctionDef
 from deploykit.transforms.ir.tensors import Array
 
 
@@ -89,7 +89,7 @@ def _attribute(first: Node, second: Node, name: str) -> list[str | None] | None:
     return [texts[0], f"{texts[1]} ({distance})"] if distance else None
 
 
-def _bytes(value: AttrValue) -> bytes:
+def _bytes(value: AttrValue | FunctionDef) -> bytes:
     return bytes(value.SerializeToString(deterministic=True))
 
 
@@ -118,9 +118,7 @@ def _functions(first: Graph, second: Graph) -> list[dict[str, str]]:
         pair = [body.get(name) for body in bodies]
         if pair[0] is None or pair[1] is None:
             results.append({"function": name, "change": "added" if pair[0] is None else "removed"})
-        elif pair[0].SerializeToString(deterministic=True) != pair[1].SerializeToString(
-            deterministic=True
-        ):
+        elif _bytes(pair[0]) != _bytes(pair[1]):
             results.append({"function": name, "change": "changed"})
     return results
 

@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from deploykit.benchmarking.devices import config
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import Array, numpy_type, type_name
+from deploykit.transforms.runtime.session import Session
 
 _SENDS = frozenset({"_HostSend", "_Send"})
 _RECEIVES = frozenset({"_HostRecv", "_Recv"})
@@ -51,9 +53,6 @@ def look(
 
     Return the devices, the nodes placed and executed as (name, op, device), and the copies.
     """
-    from deploykit.benchmarking.devices import config
-    from deploykit.transforms.runtime.session import Session
-
     session_config = config(settings)
     session_config.device_count["CPU"] = cpu_devices
     session_config.allow_soft_placement = soft_placement

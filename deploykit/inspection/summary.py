@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NotRequired, TypedDict
 
 from deploykit.benchmarking.profiling.execution import flops, memory
@@ -61,17 +61,21 @@ def inspect_graph(graph: Graph, top: int = 10) -> InspectionMetadata:
     shapes = Shapes(graph, batch=1)
     variables = [_variable(node) for node in nodes if node.op in VARIABLE_OPS]
     to_fold = foldable(graph)
+    folded = {step for steps in to_fold.values() for step in steps}
+    norms = [node.name for node in nodes if node.op in BATCH_NORM_OPS]
     return {
         "input_tensors": [tensor_summary(graph, name) for name in graph.inputs],
         "output_tensors": [tensor_summary(graph, name) for name in graph.outputs],
         "possible_inputs": [n.name for n in nodes if n.op == "Placeholder"],
-        "possible_outputs": [n.name for n in nodes if _may_be_output(graph, n)],
+        "possible_outputs": [
+            n.name for n in nodes if n.op not in _NO_OUTPUT_OPS and not graph.consumers(n.name)
+        ],
         "parameters": weights_in(nodes)[0],
         "variables": variables,
         "variable_parameters": sum(math.prod(v["shape"]) for v in variables if v["shape"]),
         "layers": sum(node.op in LAYER_OPS for node in nodes),
         "batch_norms": len(to_fold),
-        "other_batch_norms": _other_batch_norms(nodes, to_fold),
+        "other_batch_norms": sum(name not in folded for name in norms),
         "control_edges": sum(len(node.control_inputs) for node in nodes),
         "devices": dict(Counter(node.device for node in nodes if node.device)),
         "functions": sorted(f.signature.name for f in graph.library.function),
@@ -119,16 +123,6 @@ def _variable(node: Node) -> dict[str, Any]:
         "type": node.attr("dtype"),
         "shape": None if shape is None else list(shape),
     }
-
-
-def _may_be_output(graph: Graph, node: Node) -> bool:
-    return node.op not in _NO_OUTPUT_OPS and not graph.consumers(node.name)
-
-
-def _other_batch_norms(nodes: Iterable[Node], to_fold: Mapping[str, Iterable[str]]) -> int:
-    """Return the number of batch norm ops that cannot be folded into a layer."""
-    steps = {step for steps in to_fold.values() for step in steps}
-    return sum(node.op in BATCH_NORM_OPS and node.name not in steps for node in nodes)
 
 
 def tensor_summary(graph: Graph, name: str) -> TensorSummary:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.importers.freeze import is_keras
 from deploykit.importers.graph_files import parse_graph_def
 from deploykit.importers.keras.keras_files import caller, load_model, package_of
 from deploykit.importers.keras.layer_calls import differing_layer, variables_restored
-from deploykit.importers.live_models import is_keras
 from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import GraphError, UnverifiedError, VerificationError

@@ -1,19 +1,29 @@
 """The common part of transform, optimize and quantize: rewrite, verify, write one file."""
 
+import contextlib
+import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
-from deploykit.importers.graph_files import save_graph
+from deploykit.importers.graph_files import save_graph, write_graph
 from deploykit.importers.metadata_file import about, check_graph_output
 from deploykit.importers.open_model import OpenedModel, path_of
 from deploykit.pipelines.transform import Dump, StepReport, check_folder, first_failure, run_steps
-from deploykit.pipelines.written_file import Proof
 from deploykit.rendering.progress import Work
 from deploykit.transforms.common.documents import Documented, Flat, Hidden, IfSet, Written, written
-from deploykit.transforms.common.errors import CrashError, LoadError, StepError
+from deploykit.transforms.common.errors import (
+    CrashError,
+    GraphError,
+    LimitError,
+    LoadError,
+    StepError,
+    UnverifiedError,
+    VerificationError,
+)
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
@@ -21,7 +31,118 @@ from deploykit.transforms.ir.ops import op_defs
 from deploykit.transforms.ir.pipeline import Result
 from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.transforms.shapes.import_check import check_import
-from deploykit.verification.verify import Verification
+from deploykit.verification.verify import ADVICE, CHANGES, IN_MEMORY, Stored, Verification
+
+logger = logging.getLogger("deploykit")
+
+
+class Compare(Protocol):
+    """Compares two graphs."""
+
+    def __call__(self, reference: Graph, result: Graph, stored: Stored = IN_MEMORY) -> Verification:
+        """Return the verification; with `stored`, the files are run instead."""
+
+
+def by_calibration(error: UnverifiedError) -> UnverifiedError:
+    """Return an error that names --calibration instead of --data."""
+    error.fields = {
+        name: value.replace("--data", "--calibration") if isinstance(value, str) else value
+        for name, value in error.fields.items()
+    }
+    return error
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How a graph is compared with the model that it was made from, and when it is written."""
+
+    model: OpenedModel
+    reference: Graph
+    """The model as it was read, or the closest graph that can run."""
+    compare: Compare
+    allow_unverified: bool = False
+    """Whether a graph is also written if it could not be compared."""
+    stops_at_doubt: bool = False
+    """Whether to write nothing if the model's predictions on given samples cannot be right."""
+    is_same: bool = False
+    """Whether the written graph is the reference, which then needs no separate file."""
+
+    def of(self, result: Graph, path: Path | None = None) -> Verification:
+        """Compare a graph, or its file, with the model as it was read.
+
+        UnverifiedError: nothing was compared, or the model's predictions cannot be right.
+        LimitError: the comparison took too much time or memory.
+        """
+        try:
+            verification = self._compared(result, path)
+        except LimitError as error:
+            if not self.allow_unverified:
+                raise LimitError(
+                    "not-compared-limit", source=self.model.source, reason=error
+                ) from None
+            verification = Verification(False, False, "", str(error), not_possible=str(error))
+        except GraphError as error:
+            if not self.allow_unverified or isinstance(error, LoadError):
+                raise
+            verification = Verification(False, False, "", str(error), not_possible=str(error))
+        if not verification.verified:
+            self._tell(verification.reason)
+        elif verification.doubt:
+            self._doubt(verification)
+        return verification
+
+    def _compared(self, result: Graph, path: Path | None) -> Verification:
+        """Run the reference, from its file or a new one, and the graph or its file."""
+        if path is None:
+            return self.compare(self.reference, result)
+        if self.is_same and self.model.original is not None:
+            with contextlib.suppress(GraphError):
+                value = self.compare(self.reference, result, Stored(self.model.original, str(path)))
+                if not value.not_possible:
+                    return value
+        file = str(path) if self.is_same else self.model.file_of(self.reference)
+        with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+            if file is None:  # a file, as memory already contains the model once
+                file = str(Path(folder, "reference.pb"))
+                write_graph(self.reference, file)
+            return self.compare(self.reference, result, Stored(file, str(path)))
+
+    def checked(self, result: Graph, path: Path | None = None) -> Verification:
+        """Compare as `of` does. VerificationError: the result differs from the model."""
+        value = self.of(result, path)
+        if value.differs:
+            raise VerificationError("result-differs", source=self.model.source, reason=value.reason)
+        return value
+
+    def _tell(self, reason: str) -> None:
+        """Warn that nothing was compared, or raise UnverifiedError."""
+        if not self.allow_unverified:
+            advice = self._pins() if reason == CHANGES else ADVICE
+            raise UnverifiedError(
+                "not-verified-unwritten", source=self.model.source, reason=reason, advice=advice
+            )
+        logger.warning("%s: not verified: %s", self.model.source, reason)
+
+    def _pins(self) -> str:
+        """Return advice for a model that draws random numbers."""
+        graph = self.reference
+        switches = [
+            node.name
+            for node in graph
+            if node.op == "PlaceholderWithDefault" and not graph.is_input(node.name)
+        ]
+        pins = ", ".join(f"--pin {name}=VALUE" for name in switches[:3])
+        pinned = f"Turn its random ops off ({pins}), or accept" if pins else "Accept"
+        return f"{pinned} an unverified result with --allow-unverified."
+
+    def _doubt(self, verification: Verification) -> None:
+        """Warn that the model's predictions cannot be right, or raise UnverifiedError."""
+        if self.stops_at_doubt and verification.is_classifier:
+            raise UnverifiedError(
+                "outputs-doubtful", source=self.model.source, doubt=verification.doubt[:-1]
+            )
+        logger.warning("%s: %s", self.model.source, verification.doubt)
+
 
 SLOW = (
     "quantize_nodes makes a graph 5 to 8 times slower than float32 on current CPUs; for a fast "

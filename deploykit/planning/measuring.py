@@ -67,18 +67,17 @@ def _refused(alike: Sequence[Load]) -> tuple[str, str] | None:
 
 
 def _limited(alike: Sequence[Load]) -> tuple[str, str] | None:
-    limited = [item for item in alike if _is_limited(item)]
+    limited = [
+        item
+        for item in alike  # a few late random arrivals are tolerated
+        if (item.sent_late > MAX_LATE * calls_of(item) if item.rate else item.generator_limited)
+    ]
     if len(limited) <= len(alike) / 2:
         return None
     return (
         f"the generator was the limit at {limited[0].name}, not the server",
         "give it more processes (--processes) or another machine",
     )
-
-
-def _is_limited(load: Load) -> bool:
-    """Return whether the generator limited a load; a few late random arrivals are tolerated."""
-    return load.sent_late > MAX_LATE * calls_of(load) if load.rate else load.generator_limited
 
 
 ROUNDS = 5

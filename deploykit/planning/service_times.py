@@ -52,8 +52,7 @@ class Trace:
     @property
     def latencies(self) -> Array:
         """Latency of each request in seconds, from its scheduled time."""
-        array: Array = self.calls[:, 1] - self.calls[:, 0]
-        return array
+        return np.asarray(self.calls[:, 1] - self.calls[:, 0])
 
     @property
     def throughput(self) -> float:
@@ -114,8 +113,7 @@ class Services:
 
     def without(self, front_end: float) -> Array:
         """Return the service times without front-end delays of other requests."""
-        array: Array = np.maximum(self.seconds - front_end * self.arrivals, _LEAST)
-        return array
+        return np.asarray(np.maximum(self.seconds - front_end * self.arrivals, _LEAST))
 
 
 def state_of(array: Array, rested: Array) -> Array:
@@ -277,5 +275,4 @@ def _share(low: float, high: float, load: float) -> float:
 def _spread(values: Array, count: int) -> Array:
     """Return `count` values with the distribution and the mean of these, without random draws."""
     places = (np.arange(count) + 0.5) * len(values) / max(count, 1)
-    array: Array = np.sort(values)[places.astype(int)]
-    return array
+    return np.asarray(np.sort(values)[places.astype(int)])

@@ -6,6 +6,7 @@ other on them. It compares the input of a final Softmax instead of its output.
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -273,7 +274,7 @@ def same_class(expected: Array, judged: Array) -> Score | None:
     return Score(same / len(item), wilson(same, len(item)))
 
 
-class Evaluator:
+class Evaluator(AbstractContextManager["Evaluator"]):
     """Compares graphs with a float32 graph on samples; a context manager that ends its child.
 
     If a graph crashes the child or takes too long, the next graph runs in a new child.
@@ -361,9 +362,6 @@ class Evaluator:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-
-    def __enter__(self) -> "Evaluator":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -253,14 +253,13 @@ def _with_channels_first(graph: Graph) -> set[str]:
 def _idle(tensor_ranges: Mapping[str, TensorRange]) -> list[str]:
     """Return notes on tensors that are constant on all samples: zero, or another value."""
     same = [name for name, item in tensor_ranges.items() if item.min == item.max]
-    zero = [name for name in same if tensor_ranges[name].min == 0]
-    other = [name for name in same if tensor_ranges[name].min != 0]
-    notes = []
-    if zero:
-        notes.append(f"never active on these samples: {listed(zero, NAMED)}")
-    if other:
-        notes.append(f"constant on these samples: {listed(other, NAMED)}")
-    return notes
+    kinds = {
+        "never active": [name for name in same if tensor_ranges[name].min == 0],
+        "constant": [name for name in same if tensor_ranges[name].min != 0],
+    }
+    return [
+        f"{kind} on these samples: {listed(names, NAMED)}" for kind, names in kinds.items() if names
+    ]
 
 
 def _left_out(graph: Graph, depths: Mapping[str, int]) -> list[str]:

@@ -143,8 +143,7 @@ class _Top:
         own = np.take_along_axis(scores, labels[:, np.newaxis], 1)
         earlier = np.arange(scores.shape[1]) < labels[:, np.newaxis]
         ahead = ((scores > own) | ((scores == own) & earlier)).sum(1)
-        right: Array = (ahead < self.places) & ~np.isnan(scores).any(1)
-        return right
+        return np.asarray((ahead < self.places) & ~np.isnan(scores).any(1))
 
 
 def _required_numbers(labels: Array | None, output: str, scores: Array) -> Array:

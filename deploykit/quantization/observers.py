@@ -160,8 +160,7 @@ class Observer:
         (value,) = self._session.run([name], feed)
         bad = ~np.isfinite(value)
         if not bad.any():  # only the float32 sum overflowed
-            mean: Array = value.mean(self._axes[name], dtype=np.float64)
-            return mean
+            return np.asarray(value.mean(self._axes[name], dtype=np.float64))
         of_samples = len(value) == len(numbers)
         where = f"samples {numbers[0]} to {numbers[-1]}"
         if of_samples:

@@ -31,7 +31,6 @@ from deploykit.quantization.timing.speed import INT8, faster
 from deploykit.rendering.progress import Work, unseen
 from deploykit.rendering.templates import listed
 from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, lacking
-from deploykit.transforms.int8.affine_codes import Form
 from deploykit.transforms.int8.fake_quant.grids import VARS
 from deploykit.transforms.int8.fake_quant.planner import place_fake_quants
 from deploykit.transforms.int8.int8_kernels import sums_exactly
@@ -51,15 +50,11 @@ def stated_layers(stated: FakeQuantGraph, planned: Plan) -> tuple[LayerOutcome, 
         if node.op in LAYER_OPS:
             chain = planned.chains.get(node.name)
             form = None if chain is None else planned.forms.get(chain.nodes[-1].name)
-            range_ = None if form is None else _range(form)
+            range_ = None if form is None else (form.offset, form.top * form.step + form.offset)
             outcomes.append(
                 LayerOutcome(node.name, node.op, planned.reasons.get(node.name, ""), range_)
             )
     return tuple(outcomes)
-
-
-def _range(form: Form) -> tuple[float, float]:
-    return form.offset, form.top * form.step + form.offset
 
 
 def rounding_notes(stated: FakeQuantGraph, planned: Plan, isa: str) -> list[str]:

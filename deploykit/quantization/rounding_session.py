@@ -232,8 +232,7 @@ def _by_sample(means: Array, samples: int) -> Array:
     The latter is used if the rows are not a multiple of the samples.
     """
     rows = samples if samples and len(means) % samples == 0 else 1
-    array: Array = means.reshape(rows, -1, means.shape[-1]).mean(1, dtype=np.float64)
-    return array
+    return np.asarray(means.reshape(rows, -1, means.shape[-1]).mean(1, dtype=np.float64))
 
 
 def _shrunk(off: Array, own: Array) -> Array:
@@ -246,8 +245,7 @@ def _shrunk(off: Array, own: Array) -> Array:
     shift = off.mean(0) - own
     spread = off.std(0) * _SPREAD
     safe = np.maximum(shift**2, np.finfo(np.float64).tiny)
-    result: Array = own + shift * np.maximum(0.0, 1 - spread**2 / safe)
-    return result
+    return np.asarray(own + shift * np.maximum(0.0, 1 - spread**2 / safe))
 
 
 def _fed(layer: LayerToRound, rounded: RoundedLayer) -> dict[str, Array]:

@@ -16,8 +16,8 @@ from deploykit.quantization.calibrated_graph import prepare
 from deploykit.rendering.progress import Work, unseen
 from deploykit.transforms.common.documents import AsHtml, Hidden, OrNull, Written, document, written
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.int8.plan import Plan, plan
-from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.int8.plan import plan
+from deploykit.transforms.int8.ranges import TensorRange, load_ranges
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
 from deploykit.verification.samples import Data, Dataset, samples_in
@@ -116,20 +116,15 @@ def measure_sensitivity(
                     judge.judge,
                     advance=work.begin("rank"),
                 )
+    last = {layer: chain.nodes[-1].name for layer, chain in planned.chains.items()}
     return Sensitivity(
         tuple(ranking),
         together,
         planned.reasons,
-        _of_results(planned, known),
+        {layer: known.tensors[name] for layer, name in last.items() if name in known.tensors},
         (known.samples, samples_in(judged)),
         tuple(notes),
     )
-
-
-def _of_results(planned: Plan, ranges: Ranges) -> dict[str, TensorRange]:
-    """Return the output range of each layer, after bias and activation."""
-    last = {layer: chain.nodes[-1].name for layer, chain in planned.chains.items()}
-    return {layer: ranges.tensors[name] for layer, name in last.items() if name in ranges.tensors}
 
 
 def rank_alone(

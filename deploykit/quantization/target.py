@@ -34,7 +34,7 @@ from deploykit.transforms.int8.int8_kernels import probe
 from deploykit.transforms.int8.plan import OPS, Plan
 from deploykit.transforms.int8.weights import Rounded
 from deploykit.transforms.ir.graph import Graph
-from deploykit.verification.engines.engine_check import compared_in
+from deploykit.verification.engine_check import compared_in
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deploykit.importers.open_model import OpenedModel
-from deploykit.pipelines.rewrite import OutputFiles, Rewriting, rewrite
+from deploykit.pipelines.rewrite import OutputFiles, Proof, Rewriting, rewrite
 from deploykit.pipelines.transform import OPTIMIZE, quantize_string, run_steps
-from deploykit.pipelines.written_file import Proof
 from deploykit.quantization.accuracy import Evaluator, Judgement
 from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.quantize_options import QuantizeOptions

@@ -22,12 +22,12 @@ from deploykit.benchmarking.system_load import Watch
 from deploykit.client.call_options import LoadTestOptions
 from deploykit.client.model_clients import PreparedCalls, prepared_calls
 from deploykit.client.server_load import Generators
-from deploykit.exporting.warm_up import KNOWN
+from deploykit.exporting.signatures import KNOWN
 from deploykit.serving.client.endpoint import DEFAULT_CONNECTION
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import FROZEN, Shipment
-from deploykit.system.process_usage import cpu_seconds
+from deploykit.system.cpu_usage import cpu_seconds
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.engines.engines import TENSORFLOW

@@ -119,7 +119,8 @@ def cgroup_limits(
         if "memory" in names:
             values["bytes"] += _each(root / "memory", path, "memory.limit_in_bytes", float)
         if "cpu" in names:
-            values["cpus"] += _each(root / "cpu", path, "cpu.cfs_quota_us", float, _period)
+            period = "cpu.cfs_period_us"
+            values["cpus"] += _each(root / "cpu", path, "cpu.cfs_quota_us", float, period)
     cpus = min((value for value in values["cpus"] if value > 0), default=None)
     size = min((int(value) for value in values["bytes"] if value < _NO_LIMIT), default=None)
     return {"cpus": cpus, "bytes": size}
@@ -130,15 +131,16 @@ def _each(
     path: str,
     file: str,
     read: Callable[[str], float],
-    unit: Callable[[Path], float] = lambda _: 1.0,
+    unit: str = "",
 ) -> list[float]:
-    """Return the values of a file in a group and in all its parents."""
+    """Return the values of a file in a group and in all its parents, divided by those of `unit`."""
     group = mount / path.lstrip("/")
     results = []
     for folder in (group, *group.parents):
         text = _text(folder / file)
         if text is not None and text.split()[0] != "max":
-            results.append(read(text) / unit(folder))
+            divisor = float(_text(folder / unit) or 100_000) if unit else 1.0
+            results.append(read(text) / divisor)
         if folder == mount:
             break
     return results
@@ -147,10 +149,6 @@ def _each(
 def _quota(text: str) -> float:
     quota, period = map(float, text.split())
     return quota / period
-
-
-def _period(folder: Path) -> float:
-    return float(_text(folder / "cpu.cfs_period_us") or 100_000)
 
 
 def _cpu(path: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:

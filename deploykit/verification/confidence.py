@@ -235,13 +235,13 @@ def agreeing(expected: Array, array: Array) -> Array | None:
     if expected.ndim != 2 or expected.shape[1] < 2 or expected.shape != array.shape:
         return None
     broken = np.isnan(expected).any(1) | np.isnan(array).any(1)
-    same: Array = (expected.argmax(1) == array.argmax(1)) & ~broken
-    return same
+    return np.asarray((expected.argmax(1) == array.argmax(1)) & ~broken)
 
 
 def worst_group(groups: Iterable[GroupCloseness]) -> GroupCloseness | None:
     """Return the group with the lowest bound; None if no group has one."""
-    return min((group for group in groups if group.sqnr_low_db is not None), key=_low, default=None)
+    bounds = [(group.sqnr_low_db, group) for group in groups if group.sqnr_low_db is not None]
+    return min(bounds, key=lambda item: item[0], default=(None, None))[1]
 
 
 def worst_first(groups: Iterable[GroupCloseness]) -> list[GroupCloseness]:
@@ -272,7 +272,3 @@ def _within(
         None if agreed is None else agreed / count,
         None if agreed is None else wilson(agreed, count),
     )
-
-
-def _low(group: GroupCloseness) -> float:
-    return math.inf if group.sqnr_low_db is None else group.sqnr_low_db

@@ -1,6 +1,6 @@
 """Coverage of a comparison: NaN, constant, empty or implausible outputs verify little."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,7 @@ from deploykit.transforms.ir.ops import op_defs, output_types
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.differences import Difference
 from deploykit.verification.confidence import wilson
-from deploykit.verification.synthetic.choices import choices
-from deploykit.verification.tolerance import Pairing
+from deploykit.verification.tolerance import Pairing, choices
 
 FEWEST = 8  # minimum number of samples for a conclusion
 RARE = 0.05  # significance level
@@ -247,7 +246,8 @@ class _Walk:
         if nodes[0].op != nodes[1].op or not self._same_attributes(*nodes):
             return Origin(DIFFERENT)
         must_be_empty = is_array and name not in self._behind
-        return Origin(ALIKE, tuple(zip(*map(_normal, inputs), strict=True)), must_be_empty)
+        pairs = zip(*(map(normal, tensors) for tensors in inputs), strict=True)
+        return Origin(ALIKE, tuple(pairs), must_be_empty)
 
     def _same_attributes(self, node: Node, other: Node) -> bool:
         a, b = ({k: v for k, v in n.attrs.items() if k[:1] != "_"} for n in (node, other))
@@ -256,10 +256,6 @@ class _Walk:
         called = {str(v.func.name) for v in a.values() if v.HasField("func")} | {node.op}
         own, others = self._functions
         return a == b and all(own.get(name) == others.get(name) for name in called)
-
-
-def _normal(tensors: Sequence[str]) -> Iterator[str]:
-    return map(normal, tensors)
 
 
 def _source(graph: Graph, tensor: str) -> str:

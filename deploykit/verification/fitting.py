@@ -86,6 +86,11 @@ def in_type(name: str, array: Array, type_: str) -> Array:
         fits = _is_kept(array, result)
     if not fits.all():
         place = tuple(np.argwhere(~fits)[0].tolist())
+        misfit = "is beyond the range of this type. Scale the data, or convert it"
+        if requested.kind == "b":
+            misfit = "is neither 0 nor 1"
+        elif requested.kind in "iu" and array.dtype.kind == "f":
+            misfit = "is not an integer of this type. Round the data, or convert it"
         raise GraphError(
             "data-value-misfit",
             name=name,
@@ -93,18 +98,9 @@ def in_type(name: str, array: Array, type_: str) -> Array:
             expected=type_,
             value=array[place],
             index=place,
-            misfit=_misfit(array.dtype, requested),
+            misfit=misfit,
         )
     return np.asarray(result)
-
-
-def _misfit(given: np.dtype[Any], expected: np.dtype[Any]) -> str:
-    """Return why a value does not fit."""
-    if expected.kind == "b":
-        return "is neither 0 nor 1"
-    if expected.kind in "iu" and given.kind == "f":
-        return "is not an integer of this type. Round the data, or convert it"
-    return "is beyond the range of this type. Scale the data, or convert it"
 
 
 def _is_kept(array: Array, result: Array) -> Array:

@@ -97,8 +97,13 @@ class Dataset:
             count = min(counts, default=1)
             groups = group_names(data, group_by, count) if group_by else None
             if group_by == "" and GROUP in data and GROUP not in used:
-                groups = _named_groups(data, count)
-            scalars = {t for t, a in arrays.items() if a.ndim and _is_scalar(graph, t)}
+                if are_groups(np.asarray(data[GROUP])):
+                    groups = group_names(data, GROUP, count)
+                else:
+                    words = "'%s' does not contain one string or integer per sample: no groups"
+                    logger.info(words, GROUP)
+            shapes = {t: type_and_shape(graph, t)[1] for t, a in arrays.items() if a.ndim}
+            scalars = {tensor for tensor, shape in shapes.items() if shape == ()}
             if scalars and len(scalars) < len(arrays):
                 name, count = split(min(scalars))[0], len(arrays[min(scalars)])
                 raise GraphError("input-takes-one", name=name, count=count)
@@ -220,14 +225,6 @@ def samples_in(feeds: Iterable[Mapping[str, Array]]) -> int:
     return sum(next((len(a) for a in feed.values() if a.ndim), 1) for feed in feeds)
 
 
-def _named_groups(data: Mapping[str, Array], samples: int) -> Array | None:
-    """Return the groups in the array `group`, or None if it does not contain groups."""
-    if not are_groups(np.asarray(data[GROUP])):
-        logger.info("'%s' does not contain one string or integer per sample: no groups", GROUP)
-        return None
-    return group_names(data, GROUP, samples)
-
-
 def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed]:
     """Split arrays by input name into feeds of at most `batch` samples, as views.
 
@@ -266,10 +263,6 @@ def _array(
     array = np.asarray(column(data, name, is_text=type_ == "string"))
     array = of_rank(names[0], array, shape)
     return of_type(names[0], array, type_) if type_ else array
-
-
-def _is_scalar(graph: Graph, tensor: str) -> bool:
-    return type_and_shape(graph, tensor)[1] == ()
 
 
 def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:

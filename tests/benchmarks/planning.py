@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.client.server_load import Generators, Load
-from deploykit.planning.checking_plan import bar_for
+from deploykit.planning.from_results import bar_for
 from deploykit.planning.measuring import (
     Measured,
     measured_of,
@@ -28,8 +28,8 @@ from deploykit.planning.measuring import (
     summed_up,
     traced,
 )
-from deploykit.planning.queueing import answered
 from deploykit.planning.service_times import Trace
+from deploykit.planning.sizing import answered
 from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.transforms.common.errors import VerificationError

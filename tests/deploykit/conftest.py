@@ -15,7 +15,7 @@ from deploykit.cli import failures, main
 from deploykit.client import label_image
 from deploykit.exporting import photo_inputs
 from deploykit.importers import initializers, resaving
-from deploykit.importers.variable_updates import repeated_calls
+from deploykit.importers.variable_updates import updated_variables
 from deploykit.transforms.common.errors import CodedError
 from deploykit.transforms.common.messages import log_to_stderr
 from deploykit.transforms.runtime.child_process import ResourceLimits
@@ -111,7 +111,7 @@ def command_line(*arguments: object) -> Outcome:
 def in_process(monkeypatch):
     """Run TensorFlow in this process: one start for all, not one for each call of a child."""
 
-    for module in (initializers, label_image, photo_inputs, repeated_calls, resaving, verify):
+    for module in (initializers, label_image, photo_inputs, updated_variables, resaving, verify):
         monkeypatch.setattr(module, "call", call_here)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from deploykit.importers import initializers, resaving
-from deploykit.importers.variable_updates import repeated_calls
+from deploykit.importers.variable_updates import updated_variables
 from deploykit.transforms.shapes import static_shapes
 from tests.support import call_here
 
@@ -12,6 +12,6 @@ from tests.support import call_here
 def in_process():
     """Run what would start TensorFlow in a child here, where it has been started."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (initializers, resaving, static_shapes, repeated_calls):
+        for module in (initializers, resaving, static_shapes, updated_variables):
             patch.setattr(module, "call", call_here)
         yield

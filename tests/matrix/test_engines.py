@@ -12,7 +12,7 @@ import pytest
 import deploykit
 from deploykit.transforms.engines.openvino_model import Compiling
 from deploykit.transforms.runtime.child_process import call
-from deploykit.verification.engines.engine_check import EngineCheck, compared_in
+from deploykit.verification.engine_check import EngineCheck, compared_in
 from tests.matrix.kinds import kinds
 from tests.matrix.models import forms, randomise
 from tests.matrix.test_matrix import assert_close

@@ -10,7 +10,7 @@ import deploykit
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
-from deploykit.verification.engines.engine_check import EngineCheck, compared_in
+from deploykit.verification.engine_check import EngineCheck, compared_in
 from tests.deploykit.conftest import FASHION
 from tests.real import encoder
 

@@ -15,8 +15,8 @@ from deploykit.transforms.engines.openvino_model import imported
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
-from deploykit.verification.engines.engine_check import compared_in
-from deploykit.verification.engines.engine_feeds import EngineFeeds
+from deploykit.verification.engine_check import compared_in
+from deploykit.verification.engine_feeds import EngineFeeds
 
 logger = logging.getLogger("deploykit")
 

@@ -3,14 +3,15 @@
 import contextlib
 import itertools
 import os
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.system.allocators import in_force
 from deploykit.system.machine import environment, usable_cores
@@ -21,9 +22,6 @@ from deploykit.transforms.engines.openvino_model import Compiling, imported
 from deploykit.transforms.ir.node import normal
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array
-
-if TYPE_CHECKING:
-    from deploykit.benchmarking.profiling.profile import Profile
 
 
 class Runner(ABC):
@@ -51,7 +49,7 @@ class Runner(ABC):
         """Switch the session to the batches and concurrency of another job."""
 
     @abstractmethod
-    def profile(self, runs: int) -> "Profile":
+    def profile(self, runs: int) -> Profile:
         """Profile the given number of calls in a separate pass."""
 
     @abstractmethod
@@ -104,23 +102,11 @@ class Runner(ABC):
             return list(self._call(*arrays))
 
     def _in_flight(self, count: int, seconds: float, runs: int | None) -> list[tuple[int, int]]:
-        calls_of: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-        errors: list[BaseException] = []
-
-        def work(number: int) -> None:
-            try:
-                calls_of[number] = _loop(self._call, self.batches, seconds, runs)
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return sorted(call for number in calls_of for call in number)
+        with ThreadPoolExecutor(count) as pool:
+            loops = [
+                pool.submit(_loop, self._call, self.batches, seconds, runs) for _ in range(count)
+            ]
+        return sorted(call for loop in loops for call in loop.result())
 
 
 def _loop(
@@ -196,7 +182,7 @@ class OpenVinoRunner(Runner):
             self._compile()
         self.batches = job.batches
 
-    def profile(self, runs: int) -> "Profile":
+    def profile(self, runs: int) -> Profile:
         """Raise GraphError: OpenVINO's compiled graph has other ops than the model."""
         raise GraphError("profile-tensorflow-only")
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from deploykit.benchmarking.devices import (
 )
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.profiling.execution import Layers
+from deploykit.benchmarking.profiling.profile import Profile
+from deploykit.benchmarking.profiling.traced_calls import profile
 from deploykit.benchmarking.run_config import FEED, RESIDENT, check_computed, float32_of, in_words
 from deploykit.system.allocators import check_in_force
 from deploykit.transforms.common.errors import unknown_name
@@ -30,10 +33,6 @@ from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.session import full_name, runtime_failed
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
-
-if TYPE_CHECKING:
-    from deploykit.benchmarking.profiling.execution import Layers
-    from deploykit.benchmarking.profiling.profile import Profile
 
 _SCOPE = "deploykit_input"  # avoids clashes with the graph's names
 Batches = Sequence[tuple[Array, ...]]
@@ -289,10 +288,8 @@ class TensorFlowRunner(Runner):
         """Precision in which TensorFlow multiplies float32 matrices."""
         return float32_of(capabilities(self.config))
 
-    def _layers(self) -> "Layers":
+    def _layers(self) -> Layers:
         """Return the executed layers if TensorFlow chooses their types or devices."""
-        from deploykit.benchmarking.profiling.execution import Layers
-
         settings = self.job.settings
         if settings.precision not in ("fp16", "bf16") and settings.device == "cpu":
             return Layers({}, {}, 0)
@@ -321,8 +318,6 @@ class TensorFlowRunner(Runner):
             self.session.run(self.fetches, feeds, options=options, run_metadata=metadata)
         return time.perf_counter_ns() - start, metadata
 
-    def profile(self, runs: int) -> "Profile":
+    def profile(self, runs: int) -> Profile:
         """Profile the given number of traced calls in a separate pass."""
-        from deploykit.benchmarking.profiling.traced_calls import profile
-
         return profile(self.run_once, self.job, runs, self._float32)

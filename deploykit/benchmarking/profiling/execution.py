@@ -244,11 +244,16 @@ class ExecutedGraph:
             return replace(event, flops=0 if layer_of(event.op) is None else None)
         read = self._read(node)
         written = [tensor_name(event.node, output.slot) for output in stats.output]
-        bytes_read = sum(sizes.get(tensor, 0) for tensor in read)
-        bytes_written = sum(sizes.get(tensor, 0) for tensor in written)
+        moved = sum(sizes.get(tensor, 0) for tensor in written)
+        if event.op in _MOVE_NOTHING:
+            moved = 0
+        elif event.op in _READ_A_PART:
+            moved *= 2
+        else:
+            moved += sum(sizes.get(tensor, 0) for tensor in read)
         return replace(
             event,
-            moved=_moved(event.op, bytes_read, bytes_written),
+            moved=moved,
             flops=_flops(node, [shapes.get(tensor) for tensor in read], shapes.get(event.node)),
             type=_type(node),
         )
@@ -311,12 +316,6 @@ def _flops(node: Node, read: Sequence[Shape | None], result: Shape | None) -> in
     if node.op in _WEIGHTS_LAST:
         known = [known[0], known[-1]]
     return layer_flops(replace(node, op=layer), result, known)
-
-
-def _moved(op: str, read: int, written: int) -> int:
-    if op in _MOVE_NOTHING:
-        return 0
-    return 2 * written if op in _READ_A_PART else read + written
 
 
 def _by_one_clock(events: Sequence[Event]) -> list[Event]:

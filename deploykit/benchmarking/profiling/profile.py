@@ -1,7 +1,7 @@
 """A profile: the time of each node and op of a call, and its tables."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -164,13 +164,7 @@ class Profile:
 def sum_of(costs: Iterable[Cost]) -> Cost:
     """Return the sum of costs."""
     item = list(costs)
-    return Cost(
-        calls=sum(cost.calls for cost in item),
-        ms=sum(cost.ms for cost in item),
-        allocated=sum(cost.allocated for cost in item),
-        moved=sum(cost.moved for cost in item),
-        flops=sum(cost.flops for cost in item),
-    )
+    return Cost(*(sum(getattr(cost, each.name) for cost in item) for each in fields(Cost)))
 
 
 def profile_tables(profile: "Profile", top: int = 10) -> list[str | Table]:

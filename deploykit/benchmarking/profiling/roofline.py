@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.devices import config
 from deploykit.benchmarking.run_config import RunConfig
+from deploykit.transforms.common.errors import LimitError
+from deploykit.transforms.runtime.session import sentence
 
 _SIZES = (512, 1024, 2048, 4096, 8192)  # of matrices; more threads need larger ones
 _MATMUL_SECONDS = 0.2  # per size; larger sizes whose single call takes longer are skipped
@@ -62,10 +65,6 @@ def peak(settings: RunConfig, float32: str = "fp32") -> Peak:
     `float32` is the precision of float32 matrices there. LimitError: out of memory.
     """
     import tensorflow as tf
-
-    from deploykit.benchmarking.devices import config
-    from deploykit.transforms.common.errors import LimitError
-    from deploykit.transforms.runtime.session import sentence
 
     try:
         with (

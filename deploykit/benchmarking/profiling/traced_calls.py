@@ -219,5 +219,4 @@ def _model_flops(job: Job) -> int:
         node = graph.producer(tensor)
         if node.op in ("Placeholder", "PlaceholderWithDefault"):
             graph.replace(node, node.with_attrs(shape=array.shape))
-    total: int = flops(graph, Shapes(graph))["total"]
-    return total
+    return int(flops(graph, Shapes(graph))["total"])

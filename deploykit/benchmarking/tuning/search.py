@@ -285,9 +285,9 @@ class Trials:
         total, faster, more = 0, [], []
         end = time.monotonic() + ENOUGH_SECONDS
         for _ in range(TURNS):
-            usual, usual_time = self._turn(self._reference)
-            calls, used = self._turn(worker) if worker is not self._reference else (
-                usual, usual_time)  # fmt: skip
+            calls, used = usual, usual_time = self._reference.ask("run", TURN_SECONDS)
+            if worker is not self._reference:
+                calls, used = worker.ask("run", TURN_SECONDS)
             latencies_ns += calls
             total += used
             faster.append(statistics.median(usual) / statistics.median(calls))
@@ -297,23 +297,14 @@ class Trials:
                 break
         return Figures(
             p50_ms=statistics.median(latencies_ns) / 1e6,
-            p99_ms=_p99(latencies_ns) / 1e6,
+            p99_ms=sorted(latencies_ns)[-(-99 * len(latencies_ns) // 100) - 1] / 1e6,
             items_per_second=items * len(latencies_ns) / (total / 1e9),
             faster=tuple(faster),
             more=tuple(more),
         )
-
-    def _turn(self, worker: Worker) -> tuple[list[int], int]:
-        calls, used = worker.ask("run", TURN_SECONDS)
-        return calls, used
 
 
 def _are_losses(gains: Sequence[float]) -> bool:
     """Return whether gains are below 1, beyond the scatter of their rounds."""
     middle, error = level(gains)
     return middle + NOISE * error < 0
-
-
-def _p99(latencies: Sequence[int]) -> float:
-    """Return the 99th percentile of latencies; of a few, the maximum."""
-    return float(sorted(latencies)[-(-99 * len(latencies) // 100) - 1])

@@ -191,7 +191,7 @@ def placement(call: Invocation, *, log: bool = False) -> None:
         log: Only print `name: (Op): device` for each node of the model, like TensorFlow's
             log_device_placement.
     """
-    from deploykit.inspection.engine_placement import EnginePlacement
+    from deploykit.inspection.placement import EnginePlacement
     from deploykit.transforms.common.errors import GraphError
 
     if log and call.as_json:

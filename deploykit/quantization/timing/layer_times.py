@@ -283,7 +283,11 @@ def _parts(
     results = {}
     for layer, chain in plan.chains.items():
         nodes = [node.name for node in chain.nodes]  # a fused node has one of these names
-        apart = [node.name for node in chain.nodes if _is_kept(onednn, node)]
+        apart = [
+            name
+            for node in chain.nodes
+            if (name := node.name) in onednn and onednn[name].op == node.op
+        ]
         kernel = kernels.get(graph[layer].inputs[:2])
         last = f"{nodes[-1]}/codes" if nodes[-1] in plan.forms else nodes[-1]
         results[layer] = PartTimes(
@@ -295,11 +299,6 @@ def _parts(
         codes = of("int8", f"{name}/codes", f"{name}/codes/uint8")
         results[name] = PartTimes(of("Eigen", name), of("oneDNN", name), codes)
     return results
-
-
-def _is_kept(graph: Graph, node: Node) -> bool:
-    """Return whether a graph still contains a node with the same op."""
-    return node.name in graph and graph[node.name].op == node.op
 
 
 def _converted(int8: Graph, times: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -56,17 +56,8 @@ def openvino_times(
 ) -> LayerTimes:
     """Measure each part of a plan; in each round, both graphs are compiled and run.
 
-    Args:
-        graph: the float32 graph.
-        codes: the graph that `quantize_codes` made from it with `plan`.
-        plan: which layers are int8.
-        settings: the batch and the threads.
-        data: as in `benchmark`.
-        rounds: number of measurement rounds.
-        advance: called before each step with its name and the number of steps.
-        decided: as in `layer_times`.
-
-    GraphError: as in `benchmark`, or OpenVINO cannot run a graph. CrashError: it died.
+    `codes` is the graph that `quantize_codes` made from `graph` with `plan`. The other arguments
+    and the errors are those of `layer_times`.
     """
     feeds = batches(graph, settings.batch, {}, data)
     used: dict[str, list[dict[str, int]]] = {"float": [], "int8": []}

@@ -175,13 +175,20 @@ def faster(
 
     Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
     """
+
+    def decided(used: Sequence[Measurement]) -> bool:
+        *others, last = standings(entrants, used, LOOK_CONFIDENCE)
+        gains = [item.gain for item in (*others, last) if item.gain is not None]
+        verdicts = [last.beside(item) for item in others]
+        return all(e.is_decided for e in gains) and all(item.is_decided for item in verdicts)
+
     result = measured_in_turn(
         graph,
         {entrant.full(name): one for entrant in entrants for name, one in entrant.graphs.items()},
         data=data,
         depth=depth,
         advance=advance,
-        decided=lambda used: _are_decided(standings(entrants, used, LOOK_CONFIDENCE)),
+        decided=decided,
     )
     busy = result.conditions.busy if result.conditions else ""
     value = standings(entrants, result.measurements, busy=busy)
@@ -237,13 +244,6 @@ def standings(
         of_it = gain(own, confidence, busy) if INT8 in entrant.graphs else None
         results.append(Standing(of_it, own, confidence, busy))
     return results
-
-
-def _are_decided(result: Sequence[Standing]) -> bool:
-    between = [result[-1].beside(item) for item in result[:-1]]
-    return all(e.gain is None or e.gain.is_decided for e in result) and all(
-        item.is_decided for item in between
-    )
 
 
 def gain(

@@ -66,15 +66,11 @@ def ways(whole: Graph, parts: Graph, settings: RunConfig) -> dict[str, tuple[Gra
     return results | {f"{PARTS}, {how}": (parts, how) for how in tried}
 
 
-def starts_of(named: Named) -> int:
-    """Return the number of processes: graphs with the same settings share one."""
-    return len({how for _, how in named.values()})
-
-
 def later(graph: Graph, settings: RunConfig) -> int:
     """Return the number of processes `choose_parts` will start for the int8 form of a graph."""
     result = in_parts(graph)
-    return 0 if result is None else starts_of(ways(graph, result.graph, settings))
+    named = {} if result is None else ways(graph, result.graph, settings)
+    return len({how for _, how in named.values()})  # graphs with the same settings share one
 
 
 @dataclass(frozen=True)
@@ -144,13 +140,15 @@ def choose_parts(
         named = ways(graph, value.graph, settings)
     if value is None or not named:
         return graph, ""
-    budget.later, starts = 0, starts_of(named)
+    budget.later, starts = 0, len({how for _, how in named.values()})
     if not budget.has_time_to_compare(starts):
         return graph, (
             f"whether the tokens of {value.tensor} are computed faster in two parts was not "
             "measured: a larger --budget measures it"
         )
-    if why := _differs(graph, value.graph, data):
+    compared = verify(graph, value.graph, data=data.spread(_COMPARED))
+    if not compared.passed:
+        why = compared.reason or "the outputs differ"
         return graph, f"the tokens of {value.tensor} are not computed in two parts: {why}"
     result = measured_in_turn(
         graph,
@@ -163,9 +161,3 @@ def choose_parts(
     busy = result.conditions.busy if result.conditions else ""
     verdict = judged(named, result.measurements, busy=busy)
     return value.graph if verdict.is_kept else graph, verdict.said(value.tensor)
-
-
-def _differs(whole: Graph, parts: Graph, data: Dataset) -> str:
-    """Return how the outputs of the split graph differ on samples; empty: they match."""
-    result = verify(whole, parts, data=data.spread(_COMPARED))
-    return "" if result.passed else result.reason or "the outputs differ"

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from deploykit.importers.open_model import OpenedModel
-from deploykit.inspection.engine_placement import DEVICE, EnginePlacement
-from deploykit.inspection.placement import Copy, Placement
+from deploykit.inspection.placement import DEVICE, Copy, EnginePlacement, Placement
 from deploykit.pipelines.rewrite import Rewriting
 from deploykit.pipelines.transform import StepReport
 from deploykit.rendering.tables import Table, constant, facts, table

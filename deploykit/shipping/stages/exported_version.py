@@ -12,7 +12,7 @@ from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.export import Exported
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import photo_aliases
-from deploykit.exporting.warm_up import KNOWN, aliases_of
+from deploykit.exporting.signatures import KNOWN, aliases_of
 from deploykit.importers.model_source import ModelSource
 from deploykit.serving.protocol.signatures import PREDICT
 from deploykit.serving.saved_model.write_version import versions_in

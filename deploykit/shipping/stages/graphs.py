@@ -11,8 +11,7 @@ from deploykit.api.rewriting import optimize
 from deploykit.api.verification import check
 from deploykit.importers.open_model import open_model, path_of
 from deploykit.pipelines.int8 import has_fake_quants
-from deploykit.pipelines.rewrite import OutputFiles
-from deploykit.pipelines.written_file import by_calibration
+from deploykit.pipelines.rewrite import OutputFiles, by_calibration
 from deploykit.quantization.calibration import calibrate_split
 from deploykit.quantization.quantize_options import QuantizeOptions
 from deploykit.quantization.search_task import Budget

@@ -8,7 +8,7 @@ from deploykit.api.quantize import RUN_BAR_DB
 from deploykit.api.verification import verify
 from deploykit.importers.graph_files import save_graph
 from deploykit.importers.metadata_file import about, sidecar, sidecar_path
-from deploykit.pipelines.written_file import by_calibration
+from deploykit.pipelines.rewrite import by_calibration
 from deploykit.quantization.metrics import LOWER_IS_BETTER
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment, ShipStage
 from deploykit.shipping.shipped import UNDECIDED, Outcome

@@ -100,8 +100,7 @@ def example(features: Mapping[str, Array]) -> bytes:
             feature.float_list.value.extend(values)
         else:
             feature.int64_list.value.extend(values)
-    content: bytes = result.SerializeToString(deterministic=True)
-    return content
+    return bytes(result.SerializeToString(deterministic=True))
 
 
 def compressed(content: bytes, kind: str) -> bytes:

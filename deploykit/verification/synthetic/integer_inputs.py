@@ -88,8 +88,7 @@ def whole_numbers(shape: tuple[int, ...], allowed: Allowed, random: "np.random.G
         side = max(allowed.high + 1, int(np.ceil(shape[0] ** (1 / shape[1]))))
         sides = *(side,) * (shape[1] - 1), min(allowed.last or side, side)
         places = np.linspace(0, np.prod(sides) - 1, shape[0]).astype(np.int64)
-        rows: Array = np.stack(np.unravel_index(places, sides), axis=-1)
-        return rows
+        return np.asarray(np.stack(np.unravel_index(places, sides), axis=-1))
     values = random.integers(allowed.low, allowed.high, shape, endpoint=True)
     if allowed.last and values.ndim == 1:
         values[-1] = allowed.last

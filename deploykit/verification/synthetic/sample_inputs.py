@@ -76,7 +76,8 @@ def made_up_feeds(
     for tensor in graph.inputs:
         types[tensor], _, reason = type_and_shape(graph, tensor)
         if reason or not can_be_made_up(types[tensor]):
-            return [], reason or _no_values(tensor, types[tensor])
+            unknown = f"input '{tensor}' has dtype {types[tensor]}, which cannot be generated"
+            return [], reason or unknown
     sizes = made_up_shapes(graph, shapes or {}, other)
     for tensor, shape in sizes.items():
         if math.prod(shape) > _MOST:
@@ -102,18 +103,13 @@ def made_up_shapes(
         for tensor, its in pairs.items():
             known[tensor] = _either(known[tensor], theirs[its])
     first = next((s[0] for s in known.values() if s and 0 < s[0] <= LARGEST_BATCH), BATCH)
-    frame = _longest_frame(graph)
+    lengths = [graph.constant(n.data_inputs[1]) for n in graph if n.op in ("IRFFT", "RFFT")]
+    frame = max((int(item.value.max()) for item in lengths if item is not None), default=0)
     if not frame or any(size >= frame for shape in known.values() for size in shape or ()):
         return OpenSizes(graph, known).shapes(first, UNKNOWN_SIZE)
     is_whole_signal = all(not shape or -1 not in shape[1:] for shape in known.values())
     length = FRAMES * frame
     return OpenSizes(graph, known).shapes(length if is_whole_signal else first, length)
-
-
-def _longest_frame(graph: Graph) -> int:
-    """Return the length of the longest Fourier transform in samples; 0 if there is none."""
-    lengths = [graph.constant(n.data_inputs[1]) for n in graph if n.op in ("IRFFT", "RFFT")]
-    return max((int(length.value.max()) for length in lengths if length is not None), default=0)
 
 
 def requested_sizes(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
@@ -174,15 +170,14 @@ class MadeUp:
             return random.integers(0, 2, shape).astype(dtype)
         if dtype.kind == "c":
             parts = random.uniform(*self._range, (2, *shape))
-            both: Array = (parts[0] + 1j * parts[1]).astype(dtype)
-            return both
+            return np.asarray((parts[0] + 1j * parts[1]).astype(dtype))
         reading = [] if self._inside > 1 else list(uses(graph, tensor))
         if dtype.kind == "O":
             self._inside += 1  # an Example within an Example contains no further one
             result = strings(shape, meaning(reading, self._of), random)
             self._inside -= 1
             return result
-        bound = limits(reading, self._shape_of)
+        bound = limits(reading, lambda tensor: self._shapes.shape(tensor))
         if dtype.kind in "iu":
             keys = _keys(reading)
             if keys is not None:
@@ -193,9 +188,6 @@ class MadeUp:
         if bound.is_bound and any(use.node.op == "Cast" for use in reading):
             return whole_numbers(shape, bound, random).astype(dtype)
         return random.uniform(*self._range, shape).astype(dtype)
-
-    def _shape_of(self, tensor: str) -> Shape | None:
-        return self._shapes.shape(tensor)
 
     @cached_property
     def _shapes(self) -> Shapes:
@@ -229,10 +221,6 @@ def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
     if set(others) <= set(names):
         return {name: name for name in others}
     return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
-
-
-def _no_values(tensor: str, type_: str) -> str:
-    return f"input '{tensor}' has dtype {type_}, which cannot be generated"
 
 
 def _too_large(tensor: str, sizes: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from deploykit.transforms.ir.node import Node, producer_name, tensor_name
 from deploykit.transforms.ir.ops import input_ports, op_defs, output_ports
 from deploykit.transforms.ir.tensors import Array, encode, numpy_type
 from deploykit.verification.synthetic import encoded_files
-from deploykit.verification.synthetic.input_uses import Change, Inside, Use
+from deploykit.verification.synthetic.input_uses import Change, Use
 from deploykit.verification.synthetic.input_uses import uses as uses_of
 
 WORDS = [word.encode() for word in (
@@ -154,7 +154,7 @@ def _number(use: Use, values: Values) -> Make:
     type_ = str(use.node.attr("out_type", "float32"))
 
     def make(_: "np.random.Generator") -> bytes:
-        (value,) = _found(use.scope, use.node.name, type_, (1,), values).tolist()
+        (value,) = values(use.scope.graph, use.node.name, type_, (1,)).tolist()
         return str(round(value, 4)).encode()
 
     return make
@@ -220,7 +220,7 @@ def _line(use: Use, values: Values) -> bytes:
     chosen = node.attr("select_cols") or range(len(types))
     columns = ["0"] * (max(chosen, default=-1) + 1)
     for place, (column, type_) in enumerate(zip(chosen, types, strict=False)):
-        (value,) = _found(use.scope, tensor_name(node.name, place), type_, (1,), values).tolist()
+        (value,) = values(use.scope.graph, tensor_name(node.name, place), type_, (1,)).tolist()
         columns[column] = value.decode(errors="replace") if type_ == "string" else str(value)
     text = [json.dumps(column) if set(column) & set(',"\n') else column for column in columns]
     return str(node.attr("field_delim", ",")).join(text).encode()
@@ -232,15 +232,11 @@ def _example(use: Use, values: Values) -> Make:
 
     def make(_: "np.random.Generator") -> bytes:
         return encoded_files.example({
-            key: _found(use.scope, tensor, type_, sizes, values)
+            key: values(use.scope.graph, tensor, type_, sizes)
             for key, tensor, type_, sizes in features
         })  # fmt: skip
 
     return make
-
-
-def _found(scope: Inside, tensor: str, type_: str, sizes: Sequence[int], values: Values) -> Array:
-    return values(scope.graph, tensor, type_, sizes)
 
 
 def _dense(use: Use) -> list[tuple[str, str, str, tuple[int, ...]]]:

@@ -8,7 +8,7 @@ import pytest
 
 import deploykit as api
 from deploykit.exporting.manifests import manifests
-from deploykit.planning import checking_plan, measuring, queueing
+from deploykit.planning import from_results, measuring, sizing
 from deploykit.planning import measuring as held_loads
 from deploykit.reporting.charts.plots import plot_plan
 from tests.deploykit.exporting.test_replica_counts import BOTH
@@ -22,7 +22,7 @@ NO_CLOCK = 1e9
 @pytest.fixture
 def quick(monkeypatch):
     """Let neither a busy machine nor short loads decide, and simulate few calls."""
-    monkeypatch.setattr(checking_plan, "bar_for", lambda unloaded_ms: NO_CLOCK)
+    monkeypatch.setattr(from_results, "bar_for", lambda unloaded_ms: NO_CLOCK)
     monkeypatch.setattr(held_loads, "MAX_LATE", 1.0)
     monkeypatch.setattr(measuring, "MAX_OVERTAKEN", 1.0)
     monkeypatch.setattr(measuring, "_FEWEST_CALLS", 1)
@@ -30,8 +30,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(measuring, "_PROBE_SECONDS", 0.2)
     monkeypatch.setattr(measuring, "ROUNDS", 2)
     monkeypatch.setattr(measuring, "RUNGS", (0.3, 0.6))
-    monkeypatch.setattr(checking_plan, "RUNS", 1)
-    monkeypatch.setattr(queueing, "CALLS", 3000)
+    monkeypatch.setattr(from_results, "RUNS", 1)
+    monkeypatch.setattr(sizing, "CALLS", 3000)
 
 
 def test_a_server_is_measured_tried_and_drawn(deploykit, quick, address, tmp_path):
@@ -66,10 +66,10 @@ def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, 
         tries.append(len(forecast.measured.rounds))
         found = judged(traces, failed, forecast)
         low = [api_p99(0.001) for _ in found.predicted]
-        return checking_plan.PlanCheck(found.rate, found.calls, 0, found.seen_ms, low, 1.01)
+        return from_results.PlanCheck(found.rate, found.calls, 0, found.seen_ms, low, 1.01)
 
-    judged, api_p99 = checking_plan.judged, lambda ms: checking_plan.P99(ms, ms, ms)
-    monkeypatch.setattr(checking_plan, "judged", never)
+    judged, api_p99 = from_results.judged, lambda ms: from_results.P99(ms, ms, ms)
+    monkeypatch.setattr(from_results, "judged", never)
     found = api.plan(address, "echo", X, rate=20, latency_limit=9000, seconds=0.2)
     assert "misses the estimate" in found.problem
     assert tries == [2, 3, 4]  # rounds: what was seen is added to what is known

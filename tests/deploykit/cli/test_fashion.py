@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.importers.checkpoints import Checkpoint, find_checkpoint
+from deploykit.importers.model_path import Checkpoint, find_checkpoint
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.protos import MetaGraphDef

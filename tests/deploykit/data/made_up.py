@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.data.data import Data, open_data
-from deploykit.data.feed import batches
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import plan
 from deploykit.data.queues import Queue
+from deploykit.data.reading import batches
 from deploykit.data.tfdata import TfData, dataset
 from deploykit.importers.image_range import UNIT
 from deploykit.records.examples import Feature

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deploykit as public
-from deploykit.exporting.loaders import refused_in_turn
+from deploykit.exporting.deployment import refused_in_turn
 from deploykit.transforms.ir.graph import Graph
 from tests.serving.small_models import half_plus
 from tests.support import Containing, build

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import deploykit as public
-from deploykit.exporting.loaders import refusals
+from deploykit.exporting.deployment import refusals
 from deploykit.importers import variables
 from deploykit.transforms.common.errors import VerificationError
 from tests.deploykit.exporting.loop_models import keras_models, tf1_models, tf2_models

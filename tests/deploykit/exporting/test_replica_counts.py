@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploykit.exporting.manifests import Deployment, manifests
-from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
+from deploykit.exporting.manifests import (
+    Deployment,
+    ReplicaCounts,
+    check_manifests,
+    fill_manifests,
+    manifests,
+)
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.support import raises, says
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.importers.checkpoints import find_checkpoint
+from deploykit.importers.model_path import find_checkpoint
 from deploykit.transforms.common.errors import CrashError, Error, FileError, GraphError
 from deploykit.transforms.ir.protos import BundleEntryProto, BundleHeaderProto
 from deploykit.transforms.ir.tfrecord import masked_crc

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.importers.checkpoints import Checkpoint, find_checkpoint
+from deploykit.importers.model_path import Checkpoint, find_checkpoint
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.support import ops, raises, run, tf
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.importers.unknown_ops import unknown_ops
+from deploykit.importers.unusual_ops import unknown_ops
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node

@@ -5,7 +5,7 @@ import numpy as np
 import deploykit as api
 from deploykit.importers.graph_files import load_graph, save_graph
 from deploykit.importers.metadata_file import with_engine
-from deploykit.inspection.engine_placement import EnginePlacement
+from deploykit.inspection.placement import EnginePlacement
 from deploykit.transforms.common.errors import GraphError, LoadError
 from deploykit.transforms.engines.engines import EngineUse
 from tests.support import Containing, build, building, raises, random, tf

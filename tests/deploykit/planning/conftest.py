@@ -2,10 +2,10 @@
 
 import pytest
 
-from deploykit.planning import queueing
+from deploykit.planning import sizing
 
 
 @pytest.fixture(autouse=True)
 def quick(request, monkeypatch):
     if request.module.__name__.rpartition(".")[2] != "test_queueing":
-        monkeypatch.setattr(queueing, "CALLS", 15_000)
+        monkeypatch.setattr(sizing, "CALLS", 15_000)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.planning.checking_plan import BAR, TINY_BAR, bar_for, judged
+from deploykit.planning.from_results import BAR, TINY_BAR, bar_for, judged
 from deploykit.planning.service_times import Trace
 from deploykit.planning.sizing import Forecast
 from deploykit.transforms.common.documents import document

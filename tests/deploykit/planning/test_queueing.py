@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from deploykit.planning.queueing import Crowd, Replica, answered, latencies
 from deploykit.planning.service_times import STATES, ServiceTimes, ServiceTimesOfLoad
+from deploykit.planning.sizing import Crowd, Replica, answered, latencies
 from tests.deploykit.planning.servers import exponential, poisson, simple, times_of, traced
 
 

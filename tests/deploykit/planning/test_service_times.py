@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from deploykit.planning.queueing import answered
 from deploykit.planning.service_times import (
     QUEUES,
     RESTS,
@@ -16,6 +15,7 @@ from deploykit.planning.service_times import (
     front_end_of,
     state_of,
 )
+from deploykit.planning.sizing import answered
 from tests.deploykit.planning.servers import gamma, poisson, times_of, traced
 
 MS = 1e-3

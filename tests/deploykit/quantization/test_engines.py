@@ -28,7 +28,7 @@ from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.int8.stored_codes import holds_codes
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
-from deploykit.verification.engines.engine_check import EngineCheck
+from deploykit.verification.engine_check import EngineCheck
 from tests.deploykit.benchmarking.made_up_results import measurement
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, residual_net, why

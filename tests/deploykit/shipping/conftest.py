@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploykit.exporting import loaders
+from deploykit.exporting import deployment
 from deploykit.quantization import accuracy, calibration, candidates, target
 from deploykit.shipping import ship
 from tests.deploykit.quantization.conftest import InProcess
@@ -38,7 +38,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(candidates, "faster", clock.faster)
     monkeypatch.setattr(calibration, "Worker", InProcess)
     monkeypatch.setattr(accuracy, "Worker", InProcess)
-    monkeypatch.setattr(loaders, "call", call_here)
+    monkeypatch.setattr(deployment, "call", call_here)
     stages = tuple(
         replace(each, needs=tuple(name for name in each.needs if name in QUICK))
         for each in ship.STAGES

@@ -13,7 +13,7 @@ from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.speed_verdict import RULE
 from deploykit.benchmarking.tuning.search import SettingsTrial
 from deploykit.data.preprocessing import load_preprocessing
-from deploykit.exporting.provenance import exported_from
+from deploykit.exporting.export import exported_from
 from deploykit.importers.metadata_file import load_sidecar
 from deploykit.planning.from_results import recorded
 from deploykit.records.examples import Feature

@@ -11,19 +11,19 @@ import threading
 
 import pytest
 
-from deploykit.system import cpu_pinning
-from deploykit.system.cpu_pinning import take_own_cpu
+from deploykit.system import cpu_usage
+from deploykit.system.cpu_usage import take_own_cpu
 
 USABLE = sorted(os.sched_getaffinity(0))
 _names = itertools.count()
 
 WORKER = """
 import os, sys, threading
-from deploykit.system import cpu_pinning
-cpu_pinning._NAME = sys.argv[1]
+from deploykit.system import cpu_usage
+cpu_usage._NAME = sys.argv[1]
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 sys.stdin.readline()
-cpu = cpu_pinning.take_own_cpu()
+cpu = cpu_usage.take_own_cpu()
 allowed = {tuple(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")}
 print(cpu, allowed == {(cpu,)}, flush=True)
 sys.stdin.readline()
@@ -72,7 +72,7 @@ def test_processes_share_the_cpus_evenly_and_the_kernel_frees_them():
 
 def claimed_at_once(monkeypatch, cores, count, order=None):
     """Return the CPUs that so many workers of a machine with these cores claim at once."""
-    monkeypatch.setattr(cpu_pinning, "_NAME", own_name())
+    monkeypatch.setattr(cpu_usage, "_NAME", own_name())
     cpus = order or sorted(itertools.chain(*cores))
     by_cpu = {cpu: core for core in cores for cpu in core}
     found = []
@@ -80,7 +80,7 @@ def claimed_at_once(monkeypatch, cores, count, order=None):
 
     def claim():
         begin.wait()
-        found.append(cpu_pinning._claimed(cpus, by_cpu))
+        found.append(cpu_usage._claimed(cpus, by_cpu))
 
     threads = [threading.Thread(target=claim) for _ in range(count)]
     for thread in threads:
@@ -94,7 +94,7 @@ def claimed_at_once(monkeypatch, cores, count, order=None):
 def holds(monkeypatch):
     """What is held in this process, until the test ends."""
     held = []
-    monkeypatch.setattr(cpu_pinning, "_held", held)
+    monkeypatch.setattr(cpu_usage, "_held", held)
     yield held
     for each in held:
         each.close()
@@ -109,18 +109,18 @@ def test_cores_that_nobody_has_go_first(seed, monkeypatch, holds):
     found = claimed_at_once(monkeypatch, cores, count, order)
     assert sorted(cpu % count for cpu in found) == list(range(count))
     assert all(cpu == next(each for each in order if each % count == cpu % count) for cpu in found)
-    rest = [cpu_pinning._claimed(order, {cpu: cores[cpu % count] for cpu in order}) for _ in order]
+    rest = [cpu_usage._claimed(order, {cpu: cores[cpu % count] for cpu in order}) for _ in order]
     assert collections.Counter(found + rest)[order[0]] == 2  # the first one is shared first
     assert set(found + rest) == set(order)
 
 
 def test_a_core_is_taken_while_only_its_sibling_is_held(monkeypatch, holds):
     cores = {0: (0, 2), 1: (1, 3), 2: (0, 2), 3: (1, 3)}
-    monkeypatch.setattr(cpu_pinning, "_NAME", own_name())
-    assert [cpu_pinning._claimed([0, 1, 2, 3], cores) for _ in range(3)] == [0, 1, 2]
+    monkeypatch.setattr(cpu_usage, "_NAME", own_name())
+    assert [cpu_usage._claimed([0, 1, 2, 3], cores) for _ in range(3)] == [0, 1, 2]
     for each in holds[:4]:  # those with a core to themselves end
         each.close()
-    assert cpu_pinning._claimed([0, 1, 2, 3], cores) == 1  # not 0, whose sibling 2 is at work
+    assert cpu_usage._claimed([0, 1, 2, 3], cores) == 1  # not 0, whose sibling 2 is at work
 
 
 def test_a_busy_cpu_goes_last(monkeypatch, holds):
@@ -130,12 +130,12 @@ def test_a_busy_cpu_goes_last(monkeypatch, holds):
         {0: {**ticks, "user": 0.1}, 1: {**ticks, "steal": 0.05}, 2: {**ticks, "idle": 0.1},
          3: {**ticks, "user": 0.02, "system": 0.02}},
     ])  # fmt: skip
-    monkeypatch.setattr(cpu_pinning, "cpu_ticks", lambda: next(looks))
-    monkeypatch.setattr(cpu_pinning, "_NAME", own_name())
-    monkeypatch.setattr(cpu_pinning, "_core", lambda cpu: (cpu,))
-    monkeypatch.setattr(cpu_pinning.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(cpu_usage, "cpu_ticks", lambda: next(looks))
+    monkeypatch.setattr(cpu_usage, "_NAME", own_name())
+    monkeypatch.setattr(cpu_usage, "_core", lambda cpu: (cpu,))
+    monkeypatch.setattr(cpu_usage.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     moved = []
-    monkeypatch.setattr(cpu_pinning.os, "sched_setaffinity", lambda pid, cpus: moved.append(cpus))
+    monkeypatch.setattr(cpu_usage.os, "sched_setaffinity", lambda pid, cpus: moved.append(cpus))
     assert take_own_cpu() == 2
     assert {2} in moved
     assert set(map(frozenset, moved)) == {frozenset({2})}
@@ -149,7 +149,7 @@ def test_work_on_a_cpu_is_seen():
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         process.stdout.readline()
-        assert any(cpu_pinning._busy(USABLE)[USABLE[-1]] > 0 for _ in range(20))
+        assert any(cpu_usage._busy(USABLE)[USABLE[-1]] > 0 for _ in range(20))
     finally:
         process.kill()
         process.communicate()
@@ -159,17 +159,17 @@ def test_where_nothing_can_be_held_the_least_busy_one_is_taken(monkeypatch):
     def refused(*arguments):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(cpu_pinning.socket, "socket", refused)
-    assert cpu_pinning._claimed([3, 1], {3: (3,), 1: (1,)}) == 3
+    monkeypatch.setattr(cpu_usage.socket, "socket", refused)
+    assert cpu_usage._claimed([3, 1], {3: (3,), 1: (1,)}) == 3
 
 
 @pytest.mark.parametrize(("text", "core"), [("0-1\n", (0, 1)), ("1,5", (1, 5)), ("7", (1, 7)),
                                         ("", (1,)), ("x", (1,))])  # fmt: skip
 def test_siblings_are_read(text, core, monkeypatch, tmp_path):
     (tmp_path / "1").write_text(text)
-    monkeypatch.setattr(cpu_pinning, "_SIBLINGS", str(tmp_path / "{}"))
-    assert cpu_pinning._core(1) == core
-    assert cpu_pinning._core(2) == (2,)  # without a file
+    monkeypatch.setattr(cpu_usage, "_SIBLINGS", str(tmp_path / "{}"))
+    assert cpu_usage._core(1) == core
+    assert cpu_usage._core(2) == (2,)  # without a file
 
 
 def test_a_platform_that_does_not_let_choose_is_left_alone(monkeypatch):
@@ -181,6 +181,6 @@ def test_a_process_that_may_not_move_says_so(monkeypatch, holds):
     def refused(*arguments):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(cpu_pinning, "_NAME", own_name())
-    monkeypatch.setattr(cpu_pinning.os, "sched_setaffinity", refused)
+    monkeypatch.setattr(cpu_usage, "_NAME", own_name())
+    monkeypatch.setattr(cpu_usage.os, "sched_setaffinity", refused)
     assert take_own_cpu() == -1

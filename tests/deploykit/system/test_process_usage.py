@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from deploykit.system.process_usage import OwnLook, OwnUse, forget, not_in_memory, wait_for_idle
+from deploykit.system.cpu_usage import OwnLook, OwnUse, forget, not_in_memory, wait_for_idle
 
 SIZE = 4 << 20
 

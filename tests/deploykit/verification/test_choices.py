@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.verification.synthetic.choices import choices
+from deploykit.verification.tolerance import choices
 from deploykit.verification.verify import verify
 from tests.support import building, built, random, run, tf
 

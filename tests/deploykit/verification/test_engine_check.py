@@ -14,9 +14,9 @@ from deploykit.transforms.engines.openvino_model import Compiling
 from deploykit.transforms.int8.int8_kernels import flags, sums_exactly
 from deploykit.transforms.runtime.child_process import ResourceLimits
 from deploykit.transforms.runtime.session import Session
-from deploykit.verification.engines import engine_check
-from deploykit.verification.engines.engine_check import bar_of, compared, compared_in
-from deploykit.verification.engines.engine_feeds import engine_feeds
+from deploykit.verification import engine_check
+from deploykit.verification.engine_check import bar_of, compared, compared_in
+from deploykit.verification.engine_feeds import engine_feeds
 from tests.support import Containing, says, shows, tf
 
 pytest.importorskip("openvino")

@@ -14,7 +14,7 @@ from deploykit.importers.metadata_file import with_engine
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.engines.engines import EngineUse
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.verification.engines import engine_check
+from deploykit.verification import engine_check
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import command_line
 from tests.support import Containing, raises, shows

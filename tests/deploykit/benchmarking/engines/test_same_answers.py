@@ -8,7 +8,7 @@ from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.transforms.common.errors import LoadError, VerificationError
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.verification.engines import engine_check
+from deploykit.verification import engine_check
 from tests.support import Containing, build, building, raises, random, says, shows, tf
 
 WRONG = "tests.deploykit.benchmarking.engines.wrong:{}"

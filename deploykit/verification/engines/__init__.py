@@ -1,1 +1,0 @@
-"""Comparison of another engine's outputs with TensorFlow's."""
