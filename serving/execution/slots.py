@@ -2,14 +2,13 @@
 take none.
 """
 
-import functools
 import itertools
 import statistics
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import numpy as np
@@ -56,11 +55,10 @@ class QuickCalls:
 
 def _sizes(feeds: Mapping[str, Array]) -> Sizes:
     """Return the sizes of each input, and the bytes of strings."""
-    return tuple((alias, (*array.shape, _bytes(array))) for alias, array in sorted(feeds.items()))
-
-
-def _bytes(array: Array) -> int:
-    return sum(map(len, array.flat)) if array.dtype == np.object_ else 0
+    return tuple(
+        (alias, (*array.shape, sum(map(len, array.flat)) if array.dtype == np.object_ else 0))
+        for alias, array in sorted(feeds.items())
+    )
 
 
 def _within(sizes: Sizes, largest: Sizes) -> bool:
@@ -155,7 +153,12 @@ class Slots:
         expected to wait too long.
         """
         self._enter(expected, accepted)
-        (future,) = self._begun([functools.partial(self._begin, work, expected)], 1)
+
+        def begin() -> T:
+            self._free(0, expected)
+            return work()
+
+        (future,) = self._begun([begin], 1, expected)
         try:
             return future.result(left)
         except TimeoutError:
@@ -219,29 +222,34 @@ class Slots:
             self._taken += 1
             self._queued += expected
 
-    def _begin(self, work: Callable[[], T], expected: float) -> T:
-        """Run a task that has left the queue."""
-        self._free(0, expected)
-        return work()
-
-    def _begun(self, works: Sequence[Callable[[], T]], count: int) -> list["Future[T]"]:
-        """Submit tasks to threads that are already counted; stop at the first failure."""
+    def _begun(
+        self, works: Sequence[Callable[[], T]], count: int, queued: float = 0.0
+    ) -> list["Future[T]"]:
+        """Submit tasks whose slots and time are counted. RuntimeError: no thread can start."""
         futures: list[Future[T]] = []
-        try:
-            for work in works:
-                futures.append(self._pool.submit(self._counted, work))
-            return futures
-        except BaseException:
-            self._free(count - len(futures))
-            wait(futures)
-            raise
+        for work in works:
+            claim: Future[None] = Future()
+            try:
+                futures.append(self._pool.submit(self._counted, claim, work))
+            except RuntimeError:  # the task is queued, and a thread that becomes idle would run it
+                if claim.cancel():
+                    self._free(1, queued)
+                else:
+                    wait([claim])
+                self._free(count - len(futures) - 1)
+                wait(futures)
+                raise
+        return futures
 
-    def _counted(self, work: Callable[[], T]) -> T:
+    def _counted(self, claim: "Future[None]", work: Callable[[], T]) -> T:
         """Run a task, and count the slot as idle before the result becomes visible."""
+        if not claim.set_running_or_notify_cancel():
+            raise CancelledError
         try:
             return work()
         finally:
             self._free(1)
+            claim.set_result(None)
 
     def _free(self, count: int, queued: float = 0.0) -> None:
         with self._lock:

@@ -171,6 +171,30 @@ def test_a_work_whose_deadline_passes_while_it_waits_is_expected_no_more():
     thread.join(10)
 
 
+def test_a_task_for_which_no_thread_starts_gives_back_its_slot_once(monkeypatch):
+    slots, end, began, ran = Slots(2), threading.Event(), threading.Event(), []
+
+    def block():
+        began.set()
+        assert end.wait(10)
+
+    def cannot_start(_):
+        raise RuntimeError("can't start new thread")
+
+    thread = threading.Thread(target=slots.run, args=(block, None))
+    thread.start()
+    assert began.wait(10)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot_start)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            slots.run(lambda: ran.append(1), None, 1.0)
+    assert (slots._taken, slots._queued) == (1, 0)
+    end.set()
+    thread.join(10)
+    slots.run(lambda: None, None)  # behind the task that was given up
+    assert (slots._taken, slots._queued, ran) == (0, 0, [])
+
+
 @given(
     st.lists(st.floats(0.001, 1000), min_size=9, max_size=20),
     st.lists(st.floats(0.001, 1000), max_size=4),
