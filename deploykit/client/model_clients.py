@@ -8,27 +8,20 @@ from typing import Any, Protocol
 from numpy.typing import ArrayLike
 
 from deploykit.client.request_inputs import chosen_signature, described_by, feeds_from_data
-from deploykit.serving.client.client import Client
+from deploykit.serving.client.client import Client, predict_request
 from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
 from deploykit.serving.client.load_generator import LoadTarget
-from deploykit.serving.client.requests import predict_request
 from deploykit.serving.protocol.signatures import Signature
-from deploykit.transforms.ir.tensors import Array
 
 
 def model_client(address: str, connection: Connection) -> Client | InferenceClient:
     """Return a client for a server. Error: the address is not valid for the protocol."""
-    kind = InferenceClient if connection.protocol == "v2" else Client
-    return kind(address, connection)
+    return (InferenceClient if connection.protocol == "v2" else Client)(address, connection)
 
 
 def chosen_of(
-    client: Client | InferenceClient,
-    model: str,
-    signature: str | None,
-    given: Any,
-    **version: Any,
+    client: Client | InferenceClient, model: str, signature: str | None, given: Any, **version: Any
 ) -> tuple[str, Signature]:
     """Return the signature name for requests, and the signature itself.
 
@@ -44,21 +37,6 @@ def chosen_of(
         return chosen_signature(client.signatures(model, **version), signature)
     result = client.metadata(model, **version)[UNNAMED]
     return "", result if result.inputs else replace(result, inputs=described_by(given))
-
-
-def load_of(
-    client: Client | InferenceClient,
-    model: str,
-    feeds: Sequence[Mapping[str, Array]],
-    address: str,
-    connection: Connection,
-    **requested: Any,
-) -> tuple[LoadTarget, Sequence[Any]]:
-    """Return the target of a load test and its requests; failed requests are not retried."""
-    if isinstance(client, InferenceClient):
-        return client.load(model, feeds, **requested)
-    requests = [predict_request(model, feed, **requested).SerializeToString() for feed in feeds]
-    return Endpoint(address, replace(connection, retries=0)), requests
 
 
 class CallOptions(Protocol):
@@ -110,5 +88,11 @@ def prepared_calls(
         feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
         requested["signature"] = signature
         client.predict(model, feeds[0], **requested)
-        target, requests = load_of(client, model, feeds, address, connection, **requested)
+        target: LoadTarget
+        requests: Sequence[Any]
+        if isinstance(client, InferenceClient):
+            target, requests = client.load(model, feeds, **requested)
+        else:
+            requests = [predict_request(model, f, **requested).SerializeToString() for f in feeds]
+            target = Endpoint(address, replace(connection, retries=0))
     return PreparedCalls(signature or UNNAMED, takes, requests, target, fed)

@@ -17,7 +17,7 @@ from deploykit.data.preprocessing import Preprocessing, preprocessing_of
 from deploykit.data.samples import open_feeds
 from deploykit.records.examples import Feature
 from deploykit.rendering.serving import described
-from deploykit.serving.client.requests import as_array
+from deploykit.serving.client.client import as_array
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor, takes_files
 from deploykit.storage.arrays import load_array, load_data
 from deploykit.storage.files import check_regular, read_bytes
@@ -50,9 +50,7 @@ def chosen_signature(
 
 
 def arrays_from(
-    given: Mapping[str, Any] | Sequence[str],
-    signature: Signature,
-    preprocess: Any = None,
+    given: Mapping[str, Any] | Sequence[str], signature: Signature, preprocess: Any = None
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """Return the array of each input, and the preprocessing of files in words.
 
@@ -196,9 +194,12 @@ def _file_or_value(text: str) -> Any:
     if os.path.exists(text):
         return Path(text)
     try:
-        return _of_json(json.loads(text))
+        array = np.array(json.loads(text))
     except (ValueError, RecursionError):
-        raise FileError("input-file-missing", source=text) from None
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biufU":
+        raise FileError("input-file-missing", source=text)
+    return array
 
 
 def _array(
@@ -210,9 +211,15 @@ def _array(
     """
     is_text = signature.inputs[alias].dtype == "string"
     if takes_files(signature.inputs[alias]) and isinstance(value, os.PathLike):
-        return _of_photo(alias, os.fspath(value), declared)
+        if declared != Preprocessing():
+            raise GraphError("preprocess-decided", name=alias)
+        text = f"the file {Path(value).name} (the model decodes it)"
+        return np.array([open_image(value).content], object), text
     if not isinstance(value, os.PathLike) and (is_text or not isinstance(value, str)):
-        return _of_value(value), ""
+        try:  # bytes keep their trailing zeros
+            return np.asarray(value, object if isinstance(value, bytes) else None), ""
+        except ValueError as error:
+            raise GraphError("not-a", what="an array", reason=error) from None
     path = os.fspath(value)
     check_regular(path)
     if path.endswith(".npy"):
@@ -229,29 +236,6 @@ def _is_image(value: Any, tensor: Tensor) -> bool:
     """Return whether a value is the path of an image that is decoded here."""
     is_path = isinstance(value, str | os.PathLike) and tensor.dtype != "string"
     return is_path and os.fspath(value).lower().endswith(IMAGE_ENDS)
-
-
-def _of_photo(alias: str, path: str, declared: Preprocessing) -> tuple[Array, str]:
-    """Return the bytes of an image file, for a model that decodes images itself."""
-    if declared != Preprocessing():
-        raise GraphError("preprocess-decided", name=alias)
-    image = open_image(path)
-    return np.array([image.content], object), f"the file {Path(path).name} (the model decodes it)"
-
-
-def _of_value(value: Any) -> Array:
-    """Return a value as an array; bytes keep their trailing zeros."""
-    try:
-        return np.asarray(value, object if isinstance(value, bytes) else None)
-    except ValueError as error:
-        raise GraphError("not-a", what="an array", reason=error) from None
-
-
-def _of_json(parsed: object) -> Array:
-    array = np.array(parsed)
-    if array.dtype.kind not in "biufU":
-        raise ValueError
-    return array
 
 
 def _of_image(

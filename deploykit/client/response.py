@@ -15,11 +15,7 @@ from deploykit.transforms.ir.tensors import Array, type_of
 def values(answer: Mapping[str, Array]) -> dict[str, Any]:
     """Return the outputs as plain data; a non-finite number is null, bytes are base64."""
     return {
-        alias: {
-            "dtype": str(type_of(array)),
-            "shape": list(array.shape),
-            "values": _plain(array),
-        }
+        alias: {"dtype": str(type_of(array)), "shape": list(array.shape), "values": _plain(array)}
         for alias, array in sorted(answer.items())
     }
 

@@ -108,7 +108,10 @@ class Generators:
             measured: list[LoadSoFar] = [worker.ask("so_far") for worker, _ in shares]
             if all(item.over for item in measured):
                 return measured
-            advance(_live_line(step, measured), 0)
+            load = _load(step, measured)
+            failed = f", failed: {failures(load.statuses)}" if load.failed else ""
+            done = f"{load.seconds:.0f} of {step.seconds:g} s"
+            advance(f"{load.name}, {done}: {load.throughput:.0f}/s{failed}", 0)
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
@@ -148,12 +151,6 @@ def _shares(step: LoadStep, parts: int) -> list[LoadStep]:
         counts = [(step.callers + n) // parts for n in range(parts)]
         return [replace(step, callers=count) for count in reversed(counts) if count]
     return [replace(step, rate=step.rate / parts, seed=step.seed * parts + n) for n in range(parts)]
-
-
-def _live_line(step: LoadStep, used: Sequence[LoadSoFar]) -> str:
-    load = _load(step, used)
-    failed = f", failed: {failures(load.statuses)}" if load.failed else ""
-    return f"{load.name}, {load.seconds:.0f} of {step.seconds:g} s: {load.throughput:.0f}/s{failed}"
 
 
 def _load(step: LoadStep, used: Sequence[LoadSoFar]) -> Load:

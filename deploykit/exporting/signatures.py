@@ -27,8 +27,7 @@ from deploykit.serving.protocol.signatures import (
     Tensor,
     sizes,
 )
-from deploykit.serving.saved_model.parse_examples import parse_in_front
-from deploykit.serving.saved_model.proto import signature_def, tensors_of
+from deploykit.serving.saved_model.proto import parse_in_front, signature_def, tensors_of
 from deploykit.serving.saved_model.warmup_requests import requests, some, write_requests
 from deploykit.storage.image_files import check_labels
 from deploykit.transforms.common.errors import GraphError

@@ -9,15 +9,19 @@ import numpy as np
 from google.protobuf.struct_pb2 import Struct
 
 from deploykit.serving.client.endpoint import DEFAULT_CONNECTION, CallError, Connection, Endpoint
-from deploykit.serving.client.requests import Features, examples_input, model_spec, predict_request
 from deploykit.serving.protocol import protos
-from deploykit.serving.protocol.codec import decode
+from deploykit.serving.protocol.codec import decode, encode
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import Example, Input, ModelSpec, PredictRequest
 from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
 from deploykit.serving.protocol.versions import VersionStatus
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.ir.tensors import Array
 
+Features = Mapping[str, Any]
+"""The features of a tf.Example by name: a number, text or bytes, or a list of one of these."""
+
+_NARROWER = {"float64": np.float32, "int64": np.int32}
 _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a serialized HealthCheckResponse
 
 
@@ -213,3 +217,68 @@ class Client:
 
 def _code_name(number: int) -> str:
     return next((code.name for code in grpc.StatusCode if code.value[0] == number), "UNKNOWN")
+
+
+def predict_request(
+    model: str,
+    inputs: Mapping[str, Any],
+    version: int | None = None,
+    label: str = "",
+    signature: str = "",
+    outputs: Sequence[str] = (),
+) -> Any:
+    """Return a PredictRequest. The arguments are those of `Client.predict`."""
+    request = PredictRequest(
+        model_spec=model_spec(model, version, label, signature), output_filter=outputs
+    )
+    for alias, value in inputs.items():
+        request.inputs[alias].CopyFrom(encode(as_array(value), as_content=True))
+    return request
+
+
+def as_array(value: Any) -> Array:
+    """Return an array. Python numbers and lists become float32 or int32 if the values fit."""
+    array = np.asarray(value)
+    if isinstance(value, np.ndarray | np.generic) or array.dtype.name not in _NARROWER:
+        return array
+    narrower = _NARROWER[array.dtype.name]
+    fits = array.dtype.kind == "f" or (array == array.astype(narrower)).all()
+    return array.astype(narrower) if fits else array
+
+
+def model_spec(model: str, version: int | None, label: str, signature: str = "") -> Any:
+    """Return the ModelSpec of a request. Error: both a version and a label are given."""
+    if version is not None and label:
+        raise Error("version-and-label", version=version, label=label, model=model)
+    spec = ModelSpec(name=model, signature_name=signature, version_label=label or None)
+    if version is not None:
+        spec.version.value = version
+    return spec
+
+
+def examples_input(examples: Sequence[Features], context: Features | None) -> Any:
+    """Return tf.Examples and their context. Error: a feature mixes types of values."""
+    given = Input()
+    kind = given.example_list if context is None else given.example_list_with_context
+    kind.examples.extend([_example(example) for example in examples])
+    if context is not None:
+        given.example_list_with_context.context.CopyFrom(_example(context))
+    return given
+
+
+def _example(features: Features) -> Any:
+    example = Example()
+    for name, value in features.items():
+        feature = example.features.feature[name]
+        values = np.asarray(value, object).reshape(-1).tolist()
+        if all(isinstance(value, bytes | str) for value in values):
+            texts = [value.encode() if isinstance(value, str) else value for value in values]
+            feature.bytes_list.value.extend(texts)
+        elif all(isinstance(value, int | np.integer) for value in values):
+            feature.int64_list.value.extend(values)
+        else:
+            try:
+                feature.float_list.value.extend([float(value) for value in values])
+            except (TypeError, ValueError):
+                raise Error("feature-mixed", name=name) from None
+    return example

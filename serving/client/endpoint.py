@@ -134,7 +134,7 @@ class Endpoint:
         except grpc.RpcError as error:
             raise self.error(error) from None
 
-    def sender(self) -> "GrpcSender":
+    def __call__(self) -> "GrpcSender":
         """Return a sender of serialized requests, with its own connection."""
         return GrpcSender(self)
 

@@ -1,17 +1,18 @@
 """A client of the Open Inference Protocol over HTTP, and the sender of a load test."""
 
 import contextlib
+import functools
 import http.client
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from google.protobuf import json_format
 
 from deploykit.serving.client.endpoint import CallError, Connection
+from deploykit.serving.client.load_generator import LoadTarget
 from deploykit.serving.client.rest_client import HttpRequest, RestClient
 from deploykit.serving.protocol.errors import code_of
 from deploykit.serving.protocol.open_inference import BINARY, HEADER_LENGTH, InferRequest, message
@@ -71,26 +72,13 @@ class HttpInference(RestClient):
         body, headers = write_document(requested, self._is_binary)
         return HttpRequest(f"{_path(requested.model, requested.version)}/infer", body, headers)
 
-    def load(self, requested: Sequence[InferRequest]) -> tuple["HttpTarget", list[HttpRequest]]:
+    def load(self, requested: Sequence[InferRequest]) -> tuple[LoadTarget, list[HttpRequest]]:
         """Return the target of a load test and its requests."""
-        target = HttpTarget(self._address, self._connection)
+        target = functools.partial(HttpSender, self._address, self._connection)
         return target, [self.request(item) for item in requested]
 
     def close(self) -> None:
         """Do nothing: no connection stays open."""
-
-
-@dataclass(frozen=True)
-class HttpTarget:
-    """The target of a load test, as plain data."""
-
-    address: str
-    """A URL."""
-    connection: Connection
-
-    def sender(self) -> "HttpSender":
-        """Return a sender, which owns its connections."""
-        return HttpSender(self.address, self.connection)
 
 
 class HttpSender(RestClient):

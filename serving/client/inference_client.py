@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from deploykit.serving.client.client import Client
+from deploykit.serving.client.client import Client, model_spec
 from deploykit.serving.client.endpoint import MODEL_INFER, CallError, Connection, Endpoint
 from deploykit.serving.client.http_inference import HttpInference
 from deploykit.serving.client.load_generator import LoadTarget
-from deploykit.serving.client.requests import model_spec
 from deploykit.serving.client.rest_client import RestClient, is_rest
 from deploykit.serving.protocol.errors import SERVED_HERE, ServingError
 from deploykit.serving.protocol.open_inference import INFERENCE_SERVICE, InferRequest, message

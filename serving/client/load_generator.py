@@ -126,12 +126,8 @@ class Sender(Protocol):
         ...
 
 
-class LoadTarget(Protocol):
-    """Where requests are sent, as plain data."""
-
-    def sender(self) -> Sender:
-        """Return a sender with its own connections."""
-        ...
+LoadTarget = Callable[[], Sender]
+"""Where requests are sent, as plain data: it returns a sender with its own connections."""
 
 
 class Generator:
@@ -141,7 +137,7 @@ class Generator:
         """Cycle through the requests, in the format of the target's senders."""
         sys.setswitchinterval(_SWITCH_SECONDS)
         self._requests = itertools.cycle(requests)
-        self._senders = [target.sender() for _ in range(_CONNECTIONS)]
+        self._senders = [target() for _ in range(_CONNECTIONS)]
         self._lock = threading.Lock()
 
     def start(self, step: LoadStep) -> None:

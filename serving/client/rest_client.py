@@ -79,10 +79,7 @@ class RestClient:
         status, document = self._get("/v1/models")
         if status in (400, 404):
             raise CallError(
-                "rest-no-list",
-                status="UNIMPLEMENTED",
-                source=self._address,
-                address=self._address,
+                "rest-no-list", status="UNIMPLEMENTED", source=self._address, address=self._address
             )
         names = self._field(status, document, "models")
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):

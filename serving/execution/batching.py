@@ -61,11 +61,11 @@ class Batches:
         self,
         settings: Batching,
         threads: int,
-        observe: Callable[[str, float], None] = lambda *_: None,
+        observe: Callable[[float, str], None] = lambda *_: None,
     ) -> None:
         """Set the limits; `threads` is the number of batches that run concurrently.
 
-        `observe` is called with the thread pool's name and each request's seconds in the queue.
+        `observe` is called with each request's seconds in the queue and the thread pool's name.
         """
         self._settings = settings
         self._observe = observe
@@ -98,13 +98,29 @@ class Batches:
                 for start in range(0, rows, settings.largest)
             ]  # fmt: skip
             return {name: np.concatenate([part[name] for part in parts]) for name in outputs}
-        key = (id(servable), signature, tuple(outputs), self._kind(feeds))
+        pads = settings.pad_variable_length_inputs
+        kind = [  # what examples must have in common to share a batch
+            (name, array.dtype.str, array.ndim if pads else array.shape[1:])
+            for name, array in sorted(feeds.items())
+        ]
+        key = (id(servable), signature, tuple(outputs), *kind)
         return self._shared(key, _Task(feeds, rows, left), compute)
 
     def _shared(self, key: Any, task: _Task, compute: Run) -> dict[str, Array]:
         with self._changed:
             queue = self._queues.setdefault(key, _Queue())
-            self._check_room(queue, task)
+            size, most = self._settings.largest, self._settings.max_enqueued_batches
+            waiting = sum(task.rows for task in queue.tasks)
+            if waiting + task.rows > most * size:
+                raise ServingError(
+                    "UNAVAILABLE",
+                    "batch-queue-full",
+                    rows=task.rows,
+                    capacity=max(0, most * size - waiting),
+                    waiting=-(-waiting // size),
+                    most=most,
+                    size=size,
+                )
             queue.tasks.append(task)
             task.leads = queue.leaders < self._threads
             queue.leaders += task.leads
@@ -144,7 +160,7 @@ class Batches:
         try:
             now = time.monotonic()
             for task in batch:
-                self._observe(name, now - task.since)
+                self._observe(now - task.since, name)
             _compute(batch, compute, self._settings)
         finally:
             for task in batch:
@@ -183,30 +199,6 @@ class Batches:
             queue.leaders -= 1
             if not queue.leaders and not queue.tasks:
                 self._queues.pop(key, None)
-
-    def _check_room(self, queue: _Queue, task: _Task) -> None:
-        """Raise ServingError if the queue is full."""
-        most = self._settings.max_enqueued_batches
-        waiting = sum(task.rows for task in queue.tasks)
-        size = self._settings.largest
-        if waiting + task.rows > most * size:
-            raise ServingError(
-                "UNAVAILABLE",
-                "batch-queue-full",
-                rows=task.rows,
-                capacity=max(0, most * size - waiting),
-                waiting=-(-waiting // size),
-                most=most,
-                size=size,
-            )
-
-    def _kind(self, feeds: Mapping[str, Array]) -> Any:
-        """Return what examples must have in common to share a batch: names, dtypes and shapes."""
-        pads = self._settings.pad_variable_length_inputs
-        return tuple(
-            (name, array.dtype.str, array.ndim if pads else array.shape[1:])
-            for name, array in sorted(feeds.items())
-        )
 
 
 def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:

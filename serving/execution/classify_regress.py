@@ -34,7 +34,10 @@ def classes_of(signature: Signature, examples: Sequence[bytes], run: Run) -> lis
     labels = result.get(CLASSES, np.full((len(examples), count), b"", object))
     scores = result.get(SCORES, np.zeros((len(examples), count), np.float32))
     return [
-        [(_text(label), float(score)) for label, score in zip(*item, strict=True)]
+        [
+            (label.decode(errors="replace") if isinstance(label, bytes) else str(label), score)
+            for label, score in zip(*item, strict=True)
+        ]
         for item in zip(labels.tolist(), scores.tolist(), strict=True)
     ]
 
@@ -80,7 +83,3 @@ def _texts(examples: Sequence[bytes]) -> Array:
     result = np.empty(len(examples), object)
     result[:] = examples
     return result
-
-
-def _text(label: bytes) -> str:
-    return label.decode(errors="replace") if isinstance(label, bytes) else str(label)

@@ -15,11 +15,7 @@ from typing import Protocol
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
 from deploykit.serving.execution.engines.engine import ALL, HERE
-from deploykit.serving.execution.open_inference import (
-    check_inputs,
-    check_outputs,
-    chosen_signature,
-)
+from deploykit.serving.execution.open_inference import check_inputs, check_outputs, chosen_signature
 from deploykit.serving.execution.request_inputs import requested, rows_of, with_defaults
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import Slots
@@ -162,10 +158,7 @@ class Plane:
             name = target.signature or DEFAULT
             if name not in lease.servable.signatures:
                 raise ServingError("FAILED_PRECONDITION", "signature-key-missing", name=name)
-            signature = lease.servable.signatures[name]
-            feeds = with_defaults(signature, inputs)
-            result = self._run(lease, name, feeds, requested(signature, outputs))
-            return Answer(target.name, lease.servable.version, name, outputs=result)
+            return self._answered(lease, target, name, inputs, outputs)
 
     def infer(
         self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], caller: Requester
@@ -179,9 +172,20 @@ class Plane:
             signature = lease.servable.signatures[name]
             check_inputs(signature, inputs)
             check_outputs(signature, outputs)
-            feeds = with_defaults(signature, inputs)
-            result = self._run(lease, name, feeds, requested(signature, outputs))
-            return Answer(target.name, lease.servable.version, name, outputs=result)
+            return self._answered(lease, target, name, inputs, outputs)
+
+    def _answered(
+        self,
+        lease: "_Lease",
+        target: Target,
+        name: str,
+        inputs: Mapping[str, Array],
+        outputs: Sequence[str],
+    ) -> Answer:
+        signature = lease.servable.signatures[name]
+        feeds = with_defaults(signature, inputs)
+        result = self._run(lease, name, feeds, requested(signature, outputs))
+        return Answer(target.name, lease.servable.version, name, outputs=result)
 
     def classify(self, target: Target, examples: Sequence[bytes], caller: Requester) -> Answer:
         """Return the (label, score) pairs of each serialized tf.Example."""
@@ -265,18 +269,14 @@ class Plane:
         if self._batches is not None:
             rows = rows_of(servable.signatures[signature], feeds)
             if rows is not None:
-                self._accept(lease, signature, feeds)
+                slots = self._slots
+                if slots and slots.is_full and not servable.is_quick(signature, feeds):
+                    raise slots.full()
+                lease.accepted = True
                 return self._batches.run(
                     servable, signature, feeds, outputs, rows, caller.seconds_left, compute
                 )
         return self._computed(lease, signature, feeds, outputs, caller)
-
-    def _accept(self, lease: "_Lease", signature: str, feeds: Mapping[str, Array]) -> None:
-        """Accept a request that will share a batch. ServingError: the expected wait is too long."""
-        slots = self._slots
-        if slots is not None and slots.is_full and not lease.servable.is_quick(signature, feeds):
-            raise slots.full()
-        lease.accepted = True
 
     def _computed(
         self,

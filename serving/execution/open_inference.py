@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deploykit.serving.protocol.errors import refused
-from deploykit.serving.protocol.open_inference import datatype_of, shape_of
+from deploykit.serving.protocol.open_inference import PLATFORM, datatype_of, shape_of
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
 from deploykit.serving.protocol.versions import AVAILABLE, VersionStatus
 from deploykit.transforms.ir.tensors import Array, type_of
@@ -77,6 +77,7 @@ class ModelMetadata:
 
     name: str
     versions: Sequence[str]
+    platform: str
     inputs: Sequence[TensorMetadata]
     outputs: Sequence[TensorMetadata]
 
@@ -93,7 +94,7 @@ def model_metadata(
     signature = signatures[chosen_signature(name, "", signatures)]
     versions = [str(status.version) for status in statuses if status.state == AVAILABLE]
     inputs, outputs = map(TensorMetadata.of, (signature.inputs, signature.outputs))
-    return ModelMetadata(name, versions, inputs, outputs)
+    return ModelMetadata(name, versions, PLATFORM, inputs, outputs)
 
 
 def _listed(tensors: Mapping[str, Tensor]) -> list[str]:

@@ -81,12 +81,15 @@ _BESIDE = frozenset(("Const", "NoOp", "ReadVariableOp"))  # further ops that a f
 
 
 def free_inputs(meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> frozenset[str]:
-    """Return the input tensors that may have any shape, as only elementwise ops read them."""
+    """Return the input tensors that may have any shape, as only elementwise ops read them.
+
+    Each declared size is unknown or 1, as of a scalar parameter.
+    """
     tensors = {
         tensor.name
         for signature in signatures.values()
         for tensor in signature.inputs.values()
-        if _single(tensor)
+        if tensor.shape is not None and all(size in (-1, 1) for size in tensor.shape)
     }
     if not tensors:
         return frozenset()
@@ -96,11 +99,6 @@ def free_inputs(meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> froz
         for function in graph.library.function
     }
     return frozenset(tensor for tensor in tensors if _is_free(graph, bodies, producer_name(tensor)))
-
-
-def _single(tensor: Tensor) -> bool:
-    """Return whether each size is unknown or 1, as it most likely is a scalar parameter."""
-    return tensor.shape is not None and all(size in (-1, 1) for size in tensor.shape)
 
 
 def _is_free(graph: Graph, bodies: Mapping[str, list[tuple[str, str]]], name: str) -> bool:
@@ -141,7 +139,15 @@ def one_row(inputs: Mapping[str, Tensor], feeds: Mapping[str, Array]) -> dict[st
             raise refused("empty-batch-shape", alias=alias, shape=shape)
     for alias in sorted(set(batched) - set(empty)):
         raise refused("empty-batch-mixed", empty=empty[0], alias=alias, count=len(feeds[alias]))
-    return {alias: _row(array) if alias in empty else array for alias, array in feeds.items()}
+    rows = {
+        alias: np.full(
+            (1, *feeds[alias].shape[1:]),
+            b"" if feeds[alias].dtype == np.object_ else 0,
+            feeds[alias].dtype,
+        )
+        for alias in empty
+    }
+    return {**feeds, **rows}
 
 
 def without_row(tensor: Tensor, array: Array) -> Array:
@@ -165,8 +171,3 @@ def _is_harmed(nodes: Iterable[NodeDef]) -> bool:
         )
         for node in nodes
     )
-
-
-def _row(array: Array) -> Array:
-    fill = b"" if array.dtype == np.object_ else 0
-    return np.full((1, *array.shape[1:]), fill, array.dtype)

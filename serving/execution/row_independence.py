@@ -7,9 +7,8 @@ cut into chunks. An op without a rule, or with variable axes, proves nothing.
 from collections.abc import Mapping
 
 from deploykit.serving.execution.request_inputs import may_share
-from deploykit.serving.execution.row_moves import MOVING
 from deploykit.serving.execution.row_rules import (
-    COMPUTING,
+    RULES,
     WITH_RANGES,
     Facts,
     Kind,
@@ -30,7 +29,6 @@ from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.shapes.sizes import require
 
 MAX_SIGNATURES = 16
-RULES = {**COMPUTING, **MOVING}
 
 _EVERY_PORT = frozenset({"Split", "SplitV", "TopKV2", "Unpack"})  # all outputs have rows
 _READING = VARIABLE_OPS | {"ReadVariableOp", "HashTableV2", "NoOp"}
@@ -89,19 +87,15 @@ class _Proof(Facts):
                 continue
             self._proved.add(name)
             for port in range(ports):
-                self._note(node, port, result)
+                is_further = port and isinstance(result, Rows) and node.op not in _EVERY_PORT
+                if not is_further or node.op in WITH_RANGES:
+                    what = Kind.SAME if is_further else result
+                    self._kinds[tensor_name(name, port)] = what
 
     def covers(self, signature: Signature) -> bool:
         """Return whether each output has exactly one row per example."""
         names = [tensor_name(*split(tensor.name)) for tensor in signature.outputs.values()]
         return all(self._kinds.get(name) == Rows() for name in names)
-
-    def _note(self, node: Node, port: int, what: What) -> None:
-        if port and isinstance(what, Rows) and node.op not in _EVERY_PORT:
-            if node.op not in WITH_RANGES:
-                return
-            what = Kind.SAME
-        self._kinds[tensor_name(node.name, port)] = what
 
     def _find(self, node: Node) -> What:
         if self.graph.is_input(node.name):

@@ -39,7 +39,16 @@ def check_safe(meta: MetaGraphDef, folder: Path, allowed: Iterable[str] = ()) ->
         check_index(str(variables))
     graph = Graph.from_graph_def(meta.graph_def)
     validate(graph)  # the whole graph, because TensorFlow imports all of it
-    at_load, at_call = list(_run_at_load(meta)), list(_run_at_call(meta))
+    at_load, at_call = (
+        list(_run_at_load(meta)),
+        [
+            info.name
+            for name, signature in meta.signature_def.items()
+            if not name.startswith(HIDDEN)
+            for info in signature.outputs.values()
+            if info.name
+        ],
+    )
     expected = list(dict.fromkeys([*at_call, *at_load]))
     for tensor in expected:
         if tensor.split(":")[0].lstrip("^") not in graph:
@@ -66,13 +75,6 @@ def _refuse_foreign_files(
         inline_functions(run)  # the call node passes the path of the file to the function
         files.put_into(run)
         files.refuse_side_effects(run, tuple(allowed))
-
-
-def _run_at_call(meta: MetaGraphDef) -> Iterable[str]:
-    """Yield the names of the output tensors of signatures."""
-    for name, signature in meta.signature_def.items():
-        if not name.startswith(HIDDEN):
-            yield from (info.name for info in signature.outputs.values() if info.name)
 
 
 def _run_at_load(meta: MetaGraphDef) -> Iterable[str]:

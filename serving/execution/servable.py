@@ -91,7 +91,8 @@ def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
     """Raise ServingError for an array of another dtype, which a feed would cast silently."""
     dtype = numpy_type(tensor.dtype)
     if array.dtype != dtype:
-        expected, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
+        kind = "string" if array.dtype == np.object_ else array.dtype.name
+        expected, given = (_NAMES.get(name, name) for name in (tensor.dtype, kind))
         raise refused(
             "signature-argument", number=number, wanted=expected, given=given, alias=alias
         )
@@ -106,7 +107,3 @@ def _check_shape(alias: str, array: Array, tensor: Tensor) -> None:
     ):
         known = [size if size >= 0 else None for size in shape]
         raise refused("signature-shape", alias=alias, shape=array.shape, expected=known)
-
-
-def _type_of(array: Array) -> str:
-    return "string" if array.dtype == np.object_ else array.dtype.name

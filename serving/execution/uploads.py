@@ -176,17 +176,13 @@ class Uploads:
             raise refusal()
         slow.sort(key=lambda entry: entry.claim * entry.age(now))
         while over > 0:
-            over -= self._end(slow.pop())
+            upload = slow.pop()
+            over -= upload.claim
+            upload.claim, upload.ended = 0, True
+            upload.end()
 
     def _claimed(self) -> int:
         return sum(item.claim for item in self._all)
-
-    def _end(self, upload: Upload) -> int:
-        """Cancel an upload; return the bytes that it claimed."""
-        claim, upload.claim = upload.claim, 0
-        upload.ended = True
-        upload.end()
-        return claim
 
 
 def _stepped(size: int) -> int:

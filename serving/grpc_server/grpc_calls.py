@@ -19,7 +19,7 @@ from deploykit.serving.execution.data_plane import Requester
 from deploykit.serving.execution.uploads import spent
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError, reported
-from deploykit.serving.protocol.protos import ModelSpec
+from deploykit.serving.protocol.protos import ModelSpec, methods_of
 from deploykit.serving.protocol.versions import check_name
 
 logger = logging.getLogger("grpc")  # kept short, because any client can trigger its messages
@@ -76,6 +76,24 @@ def of_messages(
         return bytes(answer(message, call).SerializeToString())
 
     return answered
+
+
+Answers = Mapping[str, Callable[[Any, GrpcCall], Any]]
+"""Functions of messages by the name of their method."""
+
+
+def of_service(
+    service: str,
+    answers: Answers,
+    computes: bool = False,
+    threads: CallThreads | None = None,
+) -> dict[str, Method]:
+    """Return methods of a service by path."""
+    kinds = methods_of(service)
+    return {
+        f"/{service}/{name}": Method(of_messages(kinds[name][0], answer), computes, threads)
+        for name, answer in answers.items()
+    }
 
 
 def model_named(spec: ModelSpec) -> str:
@@ -144,7 +162,10 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             call, size, start = GrpcCall(context), None, time.monotonic()
             peer = self._peer(context)
             if threads is self._threads:
-                self._begin(context)
+                with self._lock:
+                    self._unsent += 1
+                if not context.add_callback(self._sent):  # it has ended already
+                    self._sent()
             try:
                 request = threads.request(requests, context, method.computes)
                 size, start = len(request), time.monotonic()
@@ -165,12 +186,6 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             behavior.experimental_non_blocking = True  # type: ignore[attr-defined]  # gRPC's name
             return grpc.stream_stream_rpc_method_handler(behavior)
         return grpc.stream_unary_rpc_method_handler(behavior)
-
-    def _begin(self, context: grpc.ServicerContext) -> None:
-        with self._lock:
-            self._unsent += 1
-        if not context.add_callback(self._sent):  # it has ended already
-            self._sent()
 
     def _sent(self) -> None:
         with self._lock:

@@ -6,15 +6,13 @@ from typing import Any
 from deploykit import __version__
 from deploykit.serving.execution.data_plane import Plane, Target
 from deploykit.serving.execution.open_inference import is_available, model_metadata
-from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages, parsed
+from deploykit.serving.grpc_server.grpc_calls import Answers, GrpcCall, Method, of_service, parsed
 from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.open_inference import (
     EXTENSIONS,
     INFERENCE_SERVICE,
-    METHODS,
-    PLATFORM,
     SERVER_NAME,
     InferResponse,
     ModelInferRequest,
@@ -26,8 +24,6 @@ from deploykit.serving.protocol.open_inference import (
 )
 from deploykit.serving.protocol.versions import check_name
 from deploykit.transforms.common.errors import GraphError
-
-_PROBES = ("ServerLive", "ServerReady")
 
 
 class InferenceService:
@@ -51,28 +47,22 @@ class InferenceService:
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
-        results = {
-            "ServerLive": self._server_live,
-            "ServerReady": self._server_ready,
+        probes: Answers = {
+            "ServerLive": lambda *_: message("ServerLiveResponse")(live=True),
+            "ServerReady": lambda *_: message("ServerReadyResponse")(ready=self._is_ready()),
+        }
+        answers: Answers = {
             "ModelReady": self._model_ready,
-            "ServerMetadata": self._server_metadata,
+            "ServerMetadata": lambda *_: message("ServerMetadataResponse")(
+                name=SERVER_NAME, version=__version__, extensions=EXTENSIONS
+            ),
             "ModelMetadata": self._model_metadata,
         }
-        methods = {
-            name: Method(
-                of_messages(message(f"{name}Request"), answer),
-                threads=self._probes if name in _PROBES else None,
-            )
-            for name, answer in results.items()
+        return {
+            **of_service(INFERENCE_SERVICE, probes, threads=self._probes),
+            **of_service(INFERENCE_SERVICE, answers),
+            f"/{INFERENCE_SERVICE}/ModelInfer": Method(self._model_infer, computes=True),
         }
-        methods["ModelInfer"] = Method(self._model_infer, computes=True)
-        return {f"/{INFERENCE_SERVICE}/{name}": methods[name] for name in METHODS}
-
-    def _server_live(self, _: Any, __: GrpcCall) -> Any:
-        return message("ServerLiveResponse")(live=True)
-
-    def _server_ready(self, _: Any, __: GrpcCall) -> Any:
-        return message("ServerReadyResponse")(ready=self._is_ready())
 
     def _model_ready(self, request: Any, call: GrpcCall) -> Any:
         _note(request.name, call)
@@ -86,17 +76,12 @@ class InferenceService:
             ready = False
         return message("ModelReadyResponse")(ready=ready)
 
-    def _server_metadata(self, _: Any, __: GrpcCall) -> Any:
-        return message("ServerMetadataResponse")(
-            name=SERVER_NAME, version=__version__, extensions=EXTENSIONS
-        )
-
     def _model_metadata(self, request: Any, call: GrpcCall) -> Any:
         target = _target(request.name, request.version, call)
         _, signatures = self._plane.signatures(target)
         result = model_metadata(target.name, signatures, self._models.status(target.name))
         response = message("ModelMetadataResponse")(
-            name=result.name, versions=result.versions, platform=PLATFORM
+            name=result.name, versions=result.versions, platform=result.platform
         )
         for tensors, into in ((result.inputs, response.inputs), (result.outputs, response.outputs)):
             for tensor in tensors:

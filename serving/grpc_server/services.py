@@ -1,6 +1,6 @@
 """The services of TensorFlow Serving over gRPC: requests -> data plane -> responses."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -12,7 +12,7 @@ from deploykit.serving.grpc_server.grpc_calls import (
     GrpcCall,
     Method,
     model_named,
-    of_messages,
+    of_service,
     parsed,
 )
 from deploykit.serving.lifecycle.models import Models
@@ -43,16 +43,16 @@ class PredictionService:
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
-        return _by_path(
-            protos.PREDICTION_SERVICE,
-            {
-                "Predict": Method(self._predict, computes=True),
-                "Classify": _computing(protos.ClassificationRequest, self._classify),
-                "Regress": _computing(protos.RegressionRequest, self._regress),
-                "MultiInference": _computing(protos.MultiInferenceRequest, self._multi_inference),
-                "GetModelMetadata": _asking(protos.GetModelMetadataRequest, self._metadata),
-            },
-        )
+        computing = {
+            "Classify": self._classify,
+            "Regress": self._regress,
+            "MultiInference": self._multi_inference,
+        }
+        return {
+            f"/{protos.PREDICTION_SERVICE}/Predict": Method(self._predict, computes=True),
+            **of_service(protos.PREDICTION_SERVICE, computing, computes=True),
+            **of_service(protos.PREDICTION_SERVICE, {"GetModelMetadata": self._metadata}),
+        }
 
     def _predict(self, request: bytes, call: GrpcCall) -> bytes:
         result = walked(request) or parse_request(parsed(protos.PredictRequest, request))
@@ -116,15 +116,8 @@ class ModelService:
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
-        return _by_path(
-            protos.MODEL_SERVICE,
-            {
-                "GetModelStatus": _asking(protos.GetModelStatusRequest, self._status),
-                "HandleReloadConfigRequest": _asking(
-                    protos.ReloadConfigRequest, self._reload_config
-                ),
-            },
-        )
+        answers = {"GetModelStatus": self._status, "HandleReloadConfigRequest": self._reload_config}
+        return of_service(protos.MODEL_SERVICE, answers)
 
     def _status(self, request: Any, call: GrpcCall) -> Any:
         target = target_of(request)
@@ -140,18 +133,6 @@ class ModelService:
     def _reload_config(self, request: Any, call: GrpcCall) -> Any:
         self._reload(request.config, call.context.peer(), call.caller().seconds_left())
         return protos.ReloadConfigResponse()
-
-
-def _computing(kind: Any, answer: Callable[[Any, GrpcCall], Any]) -> Method:
-    return Method(of_messages(kind, answer), computes=True)
-
-
-def _asking(kind: Any, answer: Callable[[Any, GrpcCall], Any]) -> Method:
-    return Method(of_messages(kind, answer))
-
-
-def _by_path(service: str, methods: Mapping[str, Method]) -> dict[str, Method]:
-    return {f"/{service}/{name}": method for name, method in methods.items()}
 
 
 def target_of(request: Any, named: bool = True) -> Target:

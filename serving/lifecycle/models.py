@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic
 
-from deploykit.serving.lifecycle.lookup import Changes, find, statuses
+from deploykit.serving.lifecycle.lookup import Changes, check, find, raise_trouble, statuses, take
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.serving.lifecycle.reloading import check, raise_trouble, take
 from deploykit.serving.lifecycle.version_folders import VersionFolders, find_versions
 from deploykit.serving.lifecycle.versions import Model, Servable, Version, failure, next_to_load
 from deploykit.serving.protocol.errors import ServingError
@@ -35,7 +34,6 @@ class Models(Generic[Servable]):
         poll_seconds: float = 1.0,
         retries: int = 5,
         retry_seconds: float = 60.0,
-        always_present: bool = False,
         early_labels: bool = False,
         on_change: Callable[[str, VersionStatus], None] = lambda name, status: None,
     ) -> None:
@@ -46,7 +44,6 @@ class Models(Generic[Servable]):
             poll_seconds: interval of listing the folders; 0: only `configure` and `poll` list them.
             retries: number of further attempts to load a version before it fails.
             retry_seconds: delay before each retry.
-            always_present: keep versions loaded when their base path no longer contains any.
             early_labels: accept new labels of versions that are not available yet.
             on_change: is called with each new state and each failure of a version, in order. It
                 runs outside the lock and must not call `configure`, `poll` or `close`.
@@ -54,7 +51,6 @@ class Models(Generic[Servable]):
         self._load = load
         self._retries = retries
         self._retry_seconds = retry_seconds
-        self._always_present = always_present
         self._early_labels = early_labels
         self._changes = Changes(on_change)
         self._models: dict[str, Model[Servable]] = {}
@@ -225,7 +221,7 @@ class Models(Generic[Servable]):
             unreachable = (f"Could not find base path {settings.base_path} for servable "
                            f"{settings.name} with error {error}")  # fmt: skip
         with self._lock:
-            new = model.take(version_folders, unreachable, self._always_present)
+            new = model.take(version_folders, unreachable)
             self._advance(model)
         for text in new:
             logger.warning("%s", text)

@@ -80,15 +80,13 @@ class Model(Generic[Servable]):
         self.failed = {number: folder for number, folder in self.failed.items()
                        if self.wanted.get(number) == folder}  # fmt: skip
 
-    def take(
-        self, version_folders: VersionFolders, unreachable: str, always_present: bool
-    ) -> list[str]:
+    def take(self, version_folders: VersionFolders, unreachable: str) -> list[str]:
         """Apply the result of a poll of the disk, or its error; return the new warnings.
 
-        Versions stay unchanged if the folder is unreadable, or empty under `always_present`.
+        Versions stay unchanged if the folder is unreadable.
         """
         self.polled, self.unreachable = True, unreachable
-        if self.listed and not unreachable and (version_folders.versions or not always_present):
+        if self.listed and not unreachable:
             self.want(version_folders.versions)
         before = self.warnings
         self.warnings = (*version_folders.warnings, *self._moved(), *filter(None, [unreachable]))
@@ -149,7 +147,8 @@ class Model(Generic[Servable]):
     def settled(self) -> bool:
         """Whether every version to serve is available or has failed, even if it will be retried."""
         return self.polled and all(
-            number in self.failed or self._is_available(number) or self._is_tried_again(number)
+            number in self.failed
+            or (number in self.live and (self._is_available(number) or self.live[number].retried))
             for number in self.wanted
         )
 
@@ -190,9 +189,6 @@ class Model(Generic[Servable]):
 
     def _is_available(self, number: int) -> bool:
         return number in self.live and self.live[number].state == AVAILABLE
-
-    def _is_tried_again(self, number: int) -> bool:
-        return number in self.live and self.live[number].retried
 
 
 def next_to_load(

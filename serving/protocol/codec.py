@@ -124,7 +124,7 @@ def decoded(tensor: Sent, alias: str, max_bytes: int, max_filled: int) -> Array:
     if missing * itemsize > max_filled:
         raise _refused(alias)
     if missing:
-        last = values[-1] if len(values) else _nothing(dtype)
+        last = values[-1] if len(values) else b"" if dtype.kind == "O" else 0
         values = np.concatenate([values, np.full(missing, last, dtype)])
     return values.reshape(tensor.shape)
 
@@ -204,10 +204,6 @@ def _strings(content: bytes, count: int, alias: str) -> Array:
         strings[index] = content[position : position + length]
         position += length
     return strings
-
-
-def _nothing(dtype: np.dtype[np.generic]) -> object:
-    return b"" if dtype.kind == "O" else 0
 
 
 @functools.lru_cache

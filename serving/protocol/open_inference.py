@@ -116,7 +116,7 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence
         return array.reshape(shape)
     try:  # int8 and int16 arrive as int32
         wide = np.array(values, {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
-        fits = dtype.kind not in "iu" or not count or _fits(wide, np.iinfo(dtype))
+        fits = dtype.kind not in "iu" or bool((wide == wide.astype(dtype)).all())
     except OverflowError:
         fits = False
     if not fits:
@@ -127,27 +127,17 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence
     return wide.astype(dtype, copy=False).reshape(shape)
 
 
-def _fits(numbers: Array, limits: "np.iinfo[Any]") -> bool:
-    return bool(limits.min <= numbers.min() and numbers.max() <= limits.max)
-
-
 def to_raw(array: Array) -> bytes | memoryview:
     """Return the raw contents of an array, which may be a view of it."""
     if array.dtype.kind != "O":
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return b"".join(_with_lengths(strings(array)))
+    return b"".join(part for item in strings(array) for part in (_LENGTH.pack(len(item)), item))
 
 
 def strings(array: Array) -> list[bytes]:
     """Return the elements of a string array in row-major order."""
     items = array.reshape(-1).tolist()
     return [item if isinstance(item, bytes) else str(item).encode() for item in items]
-
-
-def _with_lengths(items: Iterable[bytes]) -> Iterable[bytes]:
-    for item in items:
-        yield _LENGTH.pack(len(item))
-        yield item
 
 
 def _strings(name: str, shape: Sequence[int], count: int, content: memoryview) -> Array:

@@ -91,6 +91,7 @@ def shown(value: Any) -> str:
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 _STRINGS = re.compile(_STRING.encode(), re.DOTALL)
 _LITERALS = re.compile(rf"{_STRING}|Inf(?!inity)|-NaN", re.DOTALL)
+_SPELLINGS = {"Inf": "Infinity", "-NaN": "NaN"}  # as Python's parser expects them
 _INT64, _UINT64 = 1 << 63, 1 << 64
 _Pairs = list[tuple[str, Any]]
 
@@ -147,7 +148,7 @@ def _parse_leniently(text: bytes, last_feature: bool) -> Any:
     )
     result = text.decode(errors="surrogateescape").lstrip(" \t\r\n")
     if "Inf" in result or "-NaN" in result:
-        result = _LITERALS.sub(_spelled_out, result)
+        result = _LITERALS.sub(lambda match: _SPELLINGS.get(match[0], match[0]), result)
     try:
         document, end = decoder.raw_decode(result)
         result[:end].encode()
@@ -188,11 +189,6 @@ def _first_values(pairs: _Pairs) -> dict[str, Any]:
     if len(results) < len(pairs):
         results.update(reversed(pairs))
     return results
-
-
-def _spelled_out(match: re.Match[str]) -> str:
-    """Return a literal as Python's parser expects it, and strings unchanged."""
-    return {"Inf": "Infinity", "-NaN": "NaN"}.get(match[0], match[0])
 
 
 def _finite(text: str) -> float:

@@ -79,7 +79,10 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
         name, datatype = (_text(tensor, key, f"inputs[{number}]") for key in ("name", "datatype"))
         if name in inputs or name in binary:
             raise refused("infer-twice", what="input", name=name)
-        shape = _shape(name, tensor.get("shape"))
+        sizes = tensor.get("shape")
+        if type(sizes) is not list or not set(map(type, sizes)) <= {int}:
+            raise refused("infer-shape-type", name=name, got=shown(sizes))
+        shape = tuple(sizes)
         count = value_count(name, datatype, shape)
         size = _parameters(tensor, f"input '{name}'").get("binary_data_size")
         if size is None:
@@ -161,12 +164,6 @@ def _array(
     if array.shape != shape and not (array.ndim == 1 and array.size == count):
         raise refused("infer-data-shape", name=name, got=array.shape, expected=shape, count=count)
     return array.reshape(shape)
-
-
-def _shape(name: str, sizes: Any) -> tuple[int, ...]:
-    if type(sizes) is not list or not set(map(type, sizes)) <= {int}:
-        raise refused("infer-shape-type", name=name, got=shown(sizes))
-    return tuple(sizes)
 
 
 def _objects(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:

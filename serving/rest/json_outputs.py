@@ -84,7 +84,10 @@ def _numbers(array: Array) -> bytes:
     if array.dtype.kind != "f" or np.isfinite(array).all():
         return text
     # orjson writes `null` for numbers that are not finite.
-    words = [_literal(number) for number in array[~np.isfinite(array)].tolist()]
+    words = [
+        b"NaN" if number != number else b"Infinity" if number > 0 else b"-Infinity"
+        for number in array[~np.isfinite(array)].tolist()
+    ]
     return b"".join(chain.from_iterable(zip(text.split(b"null"), [*words, b""], strict=True)))
 
 
@@ -117,7 +120,3 @@ def _count(outputs: Mapping[str, Array]) -> int:
                 "json-output-batch", name=alias, got=sizes[alias], expected=expected, hint=words
             )
     return expected
-
-
-def _literal(number: float) -> bytes:
-    return b"NaN" if number != number else b"Infinity" if number > 0 else b"-Infinity"

@@ -46,11 +46,7 @@ class JsonReader:
         return len(body) >= self._large
 
     def read(
-        self,
-        method: str,
-        body: Buffer,
-        inputs: Inputs | ServingError,
-        seconds: float | None = None,
+        self, method: str, body: Buffer, inputs: Inputs | ServingError, seconds: float | None = None
     ) -> Document:
         """Return the result of `json_requests.read`, or raise its errors.
 

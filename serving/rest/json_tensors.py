@@ -68,11 +68,7 @@ def _read_rows(rows: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
             raise _row_refused(
                 number,
                 f" key: {shown(alias)}",
-                refused(
-                    "json-row-input-unknown",
-                    name=shown(alias),
-                    inputs=inputs,
-                ),
+                refused("json-row-input-unknown", name=shown(alias), inputs=inputs),
             )
         if row.keys() != first.keys():
             raise _row_refused(number, "", refused("json-row-keys", keys=",".join(sorted(inputs))))

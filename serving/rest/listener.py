@@ -7,19 +7,220 @@ and passing it between threads takes longer than the rest.
 
 import contextlib
 import errno
+import logging
+import select
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from email.utils import formatdate
+from http import HTTPStatus
 
-from deploykit.serving.execution.uploads import Upload
-from deploykit.serving.rest.connection import HttpConnection, Response, error_response, over_tls
-from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
+import orjson
+
+from deploykit.serving.execution.uploads import Upload, refusal
+from deploykit.serving.rest.http_requests import (
+    HttpError,
+    HttpLimits,
+    Parser,
+    Request,
+    from_serving,
+)
 from deploykit.transforms.common.errors import Error
 
+logger = logging.getLogger("deploykit")
+
+_RECEIVED = 256 << 10  # bytes at once
+_CREDIT = 1 << 17  # bytes per second; a client at this rate does not keep the server waiting
+_REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
+_HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 Begin = Callable[[Request, int | None, Callable[[], None]], Upload | None]
 _ENDING = "the server is shutting down; retry later, or on another server"
+
+
+@dataclass(frozen=True)
+class Response:
+    """An HTTP response."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: Sequence[tuple[str, str]] = ()
+    code: str = ""
+    """The gRPC status code if known; otherwise derived from the HTTP status."""
+
+
+def error_response(status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
+    """Return an error response in TensorFlow Serving's format."""
+    readable = message.encode(errors="replace").decode()  # a lone surrogate is not valid JSON
+    return Response(status, orjson.dumps({"error": readable}), headers=headers)
+
+
+class HttpConnection:
+    """A connection, whose requests are handled one after the other."""
+
+    def __init__(self, connected: socket.socket, listener: "Listener") -> None:
+        self.waits_since: float | None = time.monotonic()
+        """Time since which the server waits for the client; None if it does not."""
+        self.served = False
+        """Whether it has responded to a request."""
+        self.answers = False
+        """Whether a request is being handled, until the response is sent."""
+        self._socket = connected
+        self._listener = listener
+        self._limits = listener.limits
+        self._parser = Parser(self._limits, self._begin)
+        self._peer = _peer(connected)
+        self._idle = True  # no byte of the next request has arrived
+
+    def serve(self) -> None:
+        """Handle requests until either side closes the connection."""
+        try:
+            while self._receive() and self._answer():
+                pass
+        except OSError:
+            pass  # the client disconnected or was too slow, and cannot receive an error
+        except Exception as error:
+            logger.warning("a connection failed: %s: %s", type(error).__name__, error)
+        finally:
+            self._socket.close()
+            self._parser.close()
+            self._listener.forget(self)
+
+    @property
+    def arrives(self) -> bool:
+        """Whether a part of a request has arrived."""
+        return not (self._idle or self.answers)
+
+    def refuse(self, why: str) -> None:
+        """Respond 503 for lack of capacity, and close."""
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(1.0)
+            if not isinstance(self._socket, ssl.SSLSocket):  # a handshake takes time
+                self._send(error_response(503, f"{why}; try again later"), keep=False)
+        self._socket.close()
+
+    def cut(self) -> None:
+        """Shut the connection down while another thread uses it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _receive(self) -> bool:
+        """Read until there is a request or an error. False: the client disconnected."""
+        parser, limits = self._parser, self._limits
+        self.waits_since = start = began = time.monotonic()
+        deadline = start + (limits.idle if self.served else limits.patience)
+        size = 0
+        while not (parser.requests or parser.error):
+            try:
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                data = self._socket.recv(_RECEIVED)
+            except TimeoutError:
+                if not size:
+                    raise
+                parser.fail(HttpError(408, "http-too-slow"))
+                break
+            except OSError:  # cancelling an upload within a TLS record raises this
+                if parser.upload is None or not parser.upload.ended:
+                    raise
+            if parser.upload is not None and parser.upload.ended:
+                parser.fail(from_serving(refusal()))
+                break
+            if not data:
+                return False
+            if self._idle:
+                self._idle, start = False, time.monotonic()
+            size += len(data)
+            deadline = start + limits.seconds(size)
+            self.waits_since = began + size // _CREDIT
+            parser.feed(data)
+        return True
+
+    def _answer(self) -> bool:
+        """Respond to the next request. False: close the connection."""
+        self.waits_since = None
+        if not self._parser.requests:
+            self._tell(self._parser.error)
+            return False
+        request = replace(self._parser.requests.popleft(), gone=self._gone, peer=self._peer)
+        self.answers = True
+        try:
+            try:
+                response = self._listener.answer(request)
+            finally:
+                request.close()
+                request = replace(request, body=b"")  # release it before a slow send
+            keep = request.keep_alive and not (self._listener.leaving or self._listener.closing)
+            self.waits_since = time.monotonic()
+            self._send(response, keep, request)
+        finally:
+            self.answers = False
+        self.served = True
+        self._idle = not self._parser.requests
+        return keep
+
+    def _tell(self, error: HttpError | None) -> None:
+        """Send an error, and wait until the client has read it: closing at once would drop it."""
+        if error is None:
+            return
+        self._listener.failed(error, self._peer)
+        self._send(error_response(error.status, str(error), error.headers), keep=False)
+        self.waits_since = time.monotonic()
+        self._socket.shutdown(socket.SHUT_WR)
+        end = time.monotonic() + self._limits.patience
+        while (left := end - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            if not self._socket.recv(_RECEIVED):
+                return
+
+    def _send(self, response: Response, keep: bool, request: Request | None = None) -> None:
+        status = f"{response.status} {_REASONS.get(response.status, 'Error')}"
+        head = [
+            f"HTTP/1.1 {status}",
+            f"Date: {formatdate(usegmt=True)}",
+            f"Content-Type: {response.content_type}",
+            f"Content-Length: {len(response.body)}",
+            *(f"{name}: {value}" for name, value in response.headers),
+        ]
+        if not keep:
+            head.append("Connection: close")
+        elif request is not None and request.version == "1.0":
+            head.append("Connection: keep-alive")
+        body = b"" if request is not None and request.method == "HEAD" else response.body
+        data = "\r\n".join([*head, "\r\n"]).encode("latin-1") + body
+        self._socket.settimeout(self._limits.seconds(len(data)))
+        self._socket.sendall(data)
+
+    def _begin(self, request: Request, size: int | None, waits: bool) -> Upload | None:
+        """Admit a body, and send 100 Continue if the client waits for it."""
+        upload = self._listener.begin(request, size, self._read_no_more)
+        if waits:
+            with contextlib.suppress(OSError):
+                self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return upload
+
+    def _read_no_more(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+
+    def _gone(self) -> bool:
+        poll = select.poll()
+        try:
+            poll.register(self._socket, _HUNG_UP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):  # closed
+            return True
+
+
+def _peer(connected: socket.socket) -> str:
+    """Return the peer address in gRPC's format."""
+    try:
+        host, port, *rest = connected.getpeername()
+    except (OSError, ValueError):
+        return ""
+    return f"ipv6:[{host}]:{port}" if rest else f"ipv4:{host}:{port}"
 
 
 class Listener:
@@ -131,7 +332,10 @@ class Listener:
     def _admit(self, connected: socket.socket) -> None:
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected = connected if self._tls is None else over_tls(self._tls, connected)
+            if self._tls is not None:  # without waiting for the handshake
+                connected = self._tls.wrap_socket(
+                    connected, server_side=True, do_handshake_on_connect=False
+                )
         except (OSError, ValueError):  # the client has disconnected
             connected.close()
             return

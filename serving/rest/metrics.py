@@ -13,6 +13,7 @@ MAX_SERIES = 10_000  # per metric, as models come and go
 UNKNOWN = ""
 """The label for all names that are not a served model."""
 _PREFIX, _OWN_PREFIX = ":tensorflow:serving:", ":deploykit:serving:"
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _RUNTIME = "TF1"  # TensorFlow Serving's label for a session
 
 
@@ -143,22 +144,10 @@ class Metrics:
         self.latency.add(seconds, model, api, entrypoint)
         self.runtime.add(run_seconds, model, method, _RUNTIME)
 
-    def warmed_up(self, path: str, code: str, seconds: float) -> None:
-        """Record the warm-up of a version folder."""
-        self.warm_up.add(seconds, path, code)
-
     def loaded(self, model: str, version: int, engines: Iterable[str]) -> None:
         """Set the engines of a loaded version; an empty list removes it."""
         place = model, str(version)
         self.engines.replace(place, [(*place, engine) for engine in engines])
-
-    def queued(self, name: str, seconds: float) -> None:
-        """Record the time that a request waited for its batch."""
-        self.queuing.add(seconds, name)
-
-    def not_logged(self, count: int) -> None:
-        """Count access log lines that could not be written."""
-        self.unlogged.add(count=count)
 
     def page(self) -> bytes:
         """Return all metrics in the text format."""
@@ -178,9 +167,5 @@ def _bounded(key: tuple[str, ...], series: Mapping[tuple[str, ...], object]) -> 
 
 def _labels(names: Iterable[str], values: Iterable[str]) -> str:
     return ",".join(
-        f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)
+        f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True)
     )
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

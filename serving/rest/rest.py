@@ -1,4 +1,7 @@
-"""TensorFlow Serving's REST API: HTTP requests -> data plane -> JSON."""
+"""TensorFlow Serving's REST API and the Open Inference Protocol (KServe v2) over HTTP.
+
+Requests -> data plane -> JSON.
+"""
 
 import gzip
 import io
@@ -14,21 +17,26 @@ from typing import Any
 
 import orjson
 
+from deploykit import __version__
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
+from deploykit.serving.execution.open_inference import is_available, model_metadata
 from deploykit.serving.execution.uploads import SMALL, Upload, Uploads, spent
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, code_of, refused, reported
-from deploykit.serving.protocol.open_inference import HEADER_LENGTH
+from deploykit.serving.protocol.open_inference import (
+    EXTENSIONS,
+    HEADER_LENGTH,
+    SERVER_NAME,
+    InferResponse,
+)
 from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
-from deploykit.serving.rest.connection import Response, error_response
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
-from deploykit.serving.rest.json_infer import split_body
+from deploykit.serving.rest.json_infer import split_body, write_infer
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_reader import JsonReader
 from deploykit.serving.rest.json_requests import Document, Inputs, with_content
-from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.listener import Listener, Response, error_response
 from deploykit.serving.rest.metrics import CONTENT_TYPE, ENTRYPOINT, Metrics
-from deploykit.serving.rest.open_inference import OpenInference
 from deploykit.serving.rest.paths import PROBES, V2_PROBES, is_v2, method_of, parse_path, path_of
 
 # The larger one limits an unpacked gzip body. Real JSON numbers do not compress that well.
@@ -104,12 +112,17 @@ class Rest:
         """Returns whether health probes report SERVING; set before `start`."""
         self._log = log
         self.listener.failed = self._failed
-        self._open_inference = OpenInference(plane, models, lambda: self.is_ready())
         self._methods: dict[str, Callable[[Target, Document, Requester], bytes | Response]] = {
-            "predict": self._predict,
-            "classify": self._classify,
-            "regress": self._regress,
-            "infer": self._open_inference.infer,
+            "predict": lambda target, document, caller: write_outputs(
+                plane.predict(target, document.inputs, (), caller).outputs, document.rows
+            ),
+            "classify": lambda target, document, caller: write_classes(
+                plane.classify(target, document.examples, caller).classes
+            ),
+            "regress": lambda target, document, caller: write_values(
+                plane.regress(target, document.examples, caller).values
+            ),
+            "infer": self._infer,
         }
 
     @property
@@ -168,9 +181,14 @@ class Rest:
         plain = path.partition("?")[0]
         if request.method in ("GET", "HEAD"):
             if plain in PROBES:
-                return self._health()
+                if self.is_ready():  # the status names of gRPC's health service
+                    return Response(200, b'{"status":"SERVING"}')
+                return Response(503, b'{"status":"NOT_SERVING"}')
             if plain in V2_PROBES:
-                return self._open_inference.health(plain)
+                if plain.endswith("/live"):
+                    return Response(200, b'{"live":true}')
+                is_ready = self.is_ready()
+                return Response(200 if is_ready else 503, orjson.dumps({"ready": is_ready}))
         self.listener.last_began = time.monotonic()
         if not path.lower().startswith("/v1/") and not is_v2(path):
             return error_response(404, f"Not found: {request.method} {path}")
@@ -187,12 +205,6 @@ class Rest:
         more = _CORS if self._settings.cors else ()
         return replace(response, headers=(*response.headers, *more))
 
-    def _health(self) -> Response:
-        """Respond to a probe with the status names of gRPC's health service."""
-        if self.is_ready():
-            return Response(200, b'{"status":"SERVING"}')
-        return Response(503, b'{"status":"NOT_SERVING"}')
-
     def _answer(self, request: Request, path: str) -> bytes | Response:
         if request.method == "OPTIONS":
             if re.match("https?://", request.headers.get("origin", "")):
@@ -207,11 +219,14 @@ class Rest:
             case "metadata":
                 return self._metadata(target)
             case "server_metadata":
-                return self._open_inference.server_metadata()
+                server = {"name": SERVER_NAME, "version": __version__, "extensions": EXTENSIONS}
+                return orjson.dumps(server)
             case "model_metadata":
-                return self._open_inference.model_metadata(target)
+                _, signatures = self._plane.signatures(target)
+                versions = self._models.status(target.name)
+                return orjson.dumps(model_metadata(target.name, signatures, versions))
             case "model_ready":
-                return self._open_inference.model_ready(target)
+                return self._model_ready(target)
             case _:
                 return self._called(target, requested, request)
 
@@ -250,15 +265,21 @@ class Rest:
             return error
         return {name: signature.inputs for name, signature in signatures.items()}
 
-    def _predict(self, target: Target, document: Document, caller: Requester) -> bytes:
-        answer = self._plane.predict(target, document.inputs, (), caller)
-        return write_outputs(answer.outputs, document.rows)
+    def _infer(self, target: Target, document: Document, caller: Requester) -> Response:
+        requested = document.infer
+        answer = self._plane.infer(target, document.inputs, list(requested.outputs), caller)
+        response = InferResponse(answer.name, str(answer.version), requested.id, answer.outputs)
+        body, content_type, headers = write_infer(response, requested)
+        return Response(200, body, content_type, headers)
 
-    def _classify(self, target: Target, document: Document, caller: Requester) -> bytes:
-        return write_classes(self._plane.classify(target, document.examples, caller).classes)
-
-    def _regress(self, target: Target, document: Document, caller: Requester) -> bytes:
-        return write_values(self._plane.regress(target, document.examples, caller).values)
+    def _model_ready(self, target: Target) -> Response:
+        """Respond whether a model or version is available; 404 if it does not exist."""
+        try:
+            is_ready = is_available(self._models.status(target.name, target.version, target.label))
+        except ServingError as error:
+            return error_response(404, error.message)
+        results = {"name": target.name, "ready": is_ready}
+        return Response(200 if is_ready else 503, orjson.dumps(results))
 
     def _status(self, target: Target) -> bytes:
         results = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploykit.serving.protocol import protos
 from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS
-from deploykit.serving.saved_model.parse_examples import example
+from deploykit.serving.saved_model.proto import example
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array, encode, type_name
@@ -20,10 +20,7 @@ FILE = "assets.extra/tf_serving_warmup_requests"
 
 
 def requests(
-    model: str,
-    name: str,
-    signature: SignatureDef,
-    feeds: Iterable[Mapping[str, Array]],
+    model: str, name: str, signature: SignatureDef, feeds: Iterable[Mapping[str, Array]]
 ) -> Iterator[protos.PredictionLog]:
     """Yield one request per feed of arrays by alias.
 

@@ -92,7 +92,10 @@ def _written(
 ) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(folder)
+        for leftover in folder.glob(f"{_HIDDEN}*"):
+            with locked(leftover) as is_dead:
+                if is_dead:
+                    shutil.rmtree(leftover, ignore_errors=True)
         check_free(folder, version)
         with _hidden(folder) as partial:
             for path, pieces in files.items():
@@ -149,14 +152,6 @@ def _hidden(folder: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
             return
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove hidden folders that no exporter is writing."""
-    for leftover in folder.glob(f"{_HIDDEN}*"):
-        with locked(leftover) as is_dead:
-            if is_dead:
-                shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _write(path: Path, is_folder: bool, pieces: Iterable[bytes]) -> None:

@@ -33,37 +33,6 @@ _LONGEST = 256  # characters of a string that a client sends
 _SAID_SECONDS = 10.0  # minimum time between two warnings
 
 
-class AccessLog:
-    """A log file with a line per request. Writing to it never blocks.
-
-    If it cannot be written, lines are dropped. Once it can be again, a line
-    `{"time": ..., "dropped": N}` reports their number.
-    """
-
-    def __init__(self, path: str, dropped: Callable[[int], None] = lambda count: None) -> None:
-        """Open it; `dropped` receives the number of lost lines. FileError: it cannot be opened."""
-        self._file = LineFile(path, dropped, lambda count: _line({"dropped": count}))
-
-    def write(self, protocol: str, method: str, peer: str, code: str, seconds: float,
-              model: str = "", bytes_in: int | None = None) -> None:  # fmt: skip
-        """Log a request; strings from clients may contain anything."""
-        facts: dict[str, object] = {
-            "protocol": protocol, "method": _text(method), "model": _text(model),
-            "peer": _text(peer), "code": code, "milliseconds": round(seconds * 1000, 3),
-        }  # fmt: skip
-        if bytes_in is not None:
-            facts["bytes_in"] = bytes_in
-        self._file.add(_line(facts))
-
-    def reopen(self) -> None:
-        """Continue in a new file of the same name, as after `logrotate`."""
-        self._file.reopen()
-
-    def close(self) -> None:
-        """Write the remaining lines."""
-        self._file.close()
-
-
 class _UnwrittenError(Exception):
     """Lines that could not be written: their number, and the reason."""
 
@@ -164,7 +133,10 @@ class LineFile:
                 self._fails(min(error.count, len(some)) + len(lines), str(error))
                 return
             self._missing -= missing
-            self._succeeds()
+            if self._failing and self._told:
+                logger.warning("the access log %s is written again; it contains the number of "
+                               "missing lines", self._path)  # fmt: skip
+            self._failing = False
 
     def _put(self, lines: bytes) -> None:
         """Write lines, after the rest of a truncated one. _UnwrittenError: some are not written."""
@@ -202,12 +174,6 @@ class LineFile:
             logger.warning("the access log %s cannot be written: %s; requests continue, but their "
                            "lines are dropped", self._path, why)  # fmt: skip
 
-    def _succeeds(self) -> None:
-        if self._failing and self._told:
-            logger.warning("the access log %s is written again; it contains the number of "
-                           "missing lines", self._path)  # fmt: skip
-        self._failing = False
-
     def _open_again(self) -> None:
         self._to_reopen = False
         if self._path == STANDARD_OUTPUT:
@@ -222,6 +188,29 @@ class LineFile:
         if self._rest:
             self._rest = b""
             self._fails(1, "a line was truncated when the file was reopened")
+
+
+class AccessLog(LineFile):
+    """A log file with a line per request. Writing to it never blocks.
+
+    If it cannot be written, lines are dropped. Once it can be again, a line
+    `{"time": ..., "dropped": N}` reports their number.
+    """
+
+    def __init__(self, path: str, dropped: Callable[[int], None] = lambda count: None) -> None:
+        """Open it; `dropped` receives the number of lost lines. FileError: it cannot be opened."""
+        super().__init__(path, dropped, lambda count: _line({"dropped": count}))
+
+    def write(self, protocol: str, method: str, peer: str, code: str, seconds: float,
+              model: str = "", bytes_in: int | None = None) -> None:  # fmt: skip
+        """Log a request; strings from clients may contain anything."""
+        facts: dict[str, object] = {
+            "protocol": protocol, "method": _text(method), "model": _text(model),
+            "peer": _text(peer), "code": code, "milliseconds": round(seconds * 1000, 3),
+        }  # fmt: skip
+        if bytes_in is not None:
+            facts["bytes_in"] = bytes_in
+        self.add(_line(facts))
 
 
 def _pieces(lines: deque[bytes]) -> Iterator[list[bytes]]:

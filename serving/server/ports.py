@@ -65,13 +65,9 @@ def channel_arguments(text: str) -> list[ChannelOption]:
 
 def check_ports(settings: ServerSettings) -> None:
     """Raise FileError before models are loaded if a port is not available."""
-    _check_port(settings, settings.port, "--port")
-    if settings.rest_api_port is not None:
-        _check_port(settings, settings.rest_api_port, "--rest_api_port")
-
-
-def _check_port(settings: ServerSettings, port: int, flag: str) -> None:
-    bound(settings.host, port, flag, shared=settings.workers > 1).close()
+    for port, flag in ((settings.port, "--port"), (settings.rest_api_port, "--rest_api_port")):
+        if port is not None:
+            bound(settings.host, port, flag, shared=settings.workers > 1).close()
 
 
 def bound(host: str, port: int, flag: str, shared: bool) -> socket.socket:
@@ -158,7 +154,8 @@ def _sockets(port: int, path: str, listening: bool) -> Iterator[tuple[int, socke
             if not stat.S_ISSOCK(os.stat(f"{_FILES}/{name}").st_mode):
                 continue
             copy = socket.socket(fileno=os.dup(int(name)))
-            if _is_at(copy, port, path) and _listens(copy) == listening:
+            is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            if _is_at(copy, port, path) and is_listening == listening:
                 yield int(name), copy
             else:
                 copy.close()
@@ -169,10 +166,6 @@ def _is_at(one: socket.socket, port: int, path: str) -> bool:
     if one.family == socket.AF_UNIX:
         return bool(path) and here == path
     return one.type == socket.SOCK_STREAM and isinstance(here, tuple) and here[1] == port
-
-
-def _listens(one: socket.socket) -> bool:
-    return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def _until_none(

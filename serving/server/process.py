@@ -171,7 +171,8 @@ def own_process() -> None:
     ends the process at once. SIGHUP reopens logs.
     """
     expect_sessions()
-    _raise_file_limit()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection needs a file
     keep_less(max(_ARENAS, 2 * cores()))
     _quiet_grpc()
     obey_signals()
@@ -205,9 +206,3 @@ def _quiet_grpc() -> None:
     log.propagate = False
     for name in ("grpc", "grpc._server", "grpc._common"):
         logging.getLogger(name).addFilter(seldom)
-
-
-def _raise_file_limit() -> None:
-    """Raise the limit of open files to the maximum: each connection needs one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -22,7 +22,7 @@ from deploykit.serving.grpc_server.open_inference import InferenceService
 from deploykit.serving.grpc_server.reflection import Reflection
 from deploykit.serving.grpc_server.services import ModelService, PredictionService
 from deploykit.serving.grpc_server.threads import CallThreads, UnfinishedRequests
-from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
+from deploykit.serving.lifecycle.model_config import model_settings, read_models
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.open_inference import METHODS
@@ -71,17 +71,18 @@ class Server:
             early_labels=settings.allow_version_labels_for_unavailable_models,
             on_change=self._changed,
         )
-        self.metrics = Metrics(self.models.has)
+        self.metrics, batching = Metrics(self.models.has), settings.batching
         self.plane = Plane(
             self.models,
             settings.max_in_flight,
             settings.slots,
             self.metrics.observe,
-            self._batches(),
+            Batches(batching, settings.slots, self.metrics.queuing.add) if batching else None,
             settings.max_queue_wait_ms / 1000 or float("inf"),
         )
         path = settings.access_log
-        self.log = AccessLog(path, self.metrics.not_logged) if path else None
+        unlogged = self.metrics.unlogged
+        self.log = AccessLog(path, lambda count: unlogged.add(count=count)) if path else None
         self.uploads = Uploads(settings.max_message_bytes)
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._serves = False  # whether it has started to
@@ -107,7 +108,10 @@ class Server:
             if not self.models.names:
                 raise
             logger.warning("%s", error)
-        self._listen()
+        address = f"{bracketed(self.settings.host)}:{self.settings.port}"
+        self.port = self._add_port(address, address, "--port")
+        if path := self.settings.grpc_socket_path:
+            self._add_port(f"unix:{path}", path, "--grpc_socket_path")
         self._unfinished.start()
         self.grpc.start()
         if self.rest is not None:
@@ -180,12 +184,6 @@ class Server:
         write = self._log_of("grpc")
         return GrpcCalls(self._threads, methods, write)
 
-    def _batches(self) -> Batches | None:
-        batching = self.settings.batching
-        if batching is None:
-            return None
-        return Batches(batching, self.settings.slots, self.metrics.queued)
-
     def _log_of(self, protocol: str) -> Callable[..., None] | None:
         log = self.log
         if log is None:
@@ -213,12 +211,6 @@ class Server:
         made.is_ready = self.health.is_serving
         return made
 
-    def _listen(self) -> None:
-        address = f"{bracketed(self.settings.host)}:{self.settings.port}"
-        self.port = self._add_port(address, address, "--port")
-        if path := self.settings.grpc_socket_path:
-            self._add_port(f"unix:{path}", path, "--grpc_socket_path")
-
     def _add_port(self, address: str, shown: str, flag: str) -> int:
         try:
             if self._credentials is None:
@@ -245,7 +237,7 @@ class Server:
             raise
         finally:
             seconds = time.monotonic() - start
-            self.metrics.warmed_up(str(servable.folder), code, seconds)
+            self.metrics.warm_up.add(seconds, str(servable.folder), code)
         if count:
             logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
 
@@ -271,21 +263,17 @@ class Server:
 
     def _poll_config(self) -> None:
         """Read the file of models periodically; an error in it changes nothing."""
-        path, last = self.settings.model_config_file, self.settings.models
+        path, last = self.settings.model_config_file, tuple(self.settings.models)
         assert path is not None
         while not self._stopped.wait(self.settings.model_config_file_poll_wait_seconds):
-            last = self._reread(path, last)
-
-    def _reread(self, path: Path, last: Any) -> Any:
-        try:
-            result: tuple[ModelSettings, ...] = read_models(path)
-            if result != tuple(last):
-                logger.info("%s has changed", path)
-                self.models.configure(result)
-        except (Error, ServingError) as error:
-            logger.warning("%s", error)
-            return last
-        return result
+            try:
+                result = read_models(path)
+                if result != last:
+                    logger.info("%s has changed", path)
+                    self.models.configure(result)
+                last = result
+            except (Error, ServingError) as error:
+                logger.warning("%s", error)
 
 
 def _limits(settings: ServerSettings) -> HttpLimits:

@@ -23,13 +23,11 @@ class PlainFlags:
     HEADING: ClassVar = "Network"
 
     model_config_file_poll_wait_seconds: Annotated[
-        float,
-        Flag(metavar="SECONDS", at_least=0, heading="Models"),
+        float, Flag(metavar="SECONDS", at_least=0, heading="Models")
     ] = 0
     """Interval at which the file of `model_config_file` is read again; 0: never."""
     file_system_poll_wait_seconds: Annotated[
-        float,
-        Flag(metavar="SECONDS", at_least=-1, heading="Models"),
+        float, Flag(metavar="SECONDS", at_least=-1, heading="Models")
     ] = 1
     """Interval at which to look for new versions; 0: only at the start."""
     max_num_load_retries: Annotated[int, Flag(at_least=0, heading="Models")] = 5
@@ -39,11 +37,7 @@ class PlainFlags:
     )
     """Microseconds between two attempts to load a version."""
     allow_version_labels_for_unavailable_models: Annotated[
-        bool,
-        Flag(
-            format="true or false",
-            heading="Models",
-        ),
+        bool, Flag(format="true or false", heading="Models")
     ] = False
     """Accept labels of versions that are not available yet."""
     host: str = LOOPBACK
@@ -82,8 +76,7 @@ class PlainFlags:
     """Refuse a request at once (RESOURCE_EXHAUSTED) if it would wait longer for a slot, estimated
     from recent requests. One request may always wait. 0: only `max_in_flight` limits the queue."""
     lame_duck_seconds: Annotated[
-        float,
-        Flag(metavar="SECONDS", at_least=0, heading="Threads and load"),
+        float, Flag(metavar="SECONDS", at_least=0, heading="Threads and load")
     ] = 3
     """After SIGTERM, how long requests are still answered while the health check reports
     NOT_SERVING, so that clients switch to other servers; 0: not at all."""
@@ -108,8 +101,7 @@ class ServerFlags(PlainFlags):
     model_config_file: Annotated[str | os.PathLike[str] | None, Flag()] = None
     """Several models with their version policies and labels, as text (ModelServerConfig)."""
     rest_api_port: Annotated[
-        int | None,
-        Flag(metavar="PORT", at_least=0, at_most=65535, heading="Network"),
+        int | None, Flag(metavar="PORT", at_least=0, at_most=65535, heading="Network")
     ] = None
     """Port for REST; 0: no REST, as in TensorFlow Serving [default: no REST]."""
     grpc_max_threads: Annotated[int | None, Flag(heading="Threads and load")] = None
@@ -132,31 +124,16 @@ class ServerFlags(PlainFlags):
     )
     """Batching settings (BatchingParameters)."""
     tensorflow_intra_op_parallelism: Annotated[
-        int | None,
-        Flag(
-            at_least=-1,
-            at_most=MAX_THREADS,
-            heading="Threads and load",
-        ),
+        int | None, Flag(at_least=-1, at_most=MAX_THREADS, heading="Threads and load")
     ] = None
     """Threads per op; 0: TensorFlow decides [default: 1]."""
     tensorflow_inter_op_parallelism: Annotated[
-        int | None,
-        Flag(
-            at_least=-1,
-            at_most=MAX_THREADS,
-            heading="Threads and load",
-        ),
+        int | None, Flag(at_least=-1, at_most=MAX_THREADS, heading="Threads and load")
     ] = None
     """Concurrent ops per request; 0: TensorFlow decides, but short requests run one op at a time;
     -1: always one op at a time [default: 0]."""
     tensorflow_session_parallelism: Annotated[
-        int | None,
-        Flag(
-            at_least=-1,
-            at_most=MAX_THREADS,
-            heading="Threads and load",
-        ),
+        int | None, Flag(at_least=-1, at_most=MAX_THREADS, heading="Threads and load")
     ] = None
     """Set `tensorflow_intra_op_parallelism` and `tensorflow_inter_op_parallelism`."""
     engine: Literal["auto", "tensorflow", "openvino"] = "auto"

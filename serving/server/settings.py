@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from deploykit.serving.execution.engines.engine import Loading
-from deploykit.serving.lifecycle.base_path import models_in
-from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
+from deploykit.serving.lifecycle.model_config import ModelSettings, models_in, read_models
 from deploykit.serving.protocol.protos import Batching, read_batching
 from deploykit.serving.server.config_files import Monitoring, Tls, read_monitoring, read_tls
 from deploykit.serving.server.server_flags import MAX_WORKERS, PlainFlags, ServerFlags
@@ -58,9 +57,7 @@ class ServerSettings(PlainFlags):
 
 
 def settings_of(
-    base_dir: str | os.PathLike[str] | None,
-    flags: ServerFlags,
-    batch: int | None = None,
+    base_dir: str | os.PathLike[str] | None, flags: ServerFlags, batch: int | None = None
 ) -> ServerSettings:
     """Return the settings for these options.
 

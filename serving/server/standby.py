@@ -18,9 +18,8 @@ from typing import Any, NoReturn
 import grpc
 
 from deploykit.serving.execution.uploads import Upload
-from deploykit.serving.rest.connection import error_response
 from deploykit.serving.rest.http_requests import HttpError, HttpLimits
-from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.listener import Listener, error_response
 from deploykit.serving.server.ports import (
     bracketed,
     channel_options,

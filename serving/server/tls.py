@@ -1,13 +1,76 @@
 """TLS for gRPC and REST: checks keys and certificates before a client connects."""
 
+import contextlib
 import os
+import socket
 import ssl
+import time
+from typing import Any
 
 import grpc
 
-from deploykit.serving.rest.connection import TlsSocket
 from deploykit.serving.server.config_files import Tls
 from deploykit.transforms.common.errors import Error
+
+_PLAIN_HTTP = b'{"error":"This port speaks HTTPS; the request came as plain HTTP"}'
+_TOLD = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%s" % (len(_PLAIN_HTTP), _PLAIN_HTTP)
+)
+_MAX_READ = 1 << 20  # bytes read from a client without TLS, so that it receives the error
+_READ_SECONDS = 1.0
+
+
+class TlsSocket(ssl.SSLSocket):
+    """A TLS connection whose handshake happens in the first read, within that timeout."""
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """Read; a client that sends plain HTTP receives an error. OSError: it is rejected."""
+        try:
+            return super().recv(buflen, flags)
+        except ssl.SSLError as error:
+            if error.reason == "HTTP_REQUEST":
+                with contextlib.suppress(OSError):
+                    self._tell_plainly()
+            raise
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """Send all data within the timeout; ssl's `sendall` applies it to each record."""
+        seconds, rest = self.gettimeout(), memoryview(data).cast("B")
+        end = None if seconds is None else time.monotonic() + seconds
+        while rest:
+            if end is not None:
+                self.settimeout(max(end - time.monotonic(), 0.001))
+            rest = rest[self.send(rest, flags) :]
+
+    def shutdown(self, how: int) -> None:
+        """Shut down one direction or both; ssl's `shutdown` would continue without TLS."""
+        if how == socket.SHUT_WR:
+            self._say_goodbye()
+        socket.socket.shutdown(self, how)
+
+    def close(self) -> None:
+        """Close it with a TLS close_notify."""
+        if self.fileno() >= 0:
+            self._say_goodbye()
+        super().close()
+
+    def _say_goodbye(self) -> None:
+        """Send close_notify without waiting for the response of the client."""
+        with contextlib.suppress(OSError, ValueError):
+            self.settimeout(0.0)
+            self.unwrap()
+
+    def _tell_plainly(self) -> None:
+        socket.socket.sendall(self, _TOLD)
+        socket.socket.shutdown(self, socket.SHUT_WR)
+        end, size = time.monotonic() + _READ_SECONDS, 0
+        while size < _MAX_READ and (left := end - time.monotonic()) > 0:  # else the error is lost
+            self.settimeout(left)
+            data = socket.socket.recv(self, 1 << 16)
+            if not data:
+                return
+            size += len(data)
 
 
 class CertificateError(Error):

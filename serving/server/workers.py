@@ -99,10 +99,6 @@ def _stop(workers: "list[_Worker]", settings: ServerSettings, lame_duck: bool) -
         worker.stop(signal.SIGTERM if lame_duck else signal.SIGINT)
     for worker in workers:
         worker.join(max(0.0, end - time.monotonic()))
-    _kill(workers)
-
-
-def _kill(workers: "list[_Worker]") -> None:
     for worker in workers:
         worker.kill()
 

@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
-from deploykit.serving.client.requests import predict_request
+from deploykit.serving.client.client import predict_request
 from deploykit.serving.protocol.protos import PredictRequest
 from tests.serving.official_stubs import PredictionServiceStub
 from tests.serving.served import free_port

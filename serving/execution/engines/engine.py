@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.engines.engines import AUTO, TENSORFLOW
@@ -81,19 +81,10 @@ class MissingEngine:
 
     name = TENSORFLOW
     version = ""
-    spreads = False
-    hands_over = False
+    spreads = hands_over = needs_rows = False
     any_shape: frozenset[str] = frozenset()
-    needs_rows = False
 
-    def compute(
-        self,
-        signature: str,
-        feeds: Mapping[str, Array],
-        outputs: Sequence[str],
-        seconds: float | None,
-        slot: int,
-    ) -> NoReturn:
+    def compute(self, signature: str, *_: Any, **__: Any) -> NoReturn:
         """Raise ServingError FAILED_PRECONDITION, with the extra that installs TensorFlow."""
         raise ServingError(
             "FAILED_PRECONDITION", "signature-needs-engine", signature=signature, reason=reason()

@@ -16,19 +16,13 @@ from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.safety import check_safe
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import QuickCalls
-from deploykit.serving.protocol.signatures import (
-    Signature,
-    Tensor,
-    read_meta_graph,
-    signatures_of,
-)
+from deploykit.serving.protocol.signatures import Signature, Tensor, read_meta_graph, signatures_of
 from deploykit.transforms.common.errors import Error, GraphError, MismatchError
 from deploykit.transforms.engines.engine_folder import FOLDER, SAVED_MODEL, read
 from deploykit.transforms.engines.engine_manifest import EngineFolder, EngineTensor
 from deploykit.transforms.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
 from deploykit.transforms.engines.packages import is_installed
 from deploykit.transforms.engines.signature_parts import MODEL
-from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
 logger = logging.getLogger("deploykit")
@@ -67,7 +61,12 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
         )
         split = split_signatures(meta, left, models)
         whole = {name: item for name, item in left.items() if name not in split}
-        apart = _unmixed(meta, whole, traits) if loading.slots > 1 else ()
+        steady = {
+            name: item
+            for name, item in whole.items()
+            if traits.any_shape.isdisjoint(tensor.name for tensor in item.inputs.values())
+        }
+        apart = unmixed(meta, steady) if loading.slots > 1 else ()
         quick = QuickCalls(meta, traits.photos)
         del meta  # contains the weights, as does a session
         engine = TensorFlowEngine(folder, left, traits, loading)
@@ -82,16 +81,6 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
     spread = [name for name, item in engines.items() if item.spreads]
     parts = BatchParts(signatures, apart, spread)
     return Servable(folder, name, version, signatures, engines, quick, parts)
-
-
-def _unmixed(
-    meta: MetaGraphDef, signatures: Mapping[str, Signature], traits: Traits
-) -> frozenset[str]:
-    """Return the batch-independent signatures without inputs of any shape."""
-    return unmixed(meta, {
-        name: item for name, item in signatures.items()
-        if traits.any_shape.isdisjoint(tensor.name for tensor in item.inputs.values())
-    })  # fmt: skip
 
 
 def _openvino(
@@ -120,8 +109,9 @@ def _openvino(
                 expected=OPENVINO,
             )
         if (why := lacking(OPENVINO)) and loading.engine == AUTO:
-            if loading.tells:
-                _tell_once(folder, why)
+            if loading.tells and _told.acquire(blocking=False):
+                words = "TensorFlow runs models exported for OpenVINO, such as %s: %s"
+                logger.warning(words, folder, why)
             return None
         if not content.is_bound and loading.tells:
             logger.warning("%s: %s has no SHA-256 of %s, so it may be of another version; export "
@@ -157,13 +147,6 @@ def _check_same(folder: Path, content: EngineFolder, signatures: Mapping[str, Si
 
 def _kind(tensor: Tensor | EngineTensor) -> tuple[str, tuple[int, ...] | None]:
     return str(tensor.dtype), tensor.shape
-
-
-def _tell_once(folder: Path, why: str) -> None:
-    """Log a missing engine for the first version that would use it."""
-    if _told.acquire(blocking=False):
-        words = "TensorFlow runs models exported for OpenVINO, such as %s: %s"
-        logger.warning(words, folder, why)
 
 
 def _who(engines: Mapping[str, Engine], split: Collection[str]) -> str:

@@ -22,9 +22,7 @@ from deploykit.transforms.ir.tensors import Array, DType
 
 
 def split_signatures(
-    meta: MetaGraphDef,
-    signatures: Mapping[str, Signature],
-    models: Mapping[str, EngineSignature],
+    meta: MetaGraphDef, signatures: Mapping[str, Signature], models: Mapping[str, EngineSignature]
 ) -> dict[str, str]:
     """Return the signatures that contain a model an engine runs, with the model's name.
 
@@ -76,14 +74,26 @@ class SplitEngine:
     ) -> dict[str, Array]:
         """Implement `Engine.compute`."""
         chosen, (name, model) = self._signatures[signature], self._models[signature]
-        left = _Clock(None if slot == HERE else seconds).left
+        end = None if slot == HERE or seconds is None else time.monotonic() + seconds
+
+        def left() -> float | None:
+            rest = None if end is None else end - time.monotonic()
+            if rest is not None and rest <= 0:
+                raise ServingError("DEADLINE_EXCEEDED", "deadline-during-run")
+            return rest
+
         known = {normal(chosen.inputs[alias].name): array for alias, array in feeds.items()}
         expected = [name for name in _names(model.inputs.values()) if name not in known]
         if expected:
             values = self._outer.before(signature, feeds, expected, left(), slot)
             known |= dict(zip(expected, values, strict=True))
         given = {alias: known[normal(tensor.name)] for alias, tensor in model.inputs.items()}
-        result = self._model(name, model, given, left(), slot)
+        inputs = {alias: _tensor(item) for alias, item in model.inputs.items()}
+        row = one_row(inputs, given) if self._inner.needs_rows else None
+        result = self._inner.compute(name, row or given, list(model.outputs), left(), slot)
+        if row is not None:
+            ends = {alias: _tensor(item) for alias, item in model.outputs.items()}
+            result = {alias: without_row(item, result[alias]) for alias, item in ends.items()}
         known = {normal(tensor.name): result[alias] for alias, tensor in model.outputs.items()}
         tensors = {alias: normal(chosen.outputs[alias].name) for alias in outputs}
         expected = [name for name in _names(chosen.outputs.values()) if name not in known]
@@ -92,44 +102,10 @@ class SplitEngine:
             known |= dict(zip(expected, values, strict=True))
         return {alias: known[tensor] for alias, tensor in tensors.items()}
 
-    def _model(
-        self,
-        name: str,
-        model: EngineSignature,
-        feeds: Mapping[str, Array],
-        seconds: float | None,
-        slot: int,
-    ) -> dict[str, Array]:
-        inputs = {alias: _tensor(item) for alias, item in model.inputs.items()}
-        row = one_row(inputs, feeds) if self._inner.needs_rows else None
-        result = self._inner.compute(name, row or feeds, list(model.outputs), seconds, slot)
-        if row is None:
-            return result
-        return {
-            alias: without_row(_tensor(item), result[alias])
-            for alias, item in model.outputs.items()
-        }
-
     def close(self) -> None:
         """Release all memory. No thread may use it any more."""
         self._outer.close()
         self._inner.close()
-
-
-class _Clock:
-    """The time left until the deadline of a request."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._end = None if seconds is None else time.monotonic() + seconds
-
-    def left(self) -> float | None:
-        """Return the seconds left; None: no limit. ServingError: the deadline has passed."""
-        if self._end is None:
-            return None
-        rest = self._end - time.monotonic()
-        if rest <= 0:
-            raise ServingError("DEADLINE_EXCEEDED", "deadline-during-run")
-        return rest
 
 
 def _tensor(tensor: EngineTensor) -> Tensor:

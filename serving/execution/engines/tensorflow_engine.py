@@ -62,11 +62,7 @@ class TensorFlowEngine:
     spreads = hands_over = False
 
     def __init__(
-        self,
-        folder: Path,
-        signatures: Mapping[str, Signature],
-        traits: Traits,
-        loading: Loading,
+        self, folder: Path, signatures: Mapping[str, Signature], traits: Traits, loading: Loading
     ) -> None:
         """Load a version directory that has passed `check_safe`, to run these signatures.
 
@@ -106,7 +102,7 @@ class TensorFlowEngine:
                 source=folder,
                 runtime="TensorFlow",
                 action="load it",
-                reason=_sentence(error),
+                reason=" ".join(str(error).split())[:500],
             ) from None
         self._executors: set[tuple[str, ...]] = set()
         self._seconds: dict[str, float] = {}
@@ -156,7 +152,6 @@ class TensorFlowEngine:
         return self._run(f"{signature} after its model", fed, fetches, seconds, slot)
 
     def _tensor(self, name: str) -> Any:
-        """Return the handle of a tensor of the graph."""
         name = full_name(name)
         if name not in self._tensors:
             graph = self._session.graph
@@ -261,7 +256,3 @@ def _config(loading: Loading, kind: Any) -> Any:
         name = f"deploykit slot {slot}"
         config.session_inter_op_thread_pool.add(num_threads=1, global_name=name)
     return config
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split())[:500]

@@ -10,8 +10,7 @@ import pytest
 
 import deploykit as api
 from deploykit.serving.client.endpoint import CallError
-from deploykit.serving.rest.connection import Response
-from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.listener import Listener, Response
 from deploykit.serving.server.tls import https_context
 from deploykit.transforms.common.errors import Error
 from tests.serving.certificates import Authority

@@ -17,8 +17,7 @@ from deploykit.benchmarking.run_config import RunConfig as Tuned
 from deploykit.cli.help import Headed
 from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags
 from deploykit.cli.value_types import TrueOrFalse
-from deploykit.serving.lifecycle.base_path import models_in
-from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.lifecycle.model_config import ModelSettings, models_in
 from deploykit.transforms.common.errors import Error, FileError, GraphError
 from tests.deploykit.conftest import refusals
 from tests.deploykit.system.stand_in import stands_in

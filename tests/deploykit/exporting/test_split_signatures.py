@@ -9,7 +9,7 @@ from deploykit.serving.execution.engines.engine import ALL, Loading
 from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.saved_model.parse_examples import example
+from deploykit.serving.saved_model.proto import example
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import VerificationError
 from deploykit.transforms.engines.engine_folder import read

@@ -21,9 +21,9 @@ from deploykit.planning.measuring import (
 )
 from deploykit.planning.service_times import Order, Trace
 from deploykit.planning.sizing import Forecast
+from deploykit.serving.client.client import predict_request
 from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.load_generator import LoadStep
-from deploykit.serving.client.requests import predict_request
 from deploykit.transforms.common.errors import VerificationError
 from tests.deploykit.planning.servers import gamma, poisson, sharing, traced
 from tests.serving.official import Official

@@ -14,8 +14,7 @@ import grpc
 import numpy as np
 
 from deploykit.serving.protocol.open_inference import METHODS, message
-from deploykit.serving.rest.connection import Response
-from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.listener import Listener, Response
 
 DTYPES = {"FP32": np.float32, "INT64": np.int64}
 CODES = {

@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
+from deploykit.serving.client.client import predict_request
 from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.load_generator import Generator, LoadStep
-from deploykit.serving.client.requests import predict_request
 from tests.serving.official import Official
 
 

@@ -99,7 +99,7 @@ def test_what_waits_is_taken_at_once():
 def test_each_call_tells_how_long_it_waited():
     told: list[tuple[str, float]] = []
     model = Model()
-    observe = lambda *facts: told.append(facts)  # noqa: E731
+    observe = lambda seconds, name: told.append((name, seconds))  # noqa: E731
     calls = Calls(Batches(Batching(thread_pool_name="pool"), 1, observe), model)
     calls.start("first", array(1), waits=False)
     assert model.begun.wait(10)

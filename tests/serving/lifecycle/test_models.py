@@ -352,14 +352,6 @@ def test_an_emptied_base_path_unloads_all(shelf, caplog):
     assert caplog.text.count("it contains no version") == 1
 
 
-def test_an_emptied_base_path_keeps_what_must_always_be_there(shelves):
-    shelf = shelves(always_present=True)
-    shelf.serve(1)
-    shelf.remove(1)
-    shelf.models.poll()
-    assert shelf.now() == {1: AVAILABLE}
-
-
 def test_a_missing_base_path_changes_nothing_and_is_told_once(shelf, caplog):
     shelf.serve(1)
     shutil.move(shelf.folder / "m", shelf.folder / "away")

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.http_requests import HttpLimits, Parser, Request
-from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.listener import Listener, Response
 from deploykit.transforms.common.errors import Error
 from tests.support import raises, says
 from tests.waiting import until

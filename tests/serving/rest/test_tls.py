@@ -11,9 +11,8 @@ from contextlib import closing, suppress
 import grpc
 import pytest
 
-from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.http_requests import HttpLimits
-from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.listener import Listener, Response
 from deploykit.serving.server.shutdown import refuse_and_answer
 from deploykit.serving.server.tls import https_context
 from tests.serving.rest.test_listener import echo, until, until_closed

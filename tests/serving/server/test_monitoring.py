@@ -81,8 +81,8 @@ def test_calls_by_rest_bear_its_names():
 
 def test_warm_up_and_queue():
     metrics = Metrics()
-    metrics.warmed_up("/m/1", "OK", 1.5)
-    metrics.queued("serial", 0.0001)
+    metrics.warm_up.add(1.5, "/m/1", "OK")
+    metrics.queuing.add(0.0001, "serial")
     page = read(metrics)
     assert page[key("model_warmup_latency_sum", model_path="/m/1", status="OK")] == 1_500_000
     labels = {"thread_pool_name": "serial"}
@@ -91,8 +91,8 @@ def test_warm_up_and_queue():
 
 def test_lines_that_the_access_log_lost():
     metrics = Metrics()
-    metrics.not_logged(3)
-    metrics.not_logged(4)
+    metrics.unlogged.add(count=3)
+    metrics.unlogged.add(count=4)
     assert read(metrics)[":deploykit:serving:access_log_dropped_lines", frozenset()] == 7
 
 

@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from deploykit.serving.protocol.protos import GetModelStatusRequest
-from deploykit.serving.rest.connection import Response
-from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.listener import Listener, Response
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.standby import Standby
 from tests.serving.certificates import Authority
