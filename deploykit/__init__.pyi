@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from deploykit.api.comparison import VerifyOptions as VerifyOptions
-from deploykit.api.convert_records import Compression
-from deploykit.api.convert_records import OnError
-from deploykit.api.convert_records import RecordOptions as RecordOptions
 from deploykit.api.inspection import Differences as Differences
 from deploykit.api.inspection import Inspection as Inspection
 from deploykit.api.installation import Diagnosis as Diagnosis
 from deploykit.api.installation import TransformList as TransformList
 from deploykit.api.label import ImageLabels as ImageLabels
 from deploykit.api.plan import ReplicaPlan as ReplicaPlan
+from deploykit.api.records import Compression
+from deploykit.api.records import OnError
+from deploykit.api.records import RecordOptions as RecordOptions
 from deploykit.api.records import RecordsInspection as RecordsInspection
 from deploykit.api.records import RecordsVerification as RecordsVerification
 from deploykit.api.requests import LoadTest as LoadTest

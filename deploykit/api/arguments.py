@@ -56,11 +56,16 @@ def _check(function: str, name: str, annotation: Any, value: Any) -> None:
     several = any(get_origin(type_) in _SEQUENCES for type_ in types)
     alone = any(get_origin(type_) not in _SEQUENCES for type_ in types)
     words = _words(types)
-    if isinstance(value, str) and several and not alone and (words or _strings(types)):
+    are_strings = any(
+        get_origin(type_) in _SEQUENCES and get_args(type_)[:1] == (str,) for type_ in types
+    )
+    if isinstance(value, str) and several and not alone and (words or are_strings):
         raise TypeError(f"{function}: {name} must be a sequence of strings, got {value!r}")
     if types == (str,) and isinstance(value, list | tuple | Mapping):
         raise TypeError(f"{function}: {name} must be a string, got {value!r}")
-    if flag.format == "range" and not _are_range(_each(value)):
+    ends = _each(value)
+    are_ends = len(ends) == 2 and all(isinstance(end, Real) for end in ends)
+    if flag.format == "range" and not (are_ends and is_range(*map(float, ends))):
         expected = "two finite numbers (low, high) with low < high"
         raise GraphError("out-of-range", name=name, expected=expected, got=value)
     for item in _each(value) if words else ():
@@ -69,8 +74,12 @@ def _check(function: str, name: str, annotation: Any, value: Any) -> None:
     numbers = _numbers(types)
     if numbers and flag.format in _NUMBER_FORMATS:
         for item in _each(value):
-            _check_type(f"{function}: {name}", numbers == {int}, item)
-            _check_number(name, flag, numbers == {int}, item)
+            is_whole = numbers == {int}
+            if not isinstance(item, Real):
+                raise TypeError(f"{function}: {name} must be a number, got {item!r}")
+            if is_whole and (isinstance(item, bool) or not isinstance(item, Integral)):
+                raise TypeError(f"{function}: {name} must be a whole number, got {item!r}")
+            _check_number(name, flag, is_whole, item)
 
 
 def _each(value: Any) -> list[Any]:
@@ -80,14 +89,6 @@ def _each(value: Any) -> list[Any]:
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         return [value]
     return [value] if getattr(value, "ndim", 1) == 0 else list(value)
-
-
-def _check_type(name: str, is_whole: bool, value: Any) -> None:
-    """Raise TypeError for a value that is not a number, or not an integer if `is_whole`."""
-    if not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if is_whole and (isinstance(value, bool) or not isinstance(value, Integral)):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
 
 
 def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
@@ -106,12 +107,6 @@ def _check_number(name: str, flag: Flag, is_whole: bool, value: Real) -> None:
         raise GraphError("out-of-range", name=name, expected=expected, got=value)
 
 
-def _are_range(values: Sequence[Any]) -> bool:
-    """Return whether values are the two ends of a range."""
-    are_numbers = len(values) == 2 and all(isinstance(value, Real) for value in values)
-    return are_numbers and is_range(*map(float, values))
-
-
 def _expected(least: float | None, above: float | None, most: float | None) -> str:
     parts = []
     if least is not None:
@@ -121,11 +116,6 @@ def _expected(least: float | None, above: float | None, most: float | None) -> s
     if most is not None:
         parts.append(f"at most {most:.15g}")
     return " and ".join(parts) or "a number"
-
-
-def _strings(types: Iterable[Any]) -> bool:
-    """Return whether one of the types is a sequence of strings."""
-    return any(get_origin(type_) in _SEQUENCES and get_args(type_)[:1] == (str,) for type_ in types)
 
 
 def _words(types: Iterable[Any]) -> tuple[Any, ...]:

@@ -103,8 +103,10 @@ def benchmark(
     )
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
-            _refuse({"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
-                     "shapes": feeding.shapes})  # fmt: skip
+            given = {"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
+                     "shapes": feeding.shapes}  # fmt: skip
+            for option in (name for name, value in given.items() if value):
+                raise GraphError("option-conflicts-files", option=option)
             model, only = _only(models, chosen)
             more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance,
                 "seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}  # fmt: skip
@@ -182,10 +184,3 @@ def _only(models: ModelsLike, settings: tuple[RunConfig, ...]) -> tuple[ModelLik
     if len(several) != 1 or len(settings) != 1 or settings[0].concurrency > 1:
         raise GraphError("files-one-measurement")
     return several[0], settings[0]
-
-
-def _refuse(given: Mapping[str, object]) -> None:
-    """Raise GraphError for options that have no effect when data is read from files."""
-    for name, value in given.items():
-        if value:
-            raise GraphError("option-conflicts-files", option=name)

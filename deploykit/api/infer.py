@@ -68,7 +68,11 @@ def infer(
         1000
     """
     source = source_of(model)
-    _check(how)
+    if how.address is not None and how.engine != "ray":
+        raise GraphError("option-needs", option="address", needed="engine ray (--engine ray)")
+    if how.labels is not None and how.top is None:
+        raise GraphError("option-needs", option="labels", needed="top (--top K)")
+    format_named(how.format)
     address = check_ray(how.address) if how.engine == "ray" else ""
     with working("infer", *STEPS) as work:
         work.begin("read")
@@ -77,20 +81,9 @@ def infer(
         plan = planned(opened, data, out, how, tuned_settings(source, how.tuned, opened.sha256))
         folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
         with folder as results:
-            return carried_out(plan, _backend(how, address), results, work)
-
-
-def _check(how: InferOptions) -> None:
-    """Raise GraphError for options that contradict each other, before anything is read."""
-    if how.address is not None and how.engine != "ray":
-        raise GraphError("option-needs", option="address", needed="engine ray (--engine ray)")
-    if how.labels is not None and how.top is None:
-        raise GraphError("option-needs", option="labels", needed="top (--top K)")
-    format_named(how.format)
-
-
-def _backend(how: InferOptions, address: str) -> AbstractContextManager[Backend]:
-    """Return the backend that runs the workers; it starts them when there is work."""
-    if how.engine == "ray":
-        return ray_cluster(address, how.processes)
-    return nullcontext(ProcessBackend(how.processes or usable_cores()))
+            backend: AbstractContextManager[Backend]
+            if how.engine == "ray":
+                backend = ray_cluster(address, how.processes)
+            else:
+                backend = nullcontext(ProcessBackend(how.processes or usable_cores()))
+            return carried_out(plan, backend, results, work)

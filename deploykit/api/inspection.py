@@ -23,10 +23,7 @@ class Inspection(AsHtml):
 
 @public(Command(heading="Display", requires=()))
 def inspect(
-    model: ModelLike,
-    *,
-    top: Annotated[int, Flag(at_least=0)] = 10,
-    structure: bool = False,
+    model: ModelLike, *, top: Annotated[int, Flag(at_least=0)] = 10, structure: bool = False
 ) -> Inspection:
     """Show what a model contains, and its FLOPs and memory.
 
@@ -74,10 +71,7 @@ class Differences(AsHtml):
 
 
 @public(Command(requires=()))
-def diff(
-    first: ModelLike,
-    second: ModelLike,
-) -> Differences:
+def diff(first: ModelLike, second: ModelLike) -> Differences:
     """Show the nodes that differ between two models.
 
     Exits with 0 if the graphs are equal, and with 5 if they differ. Prints a summary of nodes, ops,

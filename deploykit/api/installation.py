@@ -25,9 +25,7 @@ class TransformList(AsHtml):
 
 
 @public(Command(name="transforms", requires=(), has_limits=False))
-def list_transforms(
-    name: str | None = None,
-) -> TransformList:
+def list_transforms(name: str | None = None) -> TransformList:
     """List the transforms, or explain one.
 
     With NAME, also shows its parameters. NAME may be your own transform, written as

@@ -122,13 +122,7 @@ class ReplicaPlan(AsHtml):
         return ""
 
 
-@public(
-    Command(
-        heading="Plan",
-        requires=(),
-        has_limits=False,
-    ),
-)
+@public(Command(heading="Plan", requires=(), has_limits=False))
 def plan(
     source: str | os.PathLike[str],
     model: str | None = None,
@@ -179,17 +173,13 @@ def plan(
     """
     how.check()
     name = os.fspath(source)
-    if _is_file(name):
+    if Path(name).is_file() or name.endswith(".json"):
         return _from_file(name, model, data, how)
     if model is None or data is None:
         raise Error("plan-address-needs-model", name=name)
     if how.manifests is not None:
         check_manifests(how.manifests, model)
     return _from_server(name, model, data, how, connection)
-
-
-def _is_file(name: str) -> bool:
-    return Path(name).is_file() or name.endswith(".json")
 
 
 def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> ReplicaPlan:

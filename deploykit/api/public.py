@@ -141,8 +141,9 @@ def _groups(
         if not is_dataclass(parameter.default):
             continue
         kind, value = type(parameter.default), bound.arguments[name]
-        if (coerced := _coerced(kind, value)) is not None:
-            results[name] = coerced
+        coerced: Any = getattr(kind, "coerced", lambda value: None)
+        if (option := value if isinstance(value, kind) else coerced(value)) is not None:
+            results[name] = option
         elif parameter.annotation is kind:
             got = type(value).__name__
             raise TypeError(f"{function}(): {name} must be of class {kind.__name__}, got {got}")
@@ -155,13 +156,6 @@ def _groups(
                         f"of type {got}"
                     )
     return results
-
-
-def _coerced(kind: Any, value: object) -> Any:
-    """Return a value as an instance of an options class, or None if it cannot be converted."""
-    if isinstance(value, kind):
-        return value
-    return kind.coerced(value) if hasattr(kind, "coerced") else None
 
 
 def _with_part(models: Any, options: Mapping[str, Any]) -> Any:

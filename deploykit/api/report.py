@@ -22,14 +22,7 @@ _LARGEST = 256 << 20  # bytes; a long benchmark stores the latency of every run
 _VALUE = "result.document()"
 
 
-@public(
-    Command(
-        heading="Report",
-        requires=("matplotlib",),
-        has_limits=False,
-        writes_result=False,
-    ),
-)
+@public(Command(heading="Report", requires=("matplotlib",), has_limits=False, writes_result=False))
 def report(
     results: Annotated[
         ResultLike | Sequence[ResultLike], Flag(format="paths", metavar="DIR|RESULT.json...")

@@ -17,7 +17,7 @@ from deploykit.client.server_status import ModelVersions, ServedModels, ServerHe
 from deploykit.rendering.progress import Work, working
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.endpoint import DEFAULT_CONNECTION, CallError, Connection
-from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
+from deploykit.serving.client.inference_client import UNNAMED
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.serving.client.rest_client import RestClient, is_rest
 from deploykit.serving.protocol.signatures import Signature
@@ -169,19 +169,15 @@ def status(
         return ModelVersions(address, model, states, signatures)
     with model_client(address, connection) as client:
         if model is None:
-            return _health(address, client)
+            if isinstance(client, Client):
+                return ServerHealth(address, client.health())
+            live, ready, name = client.server()
+            health = "SERVING" if live and ready else "NOT_SERVING"
+            return ServerHealth(address, health, live, name)
         result = client.status(model, version=version, label=version_label)
         ready = answers(result)
         signatures = client.metadata(model, version=version, label=version_label) if ready else {}
         return ModelVersions(address, model, result, signatures)
-
-
-def _health(address: str, client: Client | InferenceClient) -> ServerHealth:
-    """Return the health of a server that does not list its models."""
-    if isinstance(client, Client):
-        return ServerHealth(address, client.health())
-    live, ready, name = client.server()
-    return ServerHealth(address, "SERVING" if live and ready else "NOT_SERVING", live, name)
 
 
 def _versions(rest: RestClient, model: str) -> list[VersionStatus]:

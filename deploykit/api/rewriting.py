@@ -89,10 +89,7 @@ def transform(
 
 
 def TransformGraph(
-    input_graph_def: GraphDef,
-    inputs: list[str],
-    outputs: list[str],
-    transforms: list[str],
+    input_graph_def: GraphDef, inputs: list[str], outputs: list[str], transforms: list[str]
 ) -> GraphDef:
     """Return a transformed GraphDef, like the Graph Transform Tool's function of this name.
 

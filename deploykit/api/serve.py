@@ -3,10 +3,10 @@
 import logging
 import os
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from deploykit.api.public import Command, public
-from deploykit.api.shipped import ShippedFolder, check_served_models, shipped_in
+from deploykit.api.shipped import check_served_models, shipped_in
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server import process, workers
@@ -78,16 +78,21 @@ def serve(
     if shipped is not None:
         base_dir = shipped.model
         flags = replace(flags, model_name=flags.model_name or shipped.name)
-        name, tuned = _taken(shipped, tuned)
+        shipped.say(tuned is None)
+        if tuned is None and shipped.tuned.settings is not None:
+            name, tuned = str(shipped.report.tuned), shipped.tuned.settings
     file = None if tuned is None or isinstance(tuned, RunConfig) else os.fspath(tuned)
     if tuned is not None:
-        flags, batch = _with_tuned(flags, tuned, file or name)
+        # Most servers start without tuned settings; skipping these imports makes that faster.
+        from deploykit.api.tuning import check_batch, tuned_flags
+        from deploykit.benchmarking.results import load_tuned
+
+        chosen = tuned if isinstance(tuned, RunConfig) else load_tuned(tuned)
+        flags, batch = tuned_flags(flags, chosen, file or name)
     settings = settings_of(base_dir, flags, batch)
     if file is not None:
         check_served_models(file, settings.models)
     if batch is not None:
-        from deploykit.api.tuning import check_batch
-
         check_batch(settings.models, batch, file or name)
     try:
         if settings.workers > 1:
@@ -95,23 +100,3 @@ def serve(
         return process.start(settings)
     except ServingError as error:
         raise error.within(kind=GraphError) from None
-
-
-def _with_tuned(
-    flags: ServerFlags, tuned: str | os.PathLike[str] | RunConfig, name: str
-) -> tuple[ServerFlags, int | None]:
-    # Most servers start without tuned settings; skipping these imports makes that faster.
-    from deploykit.api.tuning import tuned_flags
-    from deploykit.benchmarking.results import load_tuned
-
-    settings = tuned if isinstance(tuned, RunConfig) else load_tuned(tuned)
-    return tuned_flags(flags, settings, name)
-
-
-def _taken(shipped: ShippedFolder, tuned: Any) -> tuple[str, Any]:
-    """Return the name and the value of the settings: the given ones, else the shipped ones."""
-    is_given = tuned is not None
-    shipped.say(not is_given)
-    if is_given or shipped.tuned.settings is None:
-        return "tuned", tuned
-    return str(shipped.report.tuned), shipped.tuned.settings

@@ -171,7 +171,7 @@ def shipped_in(base_dir: str | os.PathLike[str] | None) -> tuple[ShippedFolder |
     try:
         report = ship_report(os.fspath(base_dir))
     except Error as error:
-        return None, _damaged(str(error))
+        return None, f"{error}; serving the rest of the folder without {TUNED}"
     if report is None:
         return None, ""
     shipped_folder = ShippedFolder(report)
@@ -180,10 +180,6 @@ def shipped_in(base_dir: str | os.PathLike[str] | None) -> tuple[ShippedFolder |
     if not shipped_folder.model.is_dir():
         raise FileError("shipped-model-missing", source=shipped_folder.model, report=report.path)
     return shipped_folder, ""
-
-
-def _damaged(why: str) -> str:
-    return f"{why}; serving the rest of the folder without {TUNED}"
 
 
 def tuned_of(

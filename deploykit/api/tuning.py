@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated
 
@@ -73,22 +73,26 @@ def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
                 raise GraphError("tuned-batch-fixed", name=name, batch=batch, model=model.name)
 
 
+def _set_by(flags: ServerFlags, flag: str, variable: str) -> tuple[str, int | None]:
+    """Return what sets a number of threads, as `--flag=2`, and the number; "" if nothing does."""
+    for item in (flag, _BOTH):
+        if (value := getattr(flags, item)) is not None:
+            return f"--{item}={value}", value
+    if (text := os.environ.get(variable)) is not None:
+        return f"{variable}={text}", int(text) if text.isdecimal() else 0  # TensorFlow's choice
+    return "", None
+
+
 def _threads(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
     if tuned.threads is None:
         return flags
     results = {}
     for (flag, variable), expected in zip((_INTRA, _INTER), tuned.threads, strict=True):
-        given = {item: getattr(flags, item) for item in (flag, _BOTH)}
-        set_by = [f"--{item}={value}" for item, value in given.items() if value is not None]
-        if not set_by and variable in os.environ:
-            set_by, value = [f"{variable}={os.environ[variable]}"], _whole(os.environ, variable)
-            results[flag] = value
-        elif not set_by:
-            results[flag] = expected
-        if set_by and next(
-            (v for v in (*given.values(), results.get(flag)) if v is not None), 0
-        ) != (expected):
-            _gives_way(name, "threads {}x{}".format(*tuned.threads), set_by[0])
+        set_by, value = _set_by(flags, flag, variable)
+        if not set_by.startswith("--"):
+            results[flag] = expected if value is None else value
+        if value not in (None, expected):
+            _gives_way(name, "threads {}x{}".format(*tuned.threads), set_by)
     return replace(flags, **results)  # type: ignore[arg-type]
 
 
@@ -108,20 +112,12 @@ def _executor(
     """Return flags that run ops in the caller's thread, unless inter-op threads were requested."""
     if tuned.executor is None:
         return flags
-    flag, variable = _INTER
-    given = {item: getattr(requested, item) for item in (flag, _BOTH)}
-    set_by = [f"--{item}={value}" for item, value in given.items() if value is not None]
-    set_by += [f"{variable}={os.environ[variable]}"] if variable in os.environ else []
+    set_by, _ = _set_by(requested, *_INTER)
     if not set_by:
         return replace(flags, tensorflow_inter_op_parallelism=_IN_CALL)
-    if getattr(requested, flag) != _IN_CALL:
-        _gives_way(name, f"executor {tuned.executor}", set_by[0])
+    if requested.tensorflow_inter_op_parallelism != _IN_CALL:
+        _gives_way(name, f"executor {tuned.executor}", set_by)
     return flags
-
-
-def _whole(variables: Mapping[str, str], name: str) -> int:
-    """Return the number in a variable; 0, TensorFlow's automatic choice, if it is not one."""
-    return int(variables[name]) if variables[name].isdecimal() else 0
 
 
 def _calls(flags: ServerFlags, concurrency: int, name: str) -> ServerFlags:

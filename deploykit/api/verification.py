@@ -4,7 +4,6 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, VerifyOptions
@@ -133,9 +132,7 @@ class ValidationReport(AsHtml):
 
 @public(Command())
 def check(
-    model: ModelLike,
-    *,
-    allow_ops: Annotated[Collection[str], ALLOW_OP] = (),
+    model: ModelLike, *, allow_ops: Annotated[Collection[str], ALLOW_OP] = ()
 ) -> ValidationReport:
     """Validate a model before any part of it runs.
 
@@ -216,8 +213,8 @@ def _graphs(
     elif files.kind == "graph" or source.graph is not None:
         content = graph_bytes(read_bytes(path))
     else:
-        metas = meta_graph_bytes if files.kind == "saved_model" else _one_meta_graph
-        result = metas(files.location.proto)
+        is_saved, proto = files.kind == "saved_model", files.location.proto
+        result = meta_graph_bytes(proto) if is_saved else [meta_bytes(proto)]
         graphs = tuple(meta_graph_metadata(item, tensorflow, allow_ops) for item in result)
         for item in result:
             Vocabularies.of(decoded(item, MetaGraphDef), files.location.path)
@@ -239,7 +236,3 @@ def _check_values(location: Location, graphs: Sequence[GraphMetadata]) -> None:
         values.check()
     except GraphError as error:
         graphs[0].problems.append(str(error))
-
-
-def _one_meta_graph(path: Path) -> list[bytes]:
-    return [meta_bytes(path)]

@@ -61,11 +61,7 @@ def build(words: str) -> Helped:
     specs = [{**_REST, **spec} for spec in _complete(entry)]
     command = (Flags if words == "serve" else WithProjectFile)(
         words.split()[-1],
-        params=[
-            *map(_parameter, specs),
-            *(LIMITS if entry["has_limits"] else ()),
-            *EVERYWHERE,
-        ],
+        params=[*map(_parameter, specs), *(LIMITS if entry["has_limits"] else ()), *EVERYWHERE],
         callback=functools.partial(run, words, entry, specs),
         help=entry["help"],
         examples=entry["examples"],
@@ -155,6 +151,10 @@ def _parameter(spec: Spec) -> click.Parameter:
             nargs=-1 if written.repeats else 1,
             metavar=spec["metavar"] or None,
         )
+    text = spec["help"]
+    if spec["beside"]:
+        stdout = ", - for standard output" if spec["format"] == "text output" else ""
+        text = f"File to write{stdout} [default: NAME{spec['beside']} next to the model]."
     return Headed(
         [spec["name"], *dict.fromkeys((*spec["options"], *spec["hidden"]))],
         hidden_spellings=spec["hidden"],
@@ -166,7 +166,7 @@ def _parameter(spec: Spec) -> click.Parameter:
         callback=written.convert,
         required=spec["is_required"],
         metavar=None if spec["format"] in ("flag", "choice") else spec["metavar"] or None,
-        help=_help(spec),
+        help=text,
         **_default(spec),
     )
 
@@ -180,16 +180,7 @@ def _default(spec: Spec) -> dict[str, Any]:
     if value is None or (written.repeats and not value):
         return more
     is_shown = value not in ("", []) and "[default" not in spec["help"]
-    default = written.show(value) if written.show and value else _tuples(value)
+    default = tuple(value) if isinstance(value, list) else value
+    if written.show and value:
+        default = written.show(value)
     return {**more, "default": default, "show_default": is_shown}
-
-
-def _tuples(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _help(spec: Spec) -> str:
-    if not spec["beside"]:
-        return str(spec["help"])
-    stdout = ", - for standard output" if spec["format"] == "text output" else ""
-    return f"File to write{stdout} [default: NAME{spec['beside']} next to the model]."

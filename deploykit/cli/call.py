@@ -92,15 +92,12 @@ def _child_of(
 ) -> contextlib.AbstractContextManager[None]:
     """Start TensorFlow early for a command that runs a graph and writes files."""
     writes = any(spec["format"] in WRITTEN for spec in specs)
-    if not (writes and entry["runs_graph"] and all(map(_is_there, read))):
+    are_there = all(os.path.exists(path) or os.path.exists(f"{path}.index") for path in read)
+    if not (writes and entry["runs_graph"] and are_there):  # .index: of a checkpoint
         return contextlib.nullcontext()
     from deploykit.transforms.runtime.child_process import started_ahead
 
     return started_ahead()
-
-
-def _is_there(path: str) -> bool:
-    return os.path.exists(path) or os.path.exists(f"{path}.index")  # or a checkpoint
 
 
 def refuse_twice(paths: Sequence[str]) -> None:

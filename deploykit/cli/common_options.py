@@ -70,7 +70,9 @@ def check_outputs(specs: Sequence[Spec], values: dict[str, Any]) -> list[str]:
 
     written = [spec for spec in specs if spec["format"] in WRITTEN]
     _check_standard_output(written, values)
-    read = [*_read(specs, values)]
+    given = [values[spec["name"]] for spec in specs if spec["format"] in READ]
+    listed = [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
+    read = [path for path in listed if isinstance(path, str)]
     for spec in written:
         if values[spec["name"]] is not None:
             check_output(values[spec["name"]], values["force"], *read)
@@ -80,13 +82,6 @@ def check_outputs(specs: Sequence[Spec], values: dict[str, Any]) -> list[str]:
             values[spec["name"]] = path = str(default_output(values["model"], act, f".{end}"))
             check_output(path, values["force"], *read)
     return read
-
-
-def _read(specs: Sequence[Spec], values: Mapping[str, Any]) -> Sequence[str]:
-    """Return the input paths among the arguments of a command."""
-    given = [values[spec["name"]] for spec in specs if spec["format"] in READ]
-    listed = [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
-    return [path for path in listed if isinstance(path, str)]
 
 
 def _check_standard_output(written: Sequence[Spec], values: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ A TensorFlow Serving flag without effect logs a warning instead, so that existin
 TensorFlow Serving still start a server.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,15 +37,17 @@ class Condition:
     """Whether the command logs a warning and runs, instead of failing."""
 
 
-def _with(option: str, *names: str) -> Condition:
-    """Return a condition: the parameters `names` only have an effect with `option`."""
+def _with(option: str, *names: str, word: str = "with") -> Condition:
+    """Return a condition: the parameters `names` only have an effect with, or without, `option`."""
     name = option.lstrip("-").replace("-", "_")
-    return Condition(names, lambda values: values[name] not in (None, (), False), f"with {option}")
+    return Condition(
+        names,
+        lambda values: (values[name] in (None, (), False)) == (word == "without"),
+        f"{word} {option}",
+    )
 
 
-def _without(option: str, *names: str) -> Condition:
-    name = option.lstrip("-").replace("-", "_")
-    return Condition(names, lambda values: values[name] in (None, (), False), f"without {option}")
+_without = functools.partial(_with, word="without")
 
 
 _ENCRYPTED = (

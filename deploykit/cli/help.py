@@ -13,8 +13,9 @@ from deploykit.transforms.engines.packages import require
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_FIRST = ("Model", "Data")
-_LAST = ("Limits", "Output")
+_LAST = "Output"
+_PLACES = {"Model": 0, "Data": 1, "Limits": 3, _LAST: 4}
+"""The places of headings; the others are at 2, in the order of the options."""
 
 
 class Headed(click.Option):
@@ -96,9 +97,9 @@ class Helped(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                heading = parameter.heading if isinstance(parameter, Headed) else _LAST[-1]
+                heading = parameter.heading if isinstance(parameter, Headed) else _LAST
                 sections.setdefault(heading, []).append(record)
-        for heading in sorted(sections, key=_place):
+        for heading in sorted(sections, key=lambda heading: _PLACES.get(heading, 2)):
             with formatter.section(heading):
                 formatter.write_dl(sections[heading])
 
@@ -108,11 +109,3 @@ class Helped(click.Command):
             with formatter.section("Examples"):
                 for example in self.examples:
                     formatter.write(f"  {example}\n")
-
-
-def _place(heading: str) -> int:
-    """Return the sort key of a section; equal keys keep the order of the options."""
-    middle = len(_FIRST)
-    if heading in _LAST:
-        return middle + 1 + _LAST.index(heading)
-    return _FIRST.index(heading) if heading in _FIRST else middle

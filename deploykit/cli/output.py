@@ -115,17 +115,12 @@ def show(
         print(text_of_document)
         note_document()
     else:
-        for line in drawn(own_text(report) if text is None else text, _width()):
+        is_limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
+        width = shutil.get_terminal_size().columns if is_limited else None
+        for line in drawn(own_text(report) if text is None else text, width):
             print(escaped(line, keep="\n"))
     if report.error is not None:
         raise report.error
-
-
-def _width() -> int | None:
-    """Return the maximum width of tables: COLUMNS or the terminal width; None: unlimited."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
-        return shutil.get_terminal_size().columns
-    return None
 
 
 def own_text(report: Report) -> "Iterator[str | Table]":

@@ -93,7 +93,11 @@ def _as_typed(parameter: click.Parameter, name: str, value: Any) -> Any:
     """Return a value as the command line would pass it. GraphError: its type is not allowed."""
     is_flag = isinstance(parameter.type, click.types.BoolParamType)
     listed = value if isinstance(value, list) else [value]
-    fits = isinstance(value, bool) if is_flag else all(map(_is_text_or_number, listed))
+    fits = (
+        isinstance(value, bool)
+        if is_flag
+        else all(type(item) in (str, int, float) for item in listed)
+    )
     if not fits:
         expected = "true or false" if is_flag else "a text, a number or a list"
         got = json.dumps(value, ensure_ascii=False, default=str)
@@ -101,7 +105,3 @@ def _as_typed(parameter: click.Parameter, name: str, value: Any) -> Any:
     if parameter.multiple or parameter.nargs == -1:
         return [*map(str, listed)]
     return value if is_flag else ",".join(map(str, listed))
-
-
-def _is_text_or_number(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)

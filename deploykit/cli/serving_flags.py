@@ -91,7 +91,9 @@ def _translated(
         if name in WITHOUT_EFFECT:
             if not equals and left and not left[-1].startswith("-"):
                 value = left.pop()
-            _warn(name, value)
+            held, reason = WITHOUT_EFFECT[name]
+            if held == VALUE or value.lower() != held:
+                logger.warning("--%s has no effect here: %s", name, reason)
         elif equals and not value and name in known and isinstance(known[name][1].type, PathName):
             continue  # TensorFlow Serving treats an empty path as no path
         elif name in known:
@@ -107,13 +109,6 @@ def _switch(known: dict[str, tuple[str, click.Option]], name: str) -> bool:
     if name in WITHOUT_EFFECT:
         return WITHOUT_EFFECT[name][0] != VALUE
     return name in known and isinstance(known[name][1].type, TrueOrFalse)
-
-
-def _warn(name: str, value: str) -> None:
-    """Log that a flag has no effect, unless its value equals the fixed behaviour."""
-    held, reason = WITHOUT_EFFECT[name]
-    if held == VALUE or value.lower() != held:
-        logger.warning("--%s has no effect here: %s", name, reason)
 
 
 _STARTED_ANEW = "DEPLOYKIT_STARTED_ANEW"

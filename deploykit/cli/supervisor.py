@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-import click
-
+from deploykit.cli.failures import complain
 from deploykit.transforms.untrusted.file_locks import locked
 
 _PREFIX = "deploykit-run-"  # unique to these temporary folders
@@ -83,8 +82,12 @@ def _watch(worker: int) -> tuple[int, signal.Signals | None]:
     ending: signal.Signals | None = None
     kill_at = None
     while True:
-        patience = None if kill_at is None else max(0.0, kill_at - time.monotonic())
-        number = _next_signal(patience)
+        number: int | None
+        if kill_at is None:
+            number = signal.sigwait(_WATCHED)
+        else:
+            info = signal.sigtimedwait(_WATCHED, max(0.0, kill_at - time.monotonic()))
+            number = None if info is None else info.si_signo
         if number is None or (number in _ENDING and ending is not None):
             _signal_group(worker, signal.SIGKILL)
             return os.waitpid(worker, 0)[1], ending
@@ -103,13 +106,6 @@ def _watch(worker: int) -> tuple[int, signal.Signals | None]:
                 return status, ending
 
 
-def _next_signal(seconds: float | None) -> int | None:
-    if seconds is None:
-        return signal.sigwait(_WATCHED)
-    result = signal.sigtimedwait(_WATCHED, seconds)
-    return None if result is None else result.si_signo
-
-
 def _signal_group(worker: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(worker, number)
@@ -120,26 +116,22 @@ def _status(status: int, ending: signal.Signals | None, ended: bool, capped: boo
     code = os.waitstatus_to_exitcode(status)
     if ending is not None:
         if code < 0 and not ended:  # otherwise the command has printed it, and hung in a library
-            _say("interrupted")
+            complain("interrupted")
         return 128 + ending
     if ended and code >= 0:
         return code
     if code == -signal.SIGALRM:
-        _say("error: the command did not finish within the time limit (--timeout)")
+        complain("error: the command did not finish within the time limit (--timeout)")
         return 6
     if code == -signal.SIGKILL:
-        _say("error: the command was killed, usually because the machine ran out of memory")
+        complain("error: the command was killed, usually because the machine ran out of memory")
         return 6
     how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
     if capped:
-        _say(f"error: the command {how}, usually because it reached --memory-limit")
+        complain(f"error: the command {how}, usually because it reached --memory-limit")
         return 6
-    _say(f"error: the command {how} while reading its input")
+    complain(f"error: the command {how} while reading its input")
     return 2
-
-
-def _say(sentence: str) -> None:
-    click.echo(f"deploykit: {sentence}", err=True)
 
 
 @contextlib.contextmanager

@@ -118,7 +118,10 @@ def read_pickle(path: Path) -> Any:
     """
     content = io.BytesIO(read_bytes(path))
     try:
-        return _plain(_Unpickler(content).load())
+        data = _Unpickler(content).load()
+        if isinstance(data, dict):  # arrays are in the top level only
+            return {k: v.made if isinstance(v, _Array) else v for k, v in data.items()}
+        return data.made if isinstance(data, _Array) else data
     except RefusedError as error:
         raise RefusedError("pickle-refused", source=path, reason=error) from None
     except GraphError as error:
@@ -127,13 +130,6 @@ def read_pickle(path: Path) -> Any:
         raise failed("pickle-unreadable", error, source=path) from None
     except Exception as error:  # pickle raises many types for damaged files
         raise GraphError("pickle-damaged", source=path, reason=type(error).__name__) from None
-
-
-def _plain(data: Any) -> Any:
-    """Return data with its stand-ins replaced by arrays, in the top level of a dict only."""
-    if isinstance(data, dict):
-        return {key: item.made if isinstance(item, _Array) else item for key, item in data.items()}
-    return data.made if isinstance(data, _Array) else data
 
 
 PIXELS = 3 * 32 * 32
@@ -150,16 +146,15 @@ def cifar(files: Sequence[Path]) -> Arrays:
 
     Class names come from batches.meta, meta or the lists of names in the same folder, if present.
     """
-    read = [_pickled(path) if _is_pickle(path) else _binary(path) for path in files]
+    read = []
+    for path in files:
+        with opened(path) as file:
+            is_pickle = file.read(2) in PICKLES
+        read.append(_pickled(path) if is_pickle else _binary(path))
     if len({tuple(item) for item in read}) > 1:
         raise GraphError("cifar-mixed", files=files)
     arrays = {name: np.concatenate([item[name] for item in read]) for name in read[0]}
     return Arrays(arrays, files, _classes(files[0].parent, "coarse_label" in arrays))
-
-
-def _is_pickle(path: Path) -> bool:
-    with opened(path) as file:
-        return file.read(2) in PICKLES
 
 
 def _binary(path: Path) -> dict[str, Array]:

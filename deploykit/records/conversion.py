@@ -194,44 +194,10 @@ def convert(
     check_free(folder, options.name, force)
     with alone(folder, options.name):
         state = prepared(folder, options.name, _bound(source, options), force)
-        outcome = _written(source, folder, options, state, groups, advance)
+        outcome = _Writing(source, folder, options, state, advance).write(groups)
         if not keep_state:
             state.forget()
     return outcome
-
-
-def _written(
-    source: RecordSource,
-    folder: Path,
-    options: Options,
-    state: State,
-    groups: Sequence[Sequence[SourcePart]],
-    advance: Advance,
-) -> Conversion:
-    """Write the missing shards and the index."""
-    names = [shard_name(options.name, number, len(groups)) for number in range(len(groups))]
-    retained = {name for name in names if is_whole(folder / name, state.stored.get(name))}
-    if retained:
-        logger.info("%s: %d of %d shards already exist", folder, len(retained), len(groups))
-    to_do = [
-        (name, group) for name, group in zip(names, groups, strict=True) if name not in retained
-    ]
-    parts = [part for _, group in to_do for part in group]
-    function = functools.partial(encode, source, options)
-    work = _ShardWriting(options.skip, len(parts), advance)
-    try:
-        with contextlib.closing(in_order(function, parts, options.processes)) as blocks:
-            for name, group in to_do:
-                write(folder / name, work.pieces(islice(blocks, len(group))), force=True)
-                state.keep(name, work.finished())
-    except Error:
-        if done := sum(name in state.stored for name in names):
-            logger.info("%s: %d of %d shards are finished; run the same command to resume",
-                        folder, done, len(groups))  # fmt: skip
-        else:
-            state.forget()
-        raise
-    return _finished(source, folder, options, state, names, len(retained))
 
 
 def encode(source: RecordSource, options: Options, part: SourcePart) -> Block:
@@ -247,25 +213,55 @@ def encode(source: RecordSource, options: Options, part: SourcePart) -> Block:
 
 
 @dataclass
-class _ShardWriting:
-    """The counters of the shard that is being written, and the speed of the run."""
+class _Writing:
+    """A run that writes shards: the counters of the current shard, and the speed."""
 
-    skip: bool
-    parts: int
+    source: RecordSource
+    folder: Path
+    options: Options
+    state: State
     advance: Advance
+    parts: int = 0
     lines: LineNumbers = field(default_factory=LineNumbers)
     started: float = field(default_factory=time.perf_counter)
     records_before: int = 0
     bytes_before: int = 0
     shard: dict[str, Any] = field(default_factory=dict)
 
-    def pieces(self, blocks: Iterator[Block]) -> Iterator[bytes]:
+    def write(self, groups: Sequence[Sequence[SourcePart]]) -> Conversion:
+        """Write the missing shards and the index."""
+        folder, state, count = self.folder, self.state, len(groups)
+        names = [shard_name(self.options.name, number, count) for number in range(count)]
+        retained = {name for name in names if is_whole(folder / name, state.stored.get(name))}
+        if retained:
+            logger.info("%s: %d of %d shards already exist", folder, len(retained), count)
+        to_do = {n: g for n, g in zip(names, groups, strict=True) if n not in retained}
+        parts = [part for group in to_do.values() for part in group]
+        self.parts = len(parts)
+        function = functools.partial(encode, self.source, self.options)
+        try:
+            with contextlib.closing(in_order(function, parts, self.options.processes)) as blocks:
+                for name, group in to_do.items():
+                    write(folder / name, self._pieces(islice(blocks, len(group))), force=True)
+                    self.records_before += self.shard["records"]
+                    self.bytes_before += self.shard["bytes"]
+                    state.keep(name, self.shard)
+        except Error:
+            if done := sum(name in state.stored for name in names):
+                logger.info("%s: %d of %d shards are finished; run the same command to resume",
+                            folder, done, count)  # fmt: skip
+            else:
+                state.forget()
+            raise
+        return self._finished(names, len(retained))
+
+    def _pieces(self, blocks: Iterator[Block]) -> Iterator[bytes]:
         """Yield the bytes of a shard. GraphError: an item is invalid and may not be skipped."""
         result = hashlib.sha256()
         self.shard = {"records": 0, "bytes": 0, "skipped": 0, "problems": []}
         for block in blocks:
             for problem in block.problems:
-                if not self.skip:
+                if not self.options.skip:
                     raise GraphError("item-failed", reason=problem_text(problem, self.lines))
                 self.shard["skipped"] += 1
                 if self.shard["skipped"] <= MAX_SHOWN:
@@ -274,20 +270,31 @@ class _ShardWriting:
             self.shard["records"] += block.records
             self.shard["bytes"] += len(block.content)
             yield block.content
-            self.advance(self._pace(), self.parts)
+            seconds = max(time.perf_counter() - self.started, 1e-6)
+            records = self.records_before + self.shard["records"]
+            size = self.bytes_before + self.shard["bytes"]
+            pace = f"{records / seconds:,.0f} records/s, {size / seconds / 1e6:,.1f} MB/s"
+            self.advance(pace, self.parts)
         self.shard["sha256"] = result.hexdigest()
 
-    def finished(self) -> dict[str, Any]:
-        """Return the metadata of the written shard."""
-        self.records_before += self.shard["records"]
-        self.bytes_before += self.shard["bytes"]
-        return self.shard
-
-    def _pace(self) -> str:
-        seconds = max(time.perf_counter() - self.started, 1e-6)
-        records = self.records_before + self.shard["records"]
-        size = self.bytes_before + self.shard["bytes"]
-        return f"{records / seconds:,.0f} records/s, {size / seconds / 1e6:,.1f} MB/s"
+    def _finished(self, names: Sequence[str], retained: int) -> Conversion:
+        """Write the index and return the result; the state remains."""
+        options, facts = self.options, [self.state.stored[name] for name in names]
+        shards = tuple(
+            Shard(name, item["records"], item["bytes"], item["sha256"])
+            for name, item in zip(names, facts, strict=True)
+        )
+        classes = self.source.classes
+        index = Index(options.name, self.source.features, shards, options.compression, classes)
+        problems = [problem for fact in facts for problem in fact["problems"]][:MAX_SHOWN]
+        if not index.records:
+            remove(*(self.folder / name for name in names))
+            self.state.forget()
+            if problems:
+                raise GraphError("no-item-converted", first=problems[0])
+            raise GraphError("source-empty")
+        write(index_path(self.folder, options.name), [index.text().encode()], force=True)
+        return Conversion(index, sum(fact["skipped"] for fact in facts), problems, retained)
 
 
 def check_apart(sources: Sequence[str | Path], folder: Path) -> None:
@@ -319,33 +326,6 @@ def _shards_of(parts: Sequence[SourcePart], most: int) -> list[list[SourcePart]]
         groups[-1].append(part)
         size += part.bytes
     return groups
-
-
-def _finished(
-    source: RecordSource,
-    folder: Path,
-    options: Options,
-    state: State,
-    names: Sequence[str],
-    retained: int,
-) -> Conversion:
-    """Write the index and return the result; the state remains."""
-    facts = [state.stored[name] for name in names]
-    shards = tuple(
-        Shard(name, item["records"], item["bytes"], item["sha256"])
-        for name, item in zip(names, facts, strict=True)
-    )
-    index = Index(options.name, source.features, shards, options.compression, source.classes)
-    problems = [problem for fact in facts for problem in fact["problems"]][:MAX_SHOWN]
-    if not index.records:
-        for name in names:
-            (folder / name).unlink(missing_ok=True)
-        state.forget()
-        if problems:
-            raise GraphError("no-item-converted", first=problems[0])
-        raise GraphError("source-empty")
-    write(index_path(folder, options.name), [index.text().encode()], force=True)
-    return Conversion(index, sum(fact["skipped"] for fact in facts), problems, retained)
 
 
 def problem_text(problem: Problem, lines: LineNumbers) -> str:

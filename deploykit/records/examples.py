@@ -1,6 +1,6 @@
 """Encodes records as tf.train.Example, and describes their features: dtype, shape, content."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
@@ -70,7 +70,7 @@ def _feature(feature: Feature, value: Any) -> bytes:
     if feature.dtype == "float32":
         packed = np.asarray(value, "<f4").tobytes()
         return _delimited(_FLOAT_LIST, _delimited(_FIRST, packed) if packed else b"")
-    packed = _varints(np.asarray(value, np.int64).ravel().tolist())
+    packed = b"".join(map(_varint, np.asarray(value, np.int64).ravel().tolist()))
     return _delimited(_INT64_LIST, _delimited(_FIRST, packed) if packed else b"")
 
 
@@ -81,10 +81,6 @@ def _key(name: str) -> bytes:
 
 def _delimited(tag: bytes, content: bytes) -> bytes:
     return tag + _varint(len(content)) + content
-
-
-def _varints(numbers: Iterable[int]) -> bytes:
-    return b"".join(map(_varint, numbers))
 
 
 @lru_cache(maxsize=65536)

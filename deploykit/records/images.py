@@ -87,7 +87,8 @@ def _jpeg_problem(content: bytes) -> str:
     while True:
         marker = content[place + 1 : place + 2]
         if content[place : place + 1] != b"\xff":
-            return _cut("JPEG", place, content) or f"the JPEG has no marker at byte {place}"
+            is_cut = place >= len(content)
+            return "the JPEG is truncated" if is_cut else f"the JPEG has no marker at byte {place}"
         if not marker:
             return "the JPEG is truncated"
         code = marker[0]
@@ -130,10 +131,6 @@ def _png_problem(content: bytes) -> str:
             return ""
         place = end + 4
     return "the PNG is truncated"
-
-
-def _cut(kind: str, place: int, content: bytes) -> str:
-    return f"the {kind} is truncated" if place >= len(content) else ""
 
 
 logger = logging.getLogger("deploykit")
@@ -181,7 +178,7 @@ class Images:
 
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the file or the pixels of each image, and its label."""
-        whole = []
+        whole, labels = [], self._labels
         for number in range(part.start, part.stop):
             path = self._images[number]
             try:
@@ -189,7 +186,7 @@ class Images:
                 reason = image_problem(content)
             except FileError as error:
                 reason = str(error).removeprefix(f"{path}: ")
-            if self._labels is not None and self._labels[number] is None:
+            if labels and labels[number] is None:
                 reason = reason or f"the image has no label in {self._labels_file}"
             if reason:
                 problems.take(Problem(path, reason))
@@ -199,27 +196,25 @@ class Images:
             yield from self._decoded(whole, problems)
             return
         for number, content in whole:
-            yield {"image": content, **self._label(number)}
+            yield {"image": content, **({"label": labels[number]} if labels else {})}
 
     def _decoded(
         self, whole: Sequence[tuple[int, bytes]], problems: Problems
     ) -> Iterator[Mapping[str, Any]]:
         if self._decoder is None:
             self._decoder = Worker(DECODER)
-        contents = [content for _, content in whole]
+        contents, labels = [content for _, content in whole], self._labels
         images = self._decoder.ask("decode", contents, self._shape[2])
         for (number, _), image in zip(whole, images, strict=True):
             reason = image if isinstance(image, str) else ""
             if not reason and image.shape != self._shape:
-                reason = (f"the image is {_sizes(image.shape)}, but the first one is "
-                          f"{_sizes(self._shape)}; without --raw, sizes may differ")  # fmt: skip
+                sizes, first = ("x".join(map(str, shape)) for shape in (image.shape, self._shape))
+                reason = (f"the image is {sizes}, but the first one is {first}; without --raw, "
+                          "sizes may differ")  # fmt: skip
             if reason:
                 problems.take(Problem(self._images[number], reason))
             else:
-                yield {"pixels": image, **self._label(number)}
-
-    def _label(self, number: int) -> dict[str, Any]:
-        return {} if self._labels is None else {"label": self._labels[number]}
+                yield {"pixels": image, **({"label": labels[number]} if labels else {})}
 
 
 def _listed(folder: str) -> tuple[list[str], list[str]]:
@@ -301,7 +296,3 @@ def _first_shape(images: Sequence[str]) -> tuple[int, ...]:
     finally:
         worker.close()
     raise GraphError("images-all-damaged", source=os.path.dirname(images[0]))
-
-
-def _sizes(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))

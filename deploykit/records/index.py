@@ -33,7 +33,8 @@ class Shard:
     sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
-def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
+def by_name(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Return features sorted by name."""
     return dict(sorted(features.items()))
 
 
@@ -55,7 +56,7 @@ class Index:
     HEAD: ClassVar = {"format": FORMAT}
 
     name: str
-    features: Annotated[Mapping[str, Feature], Written(by=_sorted)]
+    features: Annotated[Mapping[str, Feature], Written(by=by_name)]
     shards: tuple[Shard, ...]
     compression: Annotated[str, Meta(pattern=r"\A(GZIP)?\Z")] = ""
     classes: IfSet[tuple[str, ...]] = ()

@@ -64,7 +64,9 @@ def open_source(
         folder = paths[0]
         kind, paths = in_folder(folder, kind)
         if kind == "cifar":
-            _check_one_set(folder, paths)
+            tests = sum(path.name.startswith("test") for path in paths)
+            if 0 < tests < len(paths):
+                raise GraphError("several-sets", source=folder)
     else:
         for path in paths:
             check_regular(path)
@@ -115,12 +117,6 @@ def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
     )
 
 
-def _check_one_set(folder: Path, paths: Sequence[Path]) -> None:
-    tests = [path for path in paths if path.name.startswith("test")]
-    if 0 < len(tests) < len(paths):
-        raise GraphError("several-sets", source=folder)
-
-
 def _kind_of(path: Path) -> str:
     """Return the kind of a file, from its first bytes and its size."""
     with opened(str(path)) as file:
@@ -138,14 +134,9 @@ def _kind_of(path: Path) -> str:
     lines = first_lines(str(path), 1)
     if not lines:
         raise no_records_error([path], "the file is empty")
-    return "csv" if b"\t" not in lines[0] and b"," in lines[0] and _is_table(path) else "text"
-
-
-def _is_table(path: Path) -> bool:
-    """Return whether the second line, or the only one, contains numbers."""
-    line = first_lines(str(path), 2)[-1]
-    numbers = sum(is_number(cell) for cell in line.split(b","))
-    return numbers >= max(1, line.count(b","))
+    cells = first_lines(str(path), 2)[-1].split(b",")  # of the second line, or the only one
+    is_table = b"\t" not in lines[0] and b"," in lines[0]
+    return "csv" if is_table and sum(map(is_number, cells)) >= max(1, len(cells) - 1) else "text"
 
 
 NAME = "data"

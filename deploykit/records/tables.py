@@ -100,7 +100,8 @@ def columns_of(
         return columns, lines[header]
     sample = row[place].strip() or next(filter(None, _labels(files, columns)), "")
     kind = "int64" if is_whole(sample) else "float32" if is_number(sample) else "class"
-    places = _classes(files, columns) if kind == "class" else {}
+    names = sorted({name for name in _labels(files, columns) if name}) if kind == "class" else []
+    places = {name: number for number, name in enumerate(names)}
     return Columns(delimiter, len(first), place, kind, columns.header, places), lines[header]
 
 
@@ -144,12 +145,6 @@ def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
         hint = nearest(label, names) or f": {', '.join(names)[:80]}"
         raise GraphError("missing", source=where, kind="column", name=label, hint=hint)
     return names.index(label)
-
-
-def _classes(files: Facts, columns: Columns) -> dict[str, int]:
-    """Return the number of each class, which is its index in the sorted names."""
-    names = sorted({name for name in _labels(files, columns) if name})
-    return {name: number for number, name in enumerate(names)}
 
 
 def _labels(files: Facts, columns: Columns) -> Iterator[str]:
@@ -211,7 +206,7 @@ class Numbers:
             return np.empty((0, columns.count))
         names: dict[int | str, Callable[[str], float]] = {}
         if label is not None and columns.label_type == "class":
-            names[label] = self._number
+            names[label] = lambda name: float(columns.places[name.strip()])
         try:
             array: Array = np.loadtxt(
                 io.BytesIO(text), delimiter=",", comments=None, quotechar='"', ndmin=2,
@@ -227,9 +222,6 @@ class Numbers:
                 return None  # not an integer, or not exact as a float
         return array
 
-    def _number(self, name: str) -> float:
-        return float(self._columns.places[name.strip()])
-
     def _one_by_one(
         self, file: str, begin: int, text: bytes, problems: Problems
     ) -> Iterator[Mapping[str, Any]]:
@@ -238,7 +230,10 @@ class Numbers:
         for offset, line in numbered_lines(begin, text):
             try:
                 row = columns.cells(line)
-                reason = columns.problem(row) or self._no_number(row)
+                wrong = (n for n in self._others if n < len(row) and not is_number(row[n]))
+                reason = columns.problem(row) or next(
+                    (f"column {n}, {row[n][:40]!r}, is not a number" for n in wrong), ""
+                )
             except ValueError as error:
                 reason = f"not UTF-8 text ({error})"
             if reason:
@@ -246,12 +241,6 @@ class Numbers:
                 continue
             x = _float32(np.array([float(row[number]) for number in self._others]))
             yield {"x": x} | ({} if columns.label is None else {"label": columns.value(row)})
-
-    def _no_number(self, row: Sequence[str]) -> str:
-        for number in self._others:
-            if not is_number(row[number]):
-                return f"column {number}, {row[number][:40]!r}, is not a number"
-        return ""
 
 
 class Texts:

@@ -216,15 +216,14 @@ def shown(feature: Feature, value: Any) -> str:
         if len(value[0]) % dtype.itemsize:
             return f"{len(value[0])} bytes, which cannot be {feature.dtype}"
         value = np.frombuffer(value[0], dtype)
-    texts = [_short(item) for item in value[:SHOWN]]
+    texts = []
+    for item in value[:SHOWN]:
+        if isinstance(item, bytes):
+            text = item[: 10 * SHOWN].decode(errors="backslashreplace")
+            texts.append(repr(text) + ("..." if len(item) > 10 * SHOWN else ""))
+        else:
+            texts.append(f"{item:.6g}" if isinstance(item, np.floating) else str(item))
     return ", ".join(texts) + (f", ... ({len(value)})" if len(value) > SHOWN else "")
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, bytes):
-        text = value[: 10 * SHOWN].decode(errors="backslashreplace")
-        return repr(text) + ("..." if len(value) > 10 * SHOWN else "")
-    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
 
 
 def inspection(

@@ -62,7 +62,10 @@ def in_order(
                 for outlet in wait(list(workers)):
                     names |= _received(outlet, workers[outlet])
             _offer(numbers, range(number + ahead, min(number + ahead + 1, len(items))))
-            yield _value(*names.pop(number))
+            kind, value = names.pop(number)
+            if kind != "value":
+                raise value if isinstance(value, Exception) else RuntimeError(value)
+            yield value
     finally:
         for worker in workers.values():
             if worker.pid is not None:
@@ -85,23 +88,12 @@ def _received(outlet: Any, worker: Any) -> dict[int, tuple[str, Any]]:
         number, kind, value = outlet.recv()
     except EOFError:
         worker.join()
-        raise _death(worker.exitcode) from None
+        status = worker.exitcode
+        if status == -signal.SIGKILL:
+            raise LimitError("reader-killed") from None
+        name = signal.Signals(-status).name if status < 0 else f"status {status}"
+        raise Error("reader-died", signal=name) from None
     return {number: (kind, value)}
-
-
-def _value(kind: str, value: Any) -> Any:
-    if kind == "value":
-        return value
-    if isinstance(value, Exception):
-        raise value
-    raise RuntimeError(value)
-
-
-def _death(status: int) -> Error:
-    if status == -signal.SIGKILL:
-        return LimitError("reader-killed")
-    name = signal.Signals(-status).name if status < 0 else f"status {status}"
-    return Error("reader-died", signal=name)
 
 
 def _work(

@@ -22,9 +22,10 @@ _PLAIN = 'style="white-space: pre-wrap; margin: 0.3em 0; background: none"'
 def html(text: Iterable[str | Table]) -> str:
     """Return lines and tables as one piece of HTML, without colours."""
     parts: list[str] = []
-    for is_text, group in itertools.groupby(
-        _with_captions(text), lambda part: isinstance(part, str)
-    ):
+    shown: list[str | Table] = []
+    for part in text:
+        shown += [part, part.caption] if isinstance(part, Table) and part.caption else [part]
+    for is_text, group in itertools.groupby(shown, lambda part: isinstance(part, str)):
         if is_text:
             lines = [line for part in group for line in str(part).split("\n")]
             joined = "\n".join(map(_cell, shortest(lines))).strip("\n")
@@ -33,13 +34,6 @@ def html(text: Iterable[str | Table]) -> str:
             parts += [_table(part) for part in group if isinstance(part, Table)]
     # Jupyter would show text between two dollar signs as a formula.
     return f'<div class="deploykit tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
-
-
-def _with_captions(text: Iterable[str | Table]) -> Iterable[str | Table]:
-    for part in text:
-        yield part
-        if isinstance(part, Table) and part.caption:
-            yield part.caption
 
 
 def shortest(lines: Sequence[str]) -> list[str]:

@@ -132,7 +132,11 @@ def table(
     return Table(
         tuple(heading for heading, _ in shown),
         [tuple(text or "-" for text in row) for row in zip(*(c for _, c in shown), strict=True)],
-        tuple(n for n, (_, column) in enumerate(shown) if not n or not _is_numeric(column)),
+        tuple(
+            n
+            for n, (_, column) in enumerate(shown)
+            if not n or not all(text.lstrip("+-<")[:1].isdigit() for text in column if text)
+        ),
         caption,
         has_total,
     )
@@ -155,10 +159,6 @@ def constant(texts: Mapping[str, str]) -> dict[str, Cell]:
 
 def _text(cell: Cell, row: Any) -> str | None:
     return filled(cell, row) if isinstance(cell, str) else cell(row)
-
-
-def _is_numeric(cells: Iterable[str | None]) -> bool:
-    return all(cell.lstrip("+-<")[:1].isdigit() for cell in cells if cell)
 
 
 def drawn(text: Iterable[str | Table], width: int | None = None) -> Iterator[str]:

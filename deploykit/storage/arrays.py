@@ -108,7 +108,10 @@ def read_header(file: IO[bytes], size: int, where: str) -> ArrayHeader:
     GraphError: the array is not of plain numbers or strings, or does not fit the size.
     """
     try:
-        shape, by_column, dtype = _header(file)
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"format version {version} is for records")
+        shape, by_column, dtype = _HEADERS[version](file)
     except Exception as error:  # the parser raises even MemoryError for deep nesting
         reason = " ".join(str(error).split())[:100] or type(error).__name__
         raise GraphError("array-not-plain", what=where, reason=reason) from None
@@ -145,14 +148,6 @@ def read_values(file: IO[bytes], array: Array, where: str) -> None:
             raise GraphError("truncated", what=where, size=place, expected=expected)
         view[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
         place += len(piece)
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
-    version = np.lib.format.read_magic(file)
-    if version not in _HEADERS:
-        raise ValueError(f"format version {version} is for records")
-    shape, by_column, dtype = _HEADERS[version](file)
-    return shape, by_column, dtype
 
 
 def _problem(shape: tuple[int, ...], dtype: Any) -> str:

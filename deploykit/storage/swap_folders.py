@@ -83,15 +83,12 @@ def link_missing(source: Path, target: Path, skip: frozenset[str] = frozenset())
             names = [name for name in names if name not in skip]
         here.mkdir(parents=True, exist_ok=True)
         for name in names:
-            if not os.path.lexists(here / name):
-                _link(Path(folder, name), here / name)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, target, follow_symlinks=False)
+            if os.path.lexists(here / name):
+                continue
+            try:
+                os.link(Path(folder, name), here / name, follow_symlinks=False)
+            except OSError:
+                shutil.copy2(Path(folder, name), here / name, follow_symlinks=False)
 
 
 def _exchange(first: Path, second: Path) -> bool:

@@ -90,7 +90,7 @@ def test_a_loop(tmp_path):
 
 
 def test_tf_examples(fashion, tmp_path):
-    from deploykit.serving.saved_model.parse_examples import example
+    from deploykit.serving.saved_model.proto import example
 
     found = deploykit.export(fashion, tmp_path, name="m", method="classify")
     samples = [example({"images": image}).SerializeToString() for image in images()]

@@ -36,7 +36,6 @@ def optimize(call: Invocation, *, verify: Annotated[bool, Flag(hidden="--verify"
     """Print the input, the output and the comparison.
 
     Args:
-        call: the run of the command.
         verify: Deprecated: the result is always compared.
     """
     if verify:
@@ -146,7 +145,6 @@ def sensitivity(call: Invocation, *, top: Annotated[int | None, Flag(metavar="N"
     """Print the layers by noise.
 
     Args:
-        call: the run of the command.
         top: Show only the N noisiest layers [default: all].
     """
     value = call.result()
@@ -187,7 +185,6 @@ def placement(call: Invocation, *, log: bool = False) -> None:
     """Print the device of each node.
 
     Args:
-        call: the run of the command.
         log: Only print `name: (Op): device` for each node of the model, like TensorFlow's
             log_device_placement.
     """

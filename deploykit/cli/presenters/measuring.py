@@ -8,7 +8,7 @@ from deploykit.cli.call import Invocation, refuse_twice
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.common.flag import Flag
 
-_PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
+PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
 
 
 def benchmark(
@@ -16,16 +16,14 @@ def benchmark(
     *,
     top: Annotated[int, Flag(at_least=0, metavar="N")] = 10,
     csv_file: Annotated[str | None, Flag("--csv", format="text output", heading="Output")] = None,
-    plot_file: Annotated[str | None, _PLOT] = None,
+    plot_file: Annotated[str | None, PLOT] = None,
     trace_file: Annotated[
-        str | None,
-        Flag("--trace", format="text output", metavar="FILE.json", heading="Output"),
+        str | None, Flag("--trace", format="text output", metavar="FILE.json", heading="Output")
     ] = None,
 ) -> None:
     """Print the latencies, and write the other requested files.
 
     Args:
-        call: the run of the command.
         top: Number of nodes to list in a profile.
         csv_file: Write the metrics of each measurement to a CSV file; - is standard output.
         plot_file: Plot latency, throughput and batch sizes.
@@ -131,7 +129,6 @@ def label(
     """Print the classes with the highest scores.
 
     Args:
-        call: the run of the command.
         image_file: The image, instead of the argument IMAGE.
         graph: The same as --model.
         root_dir: Folder of the image and the model [default: the current folder].

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import click
 
 from deploykit.cli.call import Invocation
+from deploykit.cli.presenters.measuring import PLOT
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import Error
@@ -17,19 +18,13 @@ from deploykit.transforms.common.flag import Flag
 logger = logging.getLogger("deploykit")
 
 
-_PLOT = Flag("--plot", format="output", metavar="FILE.png|svg", heading="Output")
-
-
 _ELSEWHERE = "Deployment files"
 
 
 def export(
     call: Invocation,
     *,
-    manifests: Annotated[
-        tuple[ManifestKind, ...],
-        Flag(format="kinds", heading=_ELSEWHERE),
-    ] = (),
+    manifests: Annotated[tuple[ManifestKind, ...], Flag(format="kinds", heading=_ELSEWHERE)] = (),
     batching: Annotated[bool, Flag(heading=_ELSEWHERE)] = False,
     tuned: Annotated[str | None, Flag(format="path", heading=_ELSEWHERE)] = None,
     force: Annotated[bool, Flag(heading="Output")] = False,
@@ -37,7 +32,6 @@ def export(
     """Print the version that was written.
 
     Args:
-        call: the run of the command.
         manifests: Also write files to BASE_DIR that serve all its models: config (models.config,
             monitoring.config, a template of ssl.config), docker (Dockerfiles for TensorFlow Serving
             and for deploykit serve, the latter without TensorFlow if OpenVINO runs all models, and
@@ -71,7 +65,6 @@ def serve(
     """Serve until a signal arrives; the environment is set before TensorFlow starts.
 
     Args:
-        call: the run of the command.
         use_alts_credentials: Not supported; use --ssl_config_file.
     """
     if use_alts_credentials:
@@ -107,7 +100,6 @@ def predict(
     """Print the outputs.
 
     Args:
-        call: the run of the command.
         given: Input value, such as 2.5 or [1, 2], a .npy file, an image, or any file for a string
             input. May be repeated. NAME is optional if the model has one input.
     """
@@ -130,11 +122,10 @@ def status(call: Invocation) -> None:
     call.show(value)
 
 
-def load_test(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
+def load_test(call: Invocation, *, plot_file: Annotated[str | None, PLOT] = None) -> None:
     """Print latency and throughput of each load.
 
     Args:
-        call: the run of the command.
         plot_file: Plot latency over throughput.
     """
     from deploykit.reporting.charts.plots import plot_loads
@@ -158,11 +149,10 @@ def _result_and_plot(call: Invocation, plot_file: str | None, plot: Callable[...
     return value
 
 
-def plan(call: Invocation, *, plot_file: Annotated[str | None, _PLOT] = None) -> None:
+def plan(call: Invocation, *, plot_file: Annotated[str | None, PLOT] = None) -> None:
     """Print the number of replicas. Raises an error if no number is enough.
 
     Args:
-        call: the run of the command.
         plot_file: Plot p99 latency over the request rate per replica.
     """
     from deploykit.reporting.charts.plots import plot_plan

@@ -39,8 +39,7 @@ def inspection_lines(inspection: RecordsInspection) -> Iterator[str | Table]:
     columns = {"shard": "{file}", "records": "{records}", "size": "{bytes:size}"}
     yield table(inspection.index.shards, columns)
     yield from filled_lines(
-        inspection.index,
-        f"{len(inspection.index.classes)} classes: {{classes:list 10}}",
+        inspection.index, f"{len(inspection.index.classes)} classes: {{classes:list 10}}"
     )
     yield _summary(inspection.index)
 

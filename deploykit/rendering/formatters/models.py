@@ -123,7 +123,9 @@ def lines(placement: Placement) -> Iterator[str | Table]:
         {
             "node": "{name}",
             "op": "{op}",
-            "requested": lambda node: _requested(node.asked),
+            "requested": lambda node: (
+                "(made by TensorFlow)" if node.asked is None else _short(node.asked)
+            ),
             "placed on": lambda node: _short(node.got) + "  <- fell back" * node.fell_back,
         },
     )
@@ -134,7 +136,11 @@ def lines(placement: Placement) -> Iterator[str | Table]:
                 "copied": "{tensor}",
                 "from": lambda copy: _short(copy.source),
                 "to": lambda copy: _short(copy.target) + " (host memory)" * copy.to_host,
-                "type and shape": _type,
+                "type and shape": lambda copy: (
+                    f"{copy.type} ?"
+                    if copy.shape is None
+                    else f"{copy.type} [{','.join(map(str, copy.shape))}]"
+                ),
                 "bytes per run": _bytes,
             },
         )
@@ -177,15 +183,6 @@ def _fallback_lines(placement: Placement) -> Iterator[str]:
             f"fell back from {requested} to {_short(got)}, {why}: {counted(len(names), 'node')}: "
             f"{listed(names, _SHOWN)}"
         )
-
-
-def _requested(device: str | None) -> str | None:
-    return "(made by TensorFlow)" if device is None else _short(device)
-
-
-def _type(copy: Copy) -> str:
-    shape = "?" if copy.shape is None else f"[{','.join(map(str, copy.shape))}]"
-    return f"{copy.type} {shape}"
 
 
 def _bytes(copy: Copy) -> str:

@@ -1,6 +1,6 @@
 """Exported versions, and the result of ship: metrics before and after, stages, next commands."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deploykit.exporting.export import Exported
@@ -112,16 +112,13 @@ def exported_lines(result: Exported) -> Iterator[str]:
         for side, infos in (("input", item.inputs), ("output", item.outputs)):
             for alias, tensor in sorted((alias, tensor_of(info)) for alias, info in infos.items()):
                 images = photos_in_words(tensor)
-                described = f"{tensor.dtype} {_sizes(sizes(tensor))}{images and ', '}{images}"
+                shape = sizes(tensor)
+                known = ["any" if size is None else str(size) for size in shape or ()]
+                shown = "of any shape" if shape is None else f"[{', '.join(known)}]"
+                described = f"{tensor.dtype} {shown}{images and ', '}{images}"
                 yield f"  {side} {alias}: {described}"
     yield from result.engine.lines()
     if result.manifests:
         yield f"written next to it: {', '.join(path.name for path in result.manifests)}"
     warm = f", {result.warm_up_requests} warm-up requests" if result.warm_up_requests else ""
     yield f"{result.folder}: {size(result.bytes)}{warm}"
-
-
-def _sizes(shape: Sequence[int | None] | None) -> str:
-    if shape is None:
-        return "of any shape"
-    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"

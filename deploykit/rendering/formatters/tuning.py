@@ -21,11 +21,7 @@ _SEARCHED = {
     "threads": "threads",
     "allocator": "the allocator",
 }
-_TITLES = {
-    "default": "default",
-    "latency": "lowest latency",
-    "throughput": "highest throughput",
-}
+_TITLES = {"default": "default", "latency": "lowest latency", "throughput": "highest throughput"}
 
 
 def lines(recommendation: Recommendation) -> Iterator[str | Table]:
