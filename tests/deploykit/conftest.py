@@ -115,6 +115,21 @@ def in_process(monkeypatch):
         monkeypatch.setattr(module, "call", call_here)
 
 
+@pytest.fixture
+def official():
+    """A server of the official stubs, which answers with what it was sent."""
+    from tests.serving.official import Official
+
+    server = Official()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def address(official):
+    return f"127.0.0.1:{official.listen()}"
+
+
 @built(["x"], ["out"])
 def small_graph():
     """Return a convolution, its batch norm as single ops, a dense layer and a softmax."""

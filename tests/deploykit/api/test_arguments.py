@@ -38,9 +38,7 @@ def test_numbers_out_of_range(call, name, got):
 
 
 def test_nan_is_in_no_range():
-    with raises(
-        deploykit.GraphError, "out-of-range", name="seconds", expected="finite and above 0"
-    ):
+    with raises(deploykit.GraphError, "out-of-range", name="seconds"):
         deploykit.benchmark(F, seconds=math.nan)
 
 

@@ -151,13 +151,7 @@ def test_what_tensorflow_alone_refuses_is_a_problem(path):
     product = Node("y", "MatMul", ("x", "x")).with_attrs(T=DType("float32"))
     found = deploykit.check(written(path, [placeholder, product]))
     assert shows(found.problems[0], "runtime-failed", runtime="TensorFlow", action="load the graph")
-    with raises(
-        GraphError,
-        "runtime-failed",
-        action="load the graph",
-        reason=Containing("Dimensions must be"),
-        runtime="TensorFlow",
-    ):
+    with raises(GraphError, "runtime-failed", reason=Containing("Dimensions must be")):
         deploykit.inspect(path)
     deploykit.load_graph(path)  # which does not start TensorFlow
 

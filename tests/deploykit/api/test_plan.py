@@ -1,7 +1,6 @@
 """A plan made from a real server: what it prints, draws and fills, and where it says no."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from deploykit.planning import measuring as held_loads
 from deploykit.reporting.charts.plots import plot_plan
 from tests.deploykit.exporting.test_replica_counts import BOTH
 from tests.deploykit.planning.load_tests import document, load
-from tests.support import Containing, says, shows
+from tests.support import Containing, shows
 
 X = {"x": np.ones((3, 2), np.float32)}
 NO_CLOCK = 1e9
@@ -77,32 +76,20 @@ def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, 
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "why"),
     [
-        ({"latency_limit": 5}, says("plan-not-met", reason=Containing("number of replicas"))),
-        (
-            {"latency_limit": 60, "replicas": (1, 3)},
-            says("plan-not-met", reason=Containing("1..3 are allowed")),
-        ),
-        (
-            {"latency_limit": 60, "tolerate": "zone", "zones": 1},
-            says("plan-not-met", reason=Containing("no replica remains")),
-        ),
+        ("--latency-limit=5", "number of replicas"),
+        ("--latency-limit=60 --replicas=1..3", "1..3 are allowed"),
+        ("--latency-limit=60 --tolerate=zone --zones=1", "no replica remains"),
     ],
 )
-def test_no_number_will_do(deploykit, quick, tmp_path, options, says):
+def test_no_number_will_do(deploykit, quick, tmp_path, options, why):
     path = tmp_path / "load.json"
     path.write_text(json.dumps(document(load(1), load(8))))
-    found = api.plan(path, rate=1000, **options)
-    assert re.search(says, found.problem)
-    flags = {"latency_limit": "--latency-limit", "replicas": "--replicas", "tolerate": "--tolerate",
-             "zones": "--zones"}  # fmt: skip
-    values = {"replicas": "1..3"}
-    given = [f"{flags[name]}={values.get(name, value)}" for name, value in options.items()]
-    printed = deploykit("plan", path, "--rate=1000", *given, "--json")
-    assert printed.status == 5
-    assert re.search(says, printed.stderr)
-    assert printed.document["problem"] == found.problem
+    found = deploykit("plan", path, "--rate=1000", *options.split(), "--json")
+    assert found.status == 5
+    assert shows(found.document["problem"], "plan-not-met", reason=Containing(why))
+    assert found.document["problem"] in found.stderr
 
 
 def test_manifests_are_looked_at_before_the_server_is(deploykit, address, tmp_path):
@@ -113,28 +100,11 @@ def test_manifests_are_looked_at_before_the_server_is(deploykit, address, tmp_pa
     assert shows(found.stderr, "manifests-missing")
 
 
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        (
-            "0..3",
-            says("option-value", expected=Containing("1000000, the smaller"), option="--replicas"),
-        ),
-        (
-            "4..3",
-            says("option-value", expected=Containing("1000000, the smaller"), option="--replicas"),
-        ),
-        ("x", says("option-value", expected=Containing("whole numbers such"), option="--replicas")),
-        (
-            "1..y",
-            says("option-value", expected=Containing("whole numbers such"), option="--replicas"),
-        ),
-    ],
-)
-def test_numbers_of_replicas(deploykit, value, says):
+@pytest.mark.parametrize("value", ["0..3", "4..3", "x", "1..y"])
+def test_numbers_of_replicas(deploykit, value):
     found = deploykit("plan", "x.json", "--rate=1", "--latency-limit=1", "--replicas", value)
     assert found.status == 2
-    assert re.search(says, found.stderr)
+    assert shows(found.stderr, "option-value", got=value, option="--replicas")
 
 
 def test_a_single_number_is_both(deploykit, quick, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import deploykit as api
 from deploykit.serving.client.endpoint import CallError
 from deploykit.transforms.common.errors import Error, FileError, GraphError
-from tests.serving.served import Served, free_port
+from tests.serving.served import free_port
 from tests.serving.small_models import half_plus
 from tests.support import Containing, raises, shows
 
@@ -20,21 +20,6 @@ def base(tmp_path_factory):
     base = tmp_path_factory.mktemp("base")
     half_plus(base / "models" / "half_plus_two", 2)
     return base
-
-
-@pytest.mark.slow
-def test_the_command_says_what_the_function_returns(base):
-    flags = {"rest_api_port": free_port(), "drain_seconds": 1}
-    with api.serve(base / "models", port=0, **flags) as server:
-        found = server.document()
-    command = Served(base / "models", *(f"--{name}={value}" for name, value in flags.items()))
-    try:
-        differing = {"port": server.port, "pid": found["pid"]}
-        for name, value in {**found, **differing}.items():
-            assert command.document[name] == value or name in differing
-        assert found["models"] == {"half_plus_two": [123]}
-    finally:
-        command.kill()
 
 
 def test_defaults_are_those_of_the_command():

@@ -216,9 +216,7 @@ def test_several_calls_in_flight(graph, job, way, devices):
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_a_graph_that_cannot_run_gives_one_sentence(graph, job, concurrency):
     runner = job(graph, ((random(4, 8), random(3, 8)),), concurrency=concurrency)
-    with raises(
-        GraphError, "runtime-failed", runtime="TensorFlow", action="run the graph"
-    ) as caught:
+    with raises(GraphError, "runtime-failed", action="run the graph") as caught:
         runner.run(60, 2)
     assert "\n" not in str(caught.value)
 
@@ -227,9 +225,7 @@ def test_a_graph_that_cannot_run_gives_one_sentence(graph, job, concurrency):
 def test_an_output_that_is_not_there_gives_one_sentence(graph, job, way):
     graph = build(net, ["x", "y"], ["sum"])
     graph.outputs = ("absent",)
-    with raises(
-        GraphError, "runtime-failed", runtime="TensorFlow", action="load the graph"
-    ) as caught:
+    with raises(GraphError, "runtime-failed", action="load the graph") as caught:
         job(graph, input=way)
     assert "\n" not in str(caught.value)
 

@@ -150,11 +150,6 @@ def test_what_is_fed_to_a_gpu_is_measured_beside_resident_inputs():
                      RunConfig(1), RunConfig(8, input="tfdata"))  # fmt: skip
 
 
-def test_all_gpus_are_compared_with_one():
-    found = RunConfigGrid(device="all", batch=(1,)).settings()
-    assert found == [RunConfig(1, device="gpu:0"), RunConfig(1, device="all")]
-
-
 def test_executors_are_swept_by_name():
     found = RunConfigGrid(executor=("default", "caller"), batch=2).settings()
     assert [each.executor for each in found] == [None, "caller"]

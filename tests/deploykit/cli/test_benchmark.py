@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from deploykit.transforms.ir.node import Node
 from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
 from tests.deploykit.conftest import command_line, refusals
 from tests.deploykit.system.stand_in import stands_in
-from tests.support import Containing, assert_error, assert_golden, says, shows
+from tests.support import Containing, assert_golden, shows
 
 
 @pytest.fixture(scope="module")
@@ -70,25 +69,6 @@ def test_the_document(run):
         assert each["profile"]
 
 
-def test_phases_and_figures(run):
-    for each in run[1].document["measurements"]:
-        figures = each["summary"]
-        assert figures["calls"] == 40
-        order = [figures[name] for name in ("min", "p50", "p90", "p99", "p99_9", "max")]
-        assert order == sorted(order)
-        assert figures["min"] <= figures["mean"] <= figures["max"]
-        low, high = figures["p50_interval"]
-        assert low <= figures["p50"] <= high
-        assert figures["items_per_second"] == pytest.approx(
-            40 * each["samples"] / sum(each["rounds_seconds"])
-        )
-        assert figures["load_ms"] == each["load_ms"] > 0
-        assert figures["first_run_ms"] == each["first_run_ms"] > 0
-        assert figures["warm_up_calls"] == len(each["warm_up_ms"])
-        assert figures["bytes_peak"] > 1 << 20
-        assert figures["verdict"].partition(":")[0] in ("stable", "unstable")
-
-
 @pytest.mark.slow
 def test_an_allocator_is_in_the_processes_that_ask_for_it(deploykit, net, tmp_path, monkeypatch):
     library = stands_in(tmp_path)
@@ -101,34 +81,6 @@ def test_an_allocator_is_in_the_processes_that_ask_for_it(deploykit, net, tmp_pa
     assert (one["allocator"], other["allocator"]) == ([], [library.name])
     assert "LD_PRELOAD" not in one["environment"]
     assert other["environment"]["LD_PRELOAD"] == str(library)
-
-
-def test_an_allocator_that_is_not_installed_is_one_sentence(deploykit, net, monkeypatch):
-    monkeypatch.setattr(allocators, "library_here", lambda: "")
-    found = deploykit("benchmark", net, "--allocator=default,tcmalloc")
-    assert (found.status, found.printed) == (2, "")
-    assert shows(
-        found.stderr,
-        "allocator-unavailable",
-        allocator="tcmalloc",
-        reason=Containing("libtcmalloc_minimal.so.4 or libtcmalloc.so.4"),
-    )
-
-
-def test_what_it_was_measured_on(run):
-    document = run[1].document
-    machine = document["machine"]
-    assert machine["cpu"]
-    assert machine["cores"] >= 1
-    assert machine["affinity"] == sorted(os.sched_getaffinity(0))
-    assert len(machine["load"]) == 3
-    for each in document["measurements"]:
-        facts = each["facts"]
-        assert facts["tensorflow"].startswith("2.")
-        assert isinstance(facts["onednn"], bool)
-        assert (facts["intra_op_threads"], facts["inter_op_threads"]) == (1, 1)
-        assert facts["inputs"] == {"x": f"float32 [{each['samples']}, 8]"}
-        assert "TF_CPP_MIN_LOG_LEVEL" in facts["environment"]
 
 
 def test_every_file_is_written(run):
@@ -147,25 +99,6 @@ def test_every_file_is_written(run):
     trace = json.loads((folder / "t.json").read_text())
     assert any("y" in event.get("args", {}).values() for event in trace["traceEvents"])
     assert not list(folder.glob(".*"))
-
-
-@pytest.mark.parametrize("gone", ["result.json", "result.csv", "plot.svg", "t.json"])
-def test_an_existing_file_is_refused_before_anything_runs(run, gone, deploykit):
-    """Also where the others are not there: nothing is written then."""
-    command, _ = run
-    folder = folder_of(run)
-    others = [name for name in ("result.json", "result.csv", "plot.svg", "t.json") if name != gone]
-    kept = {name: (folder / name).read_bytes() for name in others}
-    for name in others:
-        (folder / name).unlink()
-    try:
-        found = deploykit(*command)
-        assert (found.status, found.printed) == (4, "")
-        assert shows(found.stderr, "exists", source=folder / gone, what="the file")
-        assert sorted(path.name for path in folder.iterdir()) == sorted(["net.pb", gone])
-    finally:
-        for name, content in kept.items():
-            (folder / name).write_bytes(content)
 
 
 def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
@@ -198,46 +131,6 @@ def test_wrong_usage(net, deploykit):
     assert list(net.parent.iterdir()) == [net]
 
 
-def test_models_that_are_not_there(net, deploykit):
-    found = deploykit("benchmark", net, net.parent / "none.pb")
-    assert (found.status, found.printed) == (4, "")
-    assert shows(
-        found.stderr,
-        "file-error",
-        reason=Containing("file or directory"),
-        source=net.parent / "none.pb",
-    )
-    assert deploykit("benchmark").status == 2
-    found = deploykit("benchmark", net, net)
-    assert found.status == 2
-    assert_error(found.error, "given-twice", what="the path", name=net)
-
-
-def test_the_model_is_never_the_output(net, deploykit):
-    before = net.read_bytes()
-    (net.parent / "link").symlink_to(net)
-    for option in ("-o", "--csv", "--trace"):
-        found = deploykit("benchmark", net, option, net.parent / "link", "--force")
-        assert found.status == 4
-        assert shows(found.stderr, "output-is-input")
-    assert net.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["{}", "no JSON", '{"kind": "benchmark", "format": 1}', '{"kind": "tuned", "format": 9}',
-     '{"kind": "tuned", "format": 1, "settings": {"threads": 4}}',
-     '{"kind": "tuned", "format": 1, "settings": {"device": "tpu"}}'],
-)  # fmt: skip
-def test_wrong_tuned_files(net, deploykit, content):
-    tuned = net.parent / "tuned.json"
-    tuned.write_text(content)
-    found = deploykit("benchmark", net, "--tuned", tuned)
-    assert (found.status, found.printed) == (2, "")
-    assert found.stderr.startswith(f"deploykit: error: {tuned}: ")
-    assert found.stderr.count("\n") == 1
-
-
 def test_what_cannot_be_made_up_is_asked_for(deploykit, tmp_path):
     node = placeholder(dtype="resource")
     graph = Graph([node, Node("out", "Identity", ("x",)).with_attrs(T=node.attrs["dtype"])])
@@ -245,7 +138,6 @@ def test_what_cannot_be_made_up_is_asked_for(deploykit, tmp_path):
     for command in ("benchmark", "tune", "placement"):
         found = deploykit(command, path)
         assert (found.status, found.printed) == (2, ""), command
-        assert shows(found.stderr, "synthetic-input-impossible")
         assert shows(found.stderr, "synthetic-input-impossible")
         assert found.stderr.count("\n") == 1
 
@@ -379,21 +271,3 @@ def test_a_line_of_a_scenario_in_csv(served):
     assert all(
         line["scenario_why"] == Containing("the minimum is 10 s", "at least 662 ") for line in lines
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (["--scenario=server"], says("option-needs", option="scenario server")),
-        (["--rate=5"], says("only-for", option="the rate", what="scenario server")),
-        (
-            ["--scenario=single", "--concurrency=2"],
-            says("scenario-single-concurrency", concurrency=2),
-        ),
-    ],
-)
-def test_wrong_use_of_a_scenario_is_one_sentence(net, options, word):
-    found = command_line("benchmark", net, *options)
-    assert (found.status, found.printed) == (2, "")
-    assert re.search(word, found.stderr)
-    assert found.stderr.count("\n") == 1

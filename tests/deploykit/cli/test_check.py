@@ -60,13 +60,6 @@ def test_effects_are_shown_and_refused_by_policy(deploykit, path):
     ]  # fmt: skip
 
 
-def test_a_missing_file_and_an_existing_output(deploykit, small, tmp_path):
-    assert deploykit("check", tmp_path / "none.pb").status == 4
-    output = tmp_path / "found.json"
-    assert deploykit("check", small, "-o", output).status == 0
-    assert deploykit("check", small, "-o", output).status == 4
-
-
 def test_limits_hold(deploykit, small, monkeypatch):
     def sleeping(kind, forced):  # TensorFlow may answer before a short timeout is looked at
         return Worker("time:sleep", 60, forced=forced)
@@ -89,11 +82,5 @@ def test_what_tensorflow_refuses_at_import_is_never_written(deploykit, path, com
     model = f"--in_graph={path}" if command == "transform" else path
     found = deploykit(command, model, *more.get(command, []))
     assert found.status == 2, found.stderr
-    assert shows(
-        found.stderr,
-        "runtime-failed",
-        action="load the graph",
-        reason=Containing("Dimensions must be"),
-        runtime="TensorFlow",
-    )
+    assert shows(found.stderr, "runtime-failed", reason=Containing("Dimensions must be"))
     assert sorted(path.parent.iterdir()) == before

@@ -34,12 +34,10 @@ def complete(tmp_path):
     ("line", "found"),
     [
         ("deploykit qua", ["plain,quantize"]),
-        ("deploykit comp", ["plain,compare", "plain,completion"]),
         ("deploykit records ver", ["plain,verify"]),
         ("deploykit records photos", ["file,photos"]),
         ("deploykit completion ", ["plain,bash", "plain,zsh", "plain,fish"]),
         ("deploykit quantize --input", ["plain,--input-range", "plain,--inputs"]),
-        ("deploykit records verify --p", ["plain,--processes"]),
         ("deploykit serve --nonsense --ssl", ["plain,--ssl_config_file"]),
         ("deploykit quantize --isa a", ["plain,auto", "plain,avx2"]),
         ("deploykit quantize model.pb --isa=v", ["plain,vnni"]),
@@ -47,10 +45,8 @@ def complete(tmp_path):
                                                        "plain,docker,kserve"]),
         ("deploykit benchmark m.pb --onednn o", ["plain,on", "plain,off"]),
         ("deploykit placement --device g", ["plain,gpu"]),
-        ("deploykit quantize mod", ["file,mod"]),
         ("deploykit quantize model.pb --calibration ph", ["file,ph"]),
         ("deploykit quantize model.pb -o ", ["file,"]),
-        ("deploykit predict localhost:8500 fashion ph", ["file,ph"]),
     ],
 )  # fmt: skip
 def test_what_is_completed(complete, line, found):

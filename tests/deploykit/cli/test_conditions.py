@@ -15,36 +15,10 @@ from tests.support import raises, shows
 
 CASES = [
     ("benchmark m.pb --top 3", "--profile or --trace"),
-    ("benchmark m.pb --runs 3 --seconds 2", "without --runs"),
-    ("benchmark m.pb --data x.npz --input-range 0,1", "without --data"),
-    ("optimize m.pb --data x.npz --input-range 0,1", "without --data"),
-    ("freeze m.keras --data x.npz --shape x=1,2", "without --data"),
-    ("verify m.pb n.pb --data x.npz --input-range 0,1", "without --data"),
-    ("verify m.pb n.pb --min-sqnr 20 --tolerance 0.1", "without --min-sqnr"),
-    ("tune m.pb --data x.npz --input-range 0,1", "without --data"),
-    ("placement m.pb --engine openvino --cpu-devices 2", "--engine tensorflow"),
-    (
-        "transform --in_graph m.pb --out_graph n.pb --transforms fold_constants --tolerance 1",
-        "--verify",
-    ),
-    ("export m.pb base --warmup-samples 3", "--warmup"),
-    ("export m.pb base --max-pixels 3", "--preprocess"),
-    ("load-test a:1 m --data x.npz --rate 3 --concurrency 2", "without --rate"),
-    ("plan l.json --rate 3 --latency-limit 4 --batch 2", "ADDRESS MODEL"),
-    ("plan l.json --rate 3 --latency-limit 4 --zones 2", "--tolerate zone"),
-    ("predict a:1 m 2 --key k.pem", "--certificate"),
-    ("status a:1 --version 3", "MODEL"),
-    ("ship m.pb --max-drop 0.1 --dry-run", "--calibration and --evaluation"),
-    ("quantize m.pb --data x.npz --input-range 0,1", "without --data"),
     ("transform --in_graph m --out_graph n --transforms fold_constants --data x", "--verify"),
-    ("serve served --max_json_mb=3", "with --rest_api_port"),
     ("serve served --allow_reload", "other machines"),
     ("serve served --allow_reload --host=0.0.0.0 --workers=2", "--workers=1"),
-    ("input write data --outputs y", "with --model"),
-    ("verify m.pb n.pb --force", "with -o"),
-    ("benchmark m.pb --force", "with -o, --csv, --plot or --trace"),
     ("plan l.json --rate 3 --latency-limit 4 --force", "with -o or --plot"),
-    ("export m.pb base --force", "--manifests or --batching"),
 ]
 
 

@@ -23,7 +23,7 @@ from deploykit.transforms.ir.protos import SavedModel
 from deploykit.transforms.ir.tensors import DType, decode
 from tests.deploykit.conftest import FASHION, refusals
 from tests.loading import answers
-from tests.support import Containing, assert_golden, built, raises, random, run, shows, tf
+from tests.support import assert_golden, built, raises, random, run, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -84,13 +84,6 @@ def test_a_frozen_graph(deploykit, small, tmp_path):
     }
     (wanted,) = run(public.load_graph(small), {"x": X})
     assert_answers(folder, "serving_default", {"x": X}, {"out": wanted})
-
-
-def test_a_wrong_model_is_noticed(deploykit, small, tmp_path):
-    assert deploykit("export", small, tmp_path, "--outputs=logits").status == 0
-    (wanted,) = run(public.load_graph(small), {"x": X})
-    with pytest.raises(AssertionError):
-        assert_answers(tmp_path / "small" / "1", "serving_default", {"x": X}, {"logits": wanted})
 
 
 def test_the_same_bytes_each_time(deploykit, tmp_path):
@@ -163,16 +156,6 @@ def test_warm_up_for_predict(deploykit, small, tmp_path):
             request = each.predict_log.request
             assert request.model_spec.name == "small"
             np.testing.assert_array_equal(decode(request.inputs["x"])[0], samples[place])
-
-
-@pytest.mark.parametrize("count", ["0", "1001"])
-def test_how_many_samples_warm_up(deploykit, small, tmp_path, count):
-    from deploykit.transforms.common.errors import GraphError
-
-    found = deploykit("export", small, tmp_path, "--warmup=x.npz", f"--warmup-samples={count}")
-    assert (found.status, "--warmup-samples" in found.stderr) == (2, True)
-    with raises(GraphError, "out-of-range", name="warmup_samples", got=int(count)):
-        public.export(small, tmp_path, warmup="x.npz", warmup_samples=int(count))
 
 
 def test_of_files_the_first_warm_up():
@@ -434,8 +417,12 @@ RECOMMENDED = {
 """Each setting with a value, and what stands for it in the files; "": it is refused or told."""
 
 
-@pytest.mark.parametrize("manifests", ["--manifests=docker", "--batching", ""])
-@pytest.mark.parametrize("name", RECOMMENDED)
+@pytest.mark.parametrize(
+    ("name", "manifests"),
+    [*((each, "--manifests=docker") for each in RECOMMENDED),
+     *((each, "--batching") for each in ("batch", "concurrency", "onednn", "engine")),
+     ("batch", "")],
+)  # fmt: skip
 def test_nothing_that_is_recommended_is_left_out_without_a_word(
     name, manifests, deploykit, small, tmp_path
 ):
@@ -466,13 +453,7 @@ def test_a_batch_that_is_recommended_is_refused_where_requests_cannot_share_it(d
     options = ("--outputs=y", "--manifests=docker", "--tuned", tuned)
     found = deploykit("export", model, tmp_path / "base", *options)
     assert found.status == 2
-    assert shows(
-        found.stderr,
-        "input-shape-not-batchable",
-        advice=Containing("recommends batch 8"),
-        alias="x",
-        shape=[2, 3],
-    )
+    assert shows(found.stderr, "input-shape-not-batchable", alias="x", shape=[2, 3])
     assert not (tmp_path / "base").exists()
 
 
@@ -497,18 +478,6 @@ def test_bad_options(deploykit, tmp_path):
     command = ("export", model, tmp_path / "base")
     assert_golden(*refusals(deploykit, command, WRONG, tmp_path))
     assert not (tmp_path / "base").exists()
-
-
-def test_bad_files(deploykit, small, tmp_path):
-    (tmp_path / "file").write_text("x")
-    found = deploykit("export", small, tmp_path / "file")
-    assert (found.status, found.printed) == (4, "")
-    assert "file/small: " in found.stderr
-    assert deploykit("export", small, tmp_path, "--version=7").status == 0
-    found = deploykit("export", small, tmp_path, "--version=7")
-    assert found.status == 4
-    assert shows(found.stderr, "version-exists")
-    assert deploykit("export", tmp_path / "missing.pb", tmp_path).status == 4
 
 
 def test_a_graph_above_2_gib_is_not_exported(deploykit, small, tmp_path, monkeypatch):

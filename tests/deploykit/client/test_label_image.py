@@ -198,12 +198,7 @@ def test_layers_are_named_or_the_models_own(label):
     assert label(encoded("png"), None, "--input-layer=x", "--output_layer=softmax").status == 0
     found = label(encoded("png"), None, "--output_layer=sofmax")
     assert found.status == 2
-    assert shows(
-        found.stderr,
-        "outputs-wrong",
-        hint=Containing("model's outputs: softmax."),
-        problem=Containing("you mean softmax"),
-    )
+    assert shows(found.stderr, "outputs-wrong", problem=Containing("you mean softmax"))
 
 
 def declared(tmp_path, **steps):
@@ -376,40 +371,6 @@ def test_bad_images(label, tmp_path, name):
     assert len(found.stderr.splitlines()) == 1
 
 
-def test_files_that_are_missing(deploykit, label, tmp_path):
-    assert label(encoded("png")).status == 0
-    given = {"IMAGE": tmp_path / "image", "--model": tmp_path / "model.pb",
-             "--labels": tmp_path / "labels.txt"}  # fmt: skip
-    for name in given:
-        paths = given | {name: tmp_path / "nowhere"}
-        found = deploykit(
-            "label", paths["IMAGE"], "--model", paths["--model"], "--labels", paths["--labels"]
-        )
-        assert (found.status, found.printed) == (4, "")
-        assert shows(
-            found.stderr, "file-error", reason=Containing("No such file"), source="nowhere"
-        )
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", says("file-empty")),
-        (b"\n\n", says("file-empty")),
-        (b"\xff\xfe", says("text-expected")),
-    ],
-)
-def test_bad_labels(deploykit, label, tmp_path, content, message):
-    assert label(encoded("png")).status == 0
-    (tmp_path / "labels.txt").write_bytes(content)
-    found = deploykit(
-        "label", tmp_path / "image", "--model", tmp_path / "model.pb", "--labels",
-        tmp_path / "labels.txt",
-    )  # fmt: skip
-    assert (found.status, found.printed) == (2, "")
-    assert re.search(message, found.stderr)
-
-
 def test_labels_of_another_count_are_said(label):
     found = label(encoded("png"), model((None, 5, 5, 3)), "--top=75", "--json")
     assert found.status == 0
@@ -435,23 +396,21 @@ SPELLINGS = {  # of label_image in C++ and in Python, of its first version, and 
 
 @pytest.mark.parametrize("root", SPELLINGS["root"])
 def test_the_flags_of_label_image(deploykit, files, tmp_path, root):
-    """Every spelling of each with every spelling of the others says the same."""
+    """Each spelling of one beside spellings of the others says the same."""
     paths, expected = files
     below = "" if root else f"{tmp_path}/"
-    words = {"IMAGE": f"{below}image", "MODEL": f"{below}model.pb"}
+    words = {"IMAGE": f"{below}image", "MODEL": f"{below}model.pb", "ROOT": str(tmp_path)}
     rest = ["--input_layer=x", "--output_layer=scores", "--input_mean=0", "--input_std=255",
             "--input_width=4", "--input_height=4", f"--labels={paths['labels.txt']}"]  # fmt: skip
-    for image in SPELLINGS["image"]:
-        for model in SPELLINGS["model"]:
-            for top in SPELLINGS["top"]:
-                given = " ".join((*image, *model, *top, *root)).replace("ROOT", str(tmp_path))
-                for word, path in words.items():
-                    given = given.replace(word, path)
-                found = deploykit("label", *given.split(), *rest, "--json")
-                assert found.status == 0, found.stderr
-                fed = {"x": "photos 4x4 -> 4x4 bilinear by corners, 0..1 (from --input_mean and "
-                            "--input_std)"}  # fmt: skip
-                assert found.document | {"seconds": 0} == expected | {"seconds": 0, "fed": fed}
+    fed = {"x": "photos 4x4 -> 4x4 bilinear by corners, 0..1 (from --input_mean and --input_std)"}
+    for turn, top in enumerate(SPELLINGS["top"]):
+        image, model = (SPELLINGS[name][turn % 3] for name in ("image", "model"))
+        given = " ".join((*image, *model, *top, *root))
+        for word, path in words.items():
+            given = given.replace(word, path)
+        found = deploykit("label", *given.split(), *rest, "--json")
+        assert found.status == 0, found.stderr
+        assert found.document | {"seconds": 0} == expected | {"seconds": 0, "fed": fed}
 
 
 def test_a_folder_before_all_paths_is_joined_as_label_image_does(deploykit, files, tmp_path):

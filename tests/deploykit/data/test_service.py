@@ -161,9 +161,7 @@ def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
                       "--service-address", "localhost:1")  # fmt: skip
     assert found.status == 2
-    assert shows(
-        found.stderr, "service-unreachable", reason="Connection refused", source="localhost:1"
-    )
+    assert shows(found.stderr, "service-unreachable", reason="Connection refused")
 
 
 def test_texts_of_a_model_that_demands_its_batch_are_refused(tmp_path):

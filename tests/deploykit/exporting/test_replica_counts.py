@@ -109,9 +109,7 @@ def test_files_without_a_place_for_them(tmp_path, text, says):
 def test_one_file_that_cannot_be_filled_leaves_the_other(folder):
     (folder / "kserve.yaml").write_text("kind: InferenceService\nmetadata: {name: other}\n")
     before = (folder / "kubernetes.yaml").read_bytes()
-    with raises(
-        GraphError, "unknown-name", kind="InferenceService", name="half-plus-two", known=["other"]
-    ):
+    with raises(GraphError, "unknown-name", name="half-plus-two", known=["other"]):
         fill_manifests(folder, COUNTS)
     assert (folder / "kubernetes.yaml").read_bytes() == before
 

@@ -80,12 +80,7 @@ def test_predict_refuses_what_has_no_place(deploykit, server, folder, tmp_path):
     (tmp_path / "cut.png").write_bytes(photo.read_bytes()[:99])
     found = deploykit("predict", server.address, "fashion", photo, photo, tmp_path / "cut.png")
     assert found.status != 0
-    assert shows(
-        found.stderr,
-        "call-failed",
-        grpc_status="INVALID_ARGUMENT",
-        reason=Containing("bytes[2]: the photo"),
-    )
+    assert shows(found.stderr, "call-failed", reason=Containing("bytes[2]: the photo"))
 
 
 def test_status_says_what_is_sent(deploykit, server):

@@ -12,11 +12,11 @@ from deploykit.api.shipped import tuned_settings
 from deploykit.exporting.export import default_name
 from deploykit.importers.freeze import freeze_graph
 from deploykit.importers.metadata_file import About, SignatureNames
-from deploykit.system.machine import machine
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
+from tests.deploykit.api.test_shipped import tuned, written
 from tests.support import Containing, raises, says
 
 FLOAT = DType("float32")
@@ -24,17 +24,6 @@ SETTINGS = api.RunConfig(
     batch=8, threads=(2, 1), concurrency=3, keep_memory=True, omp_num_threads=2
 )
 STEPS = {"format": 1, "inputs": {"x": {"range": "0..1"}}}
-
-
-def written(folder, document):
-    text = document if isinstance(document, str) else json.dumps(document)
-    (folder / "report.json").write_text(text)
-
-
-def tuned(path, settings=SETTINGS, **differing):
-    document = {"format": 1, "kind": "tuned", "settings": settings.document(),
-                "machine": {**machine(), **differing}}  # fmt: skip
-    path.write_text(json.dumps(document))
 
 
 @pytest.fixture
@@ -51,7 +40,7 @@ def ship(tmp_path):
     signature = SignatureNames({"x": "x"}, {"probabilities": "scores"})
     graph.about = About({"serving_default": signature}, STEPS, ("cat", "dog", "cow"))
     api.save_graph(graph, folder / "model.pb")
-    tuned(folder / "tuned.json")
+    tuned(folder, SETTINGS)
     written(folder, {"format": 1, "kind": "ship", "name": "shoes", "stages": [{}]})
     return folder
 
@@ -131,9 +120,10 @@ def test_settings_come_from_the_file_or_else_from_the_folder(ship, tmp_path, cap
         assert tuned_settings(model, None, "") == expected
         assert caplog.messages[0] == Containing("SHA-256", "a model")
         assert caplog.messages[1] == Containing(f"{ship / 'tuned.json'} is used", "8")
-    tuned(tmp_path / "other.json", api.RunConfig(batch=2))
-    assert tuned_settings(ship, tmp_path / "other.json", "") == api.RunConfig(batch=2)
-    assert tuned_settings(ship / "model.pb", tmp_path / "other.json", "") == api.RunConfig(batch=2)
+    other = tmp_path / "tuned.json"
+    tuned(tmp_path, api.RunConfig(batch=2))
+    assert tuned_settings(ship, other, "") == api.RunConfig(batch=2)
+    assert tuned_settings(ship / "model.pb", other, "") == api.RunConfig(batch=2)
     for model in (ship / "model.pb", api.open_model(ship).graph):
         assert tuned_settings(model, None, "") == api.RunConfig()
     (ship / "tuned.json").unlink()
@@ -141,7 +131,7 @@ def test_settings_come_from_the_file_or_else_from_the_folder(ship, tmp_path, cap
 
 
 def test_settings_of_another_machine_are_warned_of(ship, caplog):
-    tuned(ship / "tuned.json", cpu="Another CPU")
+    tuned(ship, SETTINGS, cpu="Another CPU")
     tuned_settings(ship, None, "")
     assert "CPU Another CPU" in caplog.text
 

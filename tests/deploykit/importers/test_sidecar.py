@@ -113,11 +113,15 @@ def test_a_file_of_somebody_elses_does_not_count_and_is_not_replaced(tmp_path, c
         {"signatures": {"s": {"inputs": []}}}, {"signatures": {"s": {"inputs": [], "outputs": 3}}},
         {"signatures": {"s": {"inputs": {"x": 3}, "outputs": {}}}}, {"signatures": None},
         {"inputs": 3}, {"inputs": [3]}, {"outputs": None}, {"labels": 7}, {"labels": [1]},
+        {"engine": 3}, {"engine": {"engine": "abacus", "version": "1"}}, {"engine": {}},
+        {"engine": {"engine": "openvino", "version": "1", "settings": {"threads": 0}}},
+        {"engine": {"engine": "openvino", "version": "1", "precision": "f8"}},
+        {"engine_graph": 3},
     ],
     ids=str,
 )  # fmt: skip
 def test_a_damaged_one_is_named(tmp_path, change):
-    save_graph(told(), tmp_path / "m.pb")
+    save_graph(with_use(), tmp_path / "m.pb")
     broken = document(tmp_path / "m.pb") | change
     sidecar_path(tmp_path / "m.pb").write_text(json.dumps(broken))
     with raises(GraphError, "sidecar-invalid", name="m.pb"):
@@ -252,24 +256,6 @@ def test_another_graph_has_not_its_engine(tmp_path):
     ]
     assert [about(graph).engine for graph in others] == [None] * len(others)
     assert document(tmp_path / "n.pb")["engine"] is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"engine": 3}, {"engine": {"engine": "abacus", "version": "1"}}, {"engine": {}},
-        {"engine": {"engine": "openvino", "version": "1", "settings": {"threads": 0}}},
-        {"engine": {"engine": "openvino", "version": "1", "precision": "f8"}},
-        {"engine_graph": 3},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_an_engine_that_is_none_is_named(tmp_path, change):
-    save_graph(with_use(), tmp_path / "m.pb")
-    broken = document(tmp_path / "m.pb") | change
-    sidecar_path(tmp_path / "m.pb").write_text(json.dumps(broken))
-    with raises(GraphError, "sidecar-invalid", name="m.pb"):
-        load_graph(tmp_path / "m.pb")
 
 
 def test_an_older_file_says_no_engine(tmp_path):

@@ -319,13 +319,7 @@ def test_a_graph_of_a_cluster_says_what_takes_its_processes_out(deploykit, tmp_p
     found = deploykit("placement", path, "--outputs=out", *options)
     assert (found.status, found.printed) == (2, "")
     assert "/job:" in found.stderr
-    assert shows(
-        found.stderr,
-        "runtime-failed",
-        action="run the graph",
-        reason=Containing("cluster that trained"),
-        runtime="TensorFlow",
-    )
+    assert shows(found.stderr, "runtime-failed", reason=Containing("cluster that trained"))
     assert shows(
         found.stderr,
         "runtime-failed",
@@ -382,13 +376,3 @@ def test_a_model_that_writes_files_is_not_run(deploykit, tmp_path):
     path = written(graph, tmp_path)
     assert deploykit("placement", path).status == 3
     assert not (tmp_path / "written").exists()
-
-
-def test_an_existing_file_is_refused_before_anything_runs(deploykit, tmp_path, monkeypatch):
-    monkeypatch.setattr("deploykit.api.placement.find_placement", None)
-    path = written(two_devices(), tmp_path)
-    for out in (path, tmp_path / "there.json"):
-        out.touch()
-        found = deploykit("placement", path, "--outputs=out", "-o", out)
-        assert (found.status, found.printed) == (4, "")
-        assert found.stderr.startswith(f"deploykit: error: {out}: the ")

@@ -129,12 +129,7 @@ def test_a_step_that_breaks_the_numbers_is_named(written, monkeypatch):
     monkeypatch.setattr(optimize, "OPTIMIZE", "fold_constants remove_nodes(op=Relu)")
     found, output = written("optimize", graph_of(dense))
     assert found.status == 5
-    assert shows(
-        found.stderr,
-        "step-differs",
-        kept="nothing was written",
-        reason=Containing("2, remove_nodes, fails"),
-    )
+    assert shows(found.stderr, "step-differs", reason=Containing("2, remove_nodes, fails"))
     assert not output.exists()
 
 
@@ -207,12 +202,7 @@ def test_the_reference_is_the_graph_as_it_was_read(tmp_path):
     opened = api.open_model(path)
     broken = transform(opened.graph, "remove_nodes(op=Relu)")
     object.__setattr__(opened, "frozen", broken)
-    with raises(
-        VerificationError,
-        "step-differs",
-        kept="nothing was written",
-        reason=Containing("freezing fails"),
-    ):
+    with raises(VerificationError, "step-differs", reason=Containing("freezing fails")):
         api.optimize(opened, output=tmp_path / "out.pb")
     assert not (tmp_path / "out.pb").exists()
 

@@ -22,8 +22,7 @@ def forecast() -> Forecast:
     return THEORY
 
 
-@pytest.mark.parametrize("rate", [40.0, 900.0, 20_000.0])
-@pytest.mark.parametrize("limit", [80.0, 120.0, 300.0])
+@pytest.mark.parametrize(("rate", "limit"), [(40.0, 80.0), (900.0, 300.0), (20_000.0, 120.0)])
 def test_what_theory_says(forecast, rate, limit):
     bears = min(100 - math.log(100) / (limit / 1e3), 100 * MAX_LOAD)
     found = sized(forecast, PlanOptions(rate=rate, latency_limit=limit))

@@ -276,12 +276,7 @@ def test_strings_are_refused_before_anything_runs(data):
         tf.as_string(tf.identity(y, name="out"), name="said")
 
     graph = made(body, ("out", "said"))
-    with raises(
-        GraphError,
-        "engine-not-for-graph",
-        engine="OpenVINO",
-        reason=Containing("output 'said' (AsString"),
-    ):
+    with raises(GraphError, "engine-not-for-graph", reason=Containing("output 'said' (AsString")):
         quantize_calibrated(graph, data, WANTED)
 
 

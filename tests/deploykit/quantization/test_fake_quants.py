@@ -105,9 +105,7 @@ def test_what_cannot_be_int8_is_not_written(in_process, tmp_path):
 
 def test_noise_is_never_written(in_process):
     graph = net(residual, ("out/out",))
-    with raises(
-        NotQuantizedError, "float32-is-right", reason=Containing("at least 199"), source="a graph"
-    ):
+    with raises(NotQuantizedError, "float32-is-right", reason=Containing("at least 199")):
         deploykit.quantize(graph, min_sqnr=199)
 
 

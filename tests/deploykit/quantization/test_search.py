@@ -464,22 +464,8 @@ def test_metrics_and_labels(net, data, tmp_path, clock):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (
-            "cnv",
-            says(
-                "inside-with-hint",
-                hint=Containing("did you mean"),
-                reason=Containing("no layer 'cnv'"),
-            ),
-        ),
-        (
-            "b",
-            says(
-                "inside-with-hint",
-                hint=Containing("conv, depthwise, linear"),
-                reason=Containing("node 'b' is"),
-            ),
-        ),
+        ("cnv", says("inside-with-hint", reason=Containing("no layer 'cnv'"))),
+        ("b", says("inside-with-hint", reason=Containing("node 'b' is"))),
     ],
 )
 def test_layers_that_are_none(net, data, name, said, clock):

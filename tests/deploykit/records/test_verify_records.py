@@ -181,16 +181,7 @@ def test_what_is_no_folder_of_records(tmp_path, deploykit, command):
         ('"format": 1', '"format": 2', says("not-records-index", format=1)),
         ('"format": 1', "", says("json-expected")),
         ('"records": 12', '"records": 13', says("index-invalid")),
-        (
-            '"float32"',
-            '"float31"',
-            says(
-                "not-one-of",
-                got="float31",
-                known=["float32", "int64", "string"],
-                what=Containing("of feature 'x'"),
-            ),
-        ),
+        ('"float32"', '"float31"', says("not-one-of", what=Containing("of feature 'x'"))),
         ('"file": "train', '"file": "../train', says("unexpected", what="shards[0].file")),
         ('"sha256": "', '"sha256": "x', says("unexpected", what="shards[0].sha256")),
         ('"shards"', '"shard"', says("key-missing", key="shards")),

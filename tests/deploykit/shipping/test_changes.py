@@ -61,11 +61,7 @@ def test_calibration_data_that_were_not_needed_leave_the_first_stages(home):
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (
-            ["--labels=few.txt"],
-            2,
-            says("counts-differ", what="labels", count=3, other="scores", other_count=8),
-        ),
+        (["--labels=few.txt"], 2, says("counts-differ", count=3, other_count=8)),
         (["--labels=absent.txt"], 4, re.escape("absent.txt")),
         (["--evaluation=absent.npz"], 4, says("not-found", source="absent.npz")),
         (["--evaluation=labels.txt"], 2, re.escape("labels.txt")),

@@ -167,10 +167,7 @@ def test_a_plan_tells_times(home, shipped):
     [
         (["--from-stage=tun"], says("unknown-name", kind="stage", name="tun")),
         (["--name=1"], says("model-name-number")),
-        (
-            ["--manifests=compose"],
-            says("option-value", expected=Containing(" all"), got="compose", option="--manifests"),
-        ),
+        (["--manifests=compose"], says("option-value", got="compose", option="--manifests")),
         (["--device=gpu", "--engine=openvino"], says("openvino-cpu-only")),
     ],
 )
@@ -235,16 +232,8 @@ def test_a_project_file_holds_options(home, tmp_path):
     ("text", "status", "said"),
     [
         ("[ship]\nbudgets = 3\n", 2, says("project-unknown-option", name="budgets")),
-        (
-            "[ship]\ndry-run = 3\n",
-            2,
-            says("project-value", name="dry-run", expected="true or false"),
-        ),
-        (
-            "[ship]\nbudget = true\n",
-            2,
-            says("project-value", name="budget", expected=Containing("text, a number")),
-        ),
+        ("[ship]\ndry-run = 3\n", 2, says("project-value", name="dry-run", got="3")),
+        ("[ship]\nbudget = true\n", 2, says("project-value", name="budget", got="true")),
         ("[ship]\nbudget = -1\n", 2, re.escape("--budget")),
         ("[shop]\nport = 3\n", 2, says("project-table-expected", got="shop")),
         ("[ship\n", 4, says("not-a", what="TOML")),

@@ -13,7 +13,7 @@ import pytest
 
 from deploykit.storage import archives
 from deploykit.storage.arrays import load_array, load_data, load_forms
-from deploykit.transforms.common.errors import Error, FileError, GraphError, LimitError
+from deploykit.transforms.common.errors import Error, GraphError, LimitError
 from deploykit.transforms.runtime.child_process import ResourceLimits
 from tests.support import raises, shows
 
@@ -253,13 +253,6 @@ def test_memory_of_files_that_say_more_than_they_hold(tmp_path):
         with pytest.raises(GraphError):
             load_array(tmp_path / "x.npy")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
-
-
-def test_files_that_are_none(tmp_path):
-    for load in (load_data, load_array):
-        for path in ("/dev/zero", tmp_path, tmp_path / "gone"):
-            with pytest.raises(FileError):
-                load(path)
 
 
 def test_types_and_shapes_are_read_without_values(tmp_path):

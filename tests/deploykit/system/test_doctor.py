@@ -1,7 +1,6 @@
 """What the doctor finds is what is there, and its last sentence names the first thing to do."""
 
 import json
-import re
 import shutil
 from importlib import metadata
 
@@ -11,7 +10,8 @@ from deploykit.rendering.machine_lines import lines
 from deploykit.rendering.tables import drawn
 from deploykit.system import doctor
 from deploykit.system.doctor import LIBRARIES, examine, gpu_refusal, load, refusal, xla_tools
-from tests.support import Containing, says, shows
+from tests.deploykit.conftest import refusals
+from tests.support import Containing, assert_golden
 
 TENSORFLOW = {"gpus": [], "cuda_build": True, "cuda_version": "12.5.1"}
 DRIVER = {"status": 0, "cuda": "12.8", "devices": 1}
@@ -173,41 +173,7 @@ def test_more_threads_than_the_control_group_allows():
     assert not any("more than the" in line for line in drawn(lines(found)))
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["model.pb"], says("usage", reason=Containing("unexpected extra argument"))),
-        (
-            ["--timeout=0"],
-            says("option-value", expected=Containing("number above 0"), option="--timeout"),
-        ),
-        (
-            ["--timeout=nan"],
-            says("option-value", expected=Containing("a number"), got="nan", option="--timeout"),
-        ),
-        (
-            ["--memory-limit=0"],
-            says(
-                "option-value",
-                expected=Containing("1 to 1000000000"),
-                got="0",
-                option="--memory-limit",
-            ),
-        ),
-    ],
-)
-def test_wrong_usage(deploykit, options, says):
-    found = deploykit("doctor", *options)
-    assert (found.status, found.printed) == (2, "")
-    assert re.search(says, found.stderr)
-    assert found.stderr.count("\n") == 1
-
-
-def test_an_existing_file_is_refused_before_anything_starts(deploykit, tmp_path, monkeypatch):
-    monkeypatch.setattr("deploykit.system.doctor.examine", None)
-    out = tmp_path / "doctor.json"
-    out.write_text("precious")
-    found = deploykit("doctor", "-o", out)
-    assert (found.status, found.printed) == (4, "")
-    assert shows(found.stderr, "exists", source=out, what="the file")
-    assert out.read_text() == "precious"
+@pytest.mark.golden("usage/doctor")
+def test_wrong_usage(deploykit):
+    wrong = ("model.pb", "--timeout=0", "--timeout=nan", "--memory-limit=0")
+    assert_golden(*refusals(deploykit, ("doctor",), wrong))

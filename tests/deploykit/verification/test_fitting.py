@@ -63,15 +63,7 @@ def test_each_value_is_kept_or_refused():
 
 @pytest.mark.parametrize("value", [2.0**63, 2.0**64, -(2.0**63) * 1.01])
 def test_floats_at_the_end_of_64_bits_do_not_wrap(value):
-    with raises(
-        GraphError,
-        "data-value-misfit",
-        dtype="float64",
-        expected="int64",
-        index=[0],
-        misfit=Containing("an integer of"),
-        name="x",
-    ):
+    with raises(GraphError, "data-value-misfit", index=[0], name="x"):
         of_type("x", np.array([value]), "int64")
     if value == 2.0**63:
         assert of_type("x", np.array([value]), "uint64")[0].item() == 2**63
@@ -81,9 +73,7 @@ def test_floats_at_the_end_of_64_bits_do_not_wrap(value):
 @pytest.mark.parametrize("target", INTEGERS)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_what_is_no_number_is_no_integer(source, target, value):
-    with raises(
-        GraphError, "data-value-misfit", index=[1], misfit=Containing("an integer of"), name="x"
-    ):
+    with raises(GraphError, "data-value-misfit", index=[1], name="x"):
         of_type("x", np.array([1, value], source), target)
 
 

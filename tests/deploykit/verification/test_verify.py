@@ -121,9 +121,7 @@ def test_a_result_may_have_fewer_inputs_but_not_others():
 
 
 def test_labels_must_be_as_many_as_the_samples():
-    with raises(
-        GraphError, "counts-differ", what="labels", count=3, other="samples", other_count=7
-    ):
+    with raises(GraphError, "counts-differ", what="labels", count=3, other_count=7):
         verify(net(), net(), data={"x": random(7, 6), "labels": np.zeros(3, int)})
 
 

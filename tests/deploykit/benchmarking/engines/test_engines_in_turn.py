@@ -167,9 +167,7 @@ def test_what_its_engine_does_not_have_is_refused(written_for_openvino):
 def test_what_only_tensorflow_does_is_refused_before_anything_is_measured(small, tmp_path):
     with raises(GraphError, "profile-tensorflow-only"):
         deploykit.benchmark(small, engine=BOTH, profile=True)
-    with raises(
-        GraphError, "files-one-path-only", what=Containing("only TensorFlow"), engine="OpenVINO"
-    ):
+    with raises(GraphError, "files-one-path-only", what=Containing("only TensorFlow")):
         deploykit.benchmark(small, engine="openvino", data=str(tmp_path))
 
 
@@ -190,10 +188,4 @@ def test_a_history_keeps_engines_apart(tmp_path):
 def test_the_wrong_usage_is_told():
     found = command_line("benchmark", "no.pb", "--engine", "tflite")
     assert found.status == 2
-    assert shows(
-        found.stderr,
-        "option-value",
-        expected=Containing("tensorflow, openvino"),
-        got="tflite",
-        option="--engine",
-    )
+    assert shows(found.stderr, "option-value", got="tflite", option="--engine")

@@ -14,17 +14,10 @@ from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import GraphError, LoadError
 from deploykit.transforms.engines.openvino_model import Compiling
 from deploykit.transforms.runtime.child_process import ResourceLimits
+from tests.deploykit.benchmarking.test_runner import BATCHES, net
 from tests.support import build, raises, random, run, tf
 
 OPENVINO = RunConfig(engine="openvino")
-BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
-
-
-def net():
-    x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
-    y = tf.compat.v1.placeholder(tf.float32, [None, 8], name="y")
-    hidden = tf.nn.relu(tf.matmul(x, tf.constant(random(8, 8), name="weights")), name="hidden")
-    tf.add(hidden, y, name="sum")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from deploykit.benchmarking.run_config import RunConfig
 from deploykit.transforms.common.errors import LoadError, VerificationError
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification import engine_check
-from tests.support import Containing, build, building, raises, random, says, shows, tf
+from tests.support import Containing, build, building, raises, random, shows, tf
 
 WRONG = "tests.deploykit.benchmarking.engines.wrong:{}"
 
@@ -83,58 +83,24 @@ def test_tensorflow_alone_is_compared_with_nothing(graph, started):
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
+    ("kind", "why"),
     [
-        (
-            "OfAnotherType",
-            says(
-                "engine-differs-untimed",
-                engine="OpenVINO",
-                reason=Containing("float32, got float64"),
-                source="net.pb",
-            ),
-        ),
-        (
-            "OfAnotherShape",
-            says(
-                "engine-differs-untimed",
-                engine="OpenVINO",
-                reason=Containing("output 'out' at"),
-                source="net.pb",
-            ),
-        ),
-        (
-            "OfAnotherValue",
-            says(
-                "engine-differs-untimed",
-                engine="OpenVINO",
-                reason=Containing("0.01, allowed 0.0005"),
-                source="net.pb",
-            ),
-        ),
-        (
-            "WithoutASample",
-            says(
-                "engine-differs-untimed",
-                engine="OpenVINO",
-                reason=Containing("output 'out': error"),
-                source="net.pb",
-            ),
-        ),
+        ("OfAnotherType", "float32, got float64"),
+        ("OfAnotherShape", "output 'out' at"),
+        ("OfAnotherValue", "0.01, allowed 0.0005"),
+        ("WithoutASample", "output 'out': error"),
     ],
 )
-def test_a_wrong_answer_is_named(graph, instead, kind, says):
+def test_a_wrong_answer_is_named(graph, instead, kind, why):
     instead(kind)
-    with pytest.raises(VerificationError, match=says) as found:
+    with raises(VerificationError, "engine-differs-untimed", reason=Containing(why)) as found:
         check_answers(jobs(graph, OPENVINO), graph, "net.pb")
-    assert shows(str(found.value), "engine-differs-untimed", engine="OpenVINO", source="net.pb")
+    assert shows(found.value, "engine-differs-untimed", engine="OpenVINO", source="net.pb")
 
 
 def test_an_engine_that_dies_refuses_the_graph(graph, instead):
     instead("Dying")
-    with raises(
-        LoadError, "engine-refuses", reason=Containing("OpenVINO died of"), source="net.pb"
-    ):
+    with raises(LoadError, "engine-refuses", reason=Containing("OpenVINO died of")):
         check_answers(jobs(graph, OPENVINO), graph, "net.pb")
 
 

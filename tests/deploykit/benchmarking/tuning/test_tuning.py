@@ -532,14 +532,3 @@ WRONG = (
 def test_wrong_usage(deploykit, small):
     assert_golden(*refusals(deploykit, ("tune", small), WRONG, small.parent))
     assert list(small.parent.iterdir()) == [small]
-
-
-def test_a_model_that_is_not_there(deploykit, tmp_path):
-    found = deploykit("tune", tmp_path / "none.pb")
-    assert (found.status, found.printed) == (4, "")
-    assert shows(
-        found.stderr,
-        "file-error",
-        reason=Containing("file or directory"),
-        source=tmp_path / "none.pb",
-    )
