@@ -6,8 +6,7 @@ import pytest
 
 from deploykit.benchmarking.results import BenchmarkResult, load_result, load_tuned
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.storage.files import load_document
-from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times
 from tests.support import assert_golden, refusal
 
@@ -101,15 +100,3 @@ def test_wrong_tuned_files(tmp_path):
         assert '"source": "tuned.json' in found
         said.append(f"{content}\n{found}")
     assert_golden(*said)
-
-
-def test_a_tuned_file(tmp_path):
-    path = tmp_path / "tuned.json"
-    path.write_text(json.dumps({"kind": "tuned", "format": 1, "settings": {"threads": [2, 1]}}))
-    assert load_tuned(path) == RunConfig(threads=(2, 1))
-
-
-def test_files_that_are_not_there(tmp_path):
-    for path in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(FileError, match=str(path)):
-            load_document(path, "benchmark")

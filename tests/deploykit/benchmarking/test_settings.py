@@ -42,10 +42,6 @@ def test_the_environment(settings, environment):
     assert settings.environment == environment
 
 
-def test_xla_is_a_flag_of_tensorflow():
-    assert "--tf_xla_auto_jit=2" in RunConfig(xla=True).environment["TF_XLA_FLAGS"]
-
-
 def test_flags_of_xla_that_the_user_has_set_stay(monkeypatch):
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_min_cluster_size=2 --tf_xla_auto_jit=1")
     found = RunConfig(xla=True).environment["TF_XLA_FLAGS"].split()
