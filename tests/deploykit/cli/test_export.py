@@ -250,26 +250,6 @@ def test_a_signature_keeps_its_method(deploykit, signed, tmp_path):
     assert "takes tf.Examples" in found.stderr
 
 
-def test_a_model_of_tensorflow_2(deploykit, tmp_path):
-    class Model(tf.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.w = tf.Variable(random(3, 2))
-
-        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
-        def __call__(self, x: Any) -> dict[str, Any]:
-            y = tf.matmul(x, self.w)
-            return {"y": y, "same": y, "z/deep": tf.cast(y * 100, tf.int64)}
-
-    tf.saved_model.save(Model(), str(tmp_path / "two"))
-    found = deploykit("export", tmp_path / "two", tmp_path / "base")
-    assert found.status == 0, found.stderr
-    x = random(4, 3)
-    y = x @ random(3, 2)
-    wanted = {"y": y, "same": y, "z/deep": (y * 100).astype(np.int64)}
-    assert_answers(tmp_path / "base" / "two" / "1", "serving_default", {"x": x}, wanted)
-
-
 def test_all_signatures_stay(deploykit, tmp_path):
     """TensorFlow 2 gives inputs of the same alias in two signatures a node each."""
 

@@ -6,7 +6,6 @@ import subprocess
 import time
 
 import click
-import numpy as np
 import pytest
 
 from deploykit.cli.main import cli
@@ -164,22 +163,6 @@ def test_folders(refused, tmp_path, garbage):
         (("records", garbage, garbage / "x"), f"model.pb/x: {garbage} is not a folder"),
     ):
         assert message in refused(line)
-
-
-def test_an_output_that_can_be_written_is_no_hindrance(deploykit, small, tmp_path):
-    """So that the tests above do not pass where everything is refused."""
-    data = tmp_path / "data.npz"
-    np.savez(data, x=np.zeros((2, 8, 8, 3), np.float32))
-    out = tmp_path / "out"
-    for line in (
-        ("freeze", small), ("optimize", small), ("inspect", small), ("diff", small, small),
-        ("transform", f"--in_graph={small}", "--transforms=remove_device"), ("doctor",),
-    ):  # fmt: skip
-        for more in ((), ("--force",)):
-            found = deploykit(*line, f"--output={out}", *more)
-            assert found.status == 0, found.stderr
-            assert out.exists()
-        out.unlink()
 
 
 @pytest.mark.parametrize(

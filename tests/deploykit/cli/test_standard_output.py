@@ -95,14 +95,6 @@ def test_a_broken_pipe_of_something_else_is_a_bug(deploykit, small, monkeypatch)
     assert (found.status, json.loads(found.stdout)["error"]["code"]) == (1, "child-bug")
 
 
-def test_characters_that_the_encoding_lacks_are_replaced(tmp_path):
-    with (tmp_path / "out").open("w", encoding="ascii") as file:
-        output = StandardOutput(file)
-        print("─…é", file=output)
-        output.flush()
-    assert (tmp_path / "out").read_text("ascii") == "-~\\xe9\n"
-
-
 def test_sys_stdout_is_put_back():
     before = sys.stdout
     main.run(["--version"])

@@ -230,13 +230,3 @@ def test_a_graph_needs_no_output(deploykit, tmp_path):
     found = deploykit("diff", *paths)
     assert found.status == 5
     assert found.stdout == Containing("~ c: attribute value", "0.0 -> 1.0", "1 of 1", "at most 1")
-
-
-def test_a_text_proto_is_the_same_graph(deploykit, small):
-    text = small.parent / "small.pbtxt"
-    found = deploykit(
-        "transform", "--in_graph", small, "--out_graph", text, "--output_as_text",
-        "--transforms=sort_by_execution_order",
-    )  # fmt: skip
-    assert found.status == 0
-    assert deploykit("diff", small, text).status == 0
