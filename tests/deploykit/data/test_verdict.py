@@ -17,7 +17,7 @@ from deploykit.data.bottleneck import (
     verdict,
 )
 from deploykit.transforms.common.documents import document
-from tests.support import Containing
+from tests.support import Containing, assert_golden
 
 
 def rates(both, compute, input, cpu=0.5, cores=2.0, **more):  # noqa: A002  the field's name
@@ -41,65 +41,45 @@ SLOW = ReadingCost(cpu=0.1, idle_share=0.9, read=2e6, asked=2e6, iowait=0.4)
 MEMORY = ReadingCost(cpu=1.9, idle_share=0.0, read=0, asked=2e8, iowait=0.0)
 
 
-def test_a_slow_disk_is_named_with_its_rate():
-    for style in ("feed", "queue", "tfdata", "pipeline"):
-        for kind in ("csv", "images", "records"):
-            found = said(style, kind, rates(50, 1000, 50, reading=SLOW))
-            assert found.startswith("input-bound: ")
-            assert found == Containing("the disk for 90 %", "2 MB")
-            assert "deploykit records" not in found
-    assert "disk" not in said("tfdata", "csv", rates(50, 1000, 50, reading=MEMORY))
+FUSE = replace(SLOW, read=0, iowait=0.0)  # storage that the kernel does not count
+BESIDE = rates(60, 100, 80, 1.0, idle=0.0, foreign=1.0, wanted=2.4)
+SAID = {
+    "a slow disk": [(style, kind, rates(50, 1000, 50, reading=SLOW)) for style, kind in (
+        ("feed", "csv"), ("queue", "images"), ("tfdata", "records"), ("pipeline", "csv"))],
+    "what is read from memory": [("tfdata", "csv", rates(50, 1000, 50, reading=MEMORY)),
+                                 ("feed", "csv", rates(50, 1000, 50, reading=MEMORY))],
+    "what waits for a core and not for the disk": [
+        ("tfdata", "csv", rates(50, 1000, 50, reading=replace(
+            SLOW, idle_share=0.05, iowait=0.0, cpu=0.4)))],
+    "storage that the kernel does not count": [
+        ("feed", "csv", rates(5, 100, 5, reading=FUSE)),
+        ("feed", "csv", rates(5, 100, 5, reading=replace(FUSE, idle_share=0.4))),
+        ("pipeline", "own", rates(5, 100, 5, reading=replace(FUSE, asked=0)))],
+    "idle cores": [("feed", "csv", rates(60, 100, 200, 0.5, idle=1.4, foreign=0.0, wanted=0.5))],
+    "cores of others": [
+        ("feed", "csv", rates(60, 100, 200, 0.5, idle=0.0, foreign=1.5, wanted=0.9))],
+    "shared cores": [("tfdata", "csv", BESIDE), ("feed", "csv", replace(BESIDE, wanted=1.1)),
+                     ("tfdata", "csv", BESIDE, "simulated")],
+    "a rate beyond its ceiling": [
+        ("queue", "csv", rates(130, 100, 200)), ("queue", "csv", rates(101, 100, 200)),
+        ("feed", "csv", rates(50, 101, 9999))],
+    "decoding": [(style, kind, rates(50, 1000, 50, reading=replace(MEMORY, decoding=share)))
+                 for style, kind, share in (("tfdata", "images", 0.96), ("tfdata", "records", 0.96),
+                                            ("feed", "images", 0.96), ("tfdata", "images", 0.2))],
+    "shares of the ceiling": [("queue", "csv", rates(60, 100, 200, 0.5)),
+                              ("queue", "csv", rates(60, 100, 200, 1.8)),
+                              ("queue", "csv", rates(97, 100, 200))],
+    "where it computes": [
+        ("tfdata", "csv", rates(99, 100, 1000), each) for each in ("cpu", "gpu", "simulated")],
+}  # fmt: skip
 
 
-def test_what_waits_for_a_core_does_not_wait_for_the_disk():
-    """Beside other work, reading runs for a part of the time, and could run for all of it."""
-    crowded = replace(SLOW, idle_share=0.05, iowait=0.0, cpu=0.4)
-    assert "disk" not in said("tfdata", "csv", rates(50, 1000, 50, reading=crowded))
-
-
-def test_storage_that_the_kernel_does_not_count():
-    fuse = replace(SLOW, read=0, iowait=0.0)
-    assert said("feed", "csv", rates(5, 100, 5, reading=fuse)) == Containing("2 MB", "per second")
-    briefly = replace(fuse, idle_share=0.4)  # as threads do that hand work to each other
-    assert "disk" not in said("tfdata", "csv", rates(5, 100, 5, reading=briefly))
-    asleep = replace(fuse, asked=0)
-    assert "but not for" in said("pipeline", "own", rates(5, 100, 5, reading=asleep))
-
-
-def test_cores_are_idle_only_where_the_machine_says_so():
-    idle = rates(60, 100, 200, 0.5, idle=1.4, foreign=0.0, wanted=0.5)
-    taken = rates(60, 100, 200, 0.5, idle=0.0, foreign=1.5, wanted=0.9)
-    assert said("feed", "csv", idle) == Containing("1.4 of 2", "cores are idle")
-    assert "idle" not in said("feed", "csv", taken)
-    assert said("feed", "csv", taken) == Containing("other processes take", "1.5 of 2")
-    assert "other processes" not in said("feed", "csv", idle)
-
-
-def test_cores_are_shared_where_own_threads_would_take_all_of_them():
-    beside = rates(60, 100, 80, 1.0, idle=0.0, foreign=1.0, wanted=2.4)
-    assert said("tfdata", "csv", beside) == Containing("sharing cores", "2.0 of 2", "1.0 b")
-    alone = replace(beside, wanted=1.1)  # one thread of its own that waits now and then
-    assert said("feed", "csv", alone).startswith("input-bound")
-    assert said("tfdata", "csv", beside, "simulated").startswith("input-bound")
-
-
-def test_a_rate_beyond_its_ceiling_is_unstable():
-    assert said("queue", "csv", rates(130, 100, 200)) == Containing("unstable", "130 %")
-    assert "unstable" not in said("queue", "csv", rates(101, 100, 200))
-    assert said("feed", "csv", rates(50, 101, 9999)) == Containing(
-        "unstable", "50 %", "taking turns"
-    )
-
-
-def test_decoding_is_not_told_to_become_tfrecords():
-    decoding, opening = replace(MEMORY, decoding=0.96), replace(MEMORY, decoding=0.2)
-    for kind in ("images", "records"):
-        found = said("tfdata", kind, rates(50, 1000, 50, reading=decoding))
-        assert found == Containing("decoding takes 96 %")
-        assert "deploykit records" not in found
-    assert "deploykit records" in said("tfdata", "images", rates(50, 1000, 50, reading=opening))
-    assert "Python decodes" in said("feed", "images", rates(50, 1000, 50, reading=decoding))
-    assert "Python parses text" in said("feed", "csv", rates(50, 1000, 50, reading=MEMORY))
+@pytest.mark.golden("input_verdicts")
+def test_what_is_said():
+    assert_golden(*(
+        "\n".join([name, *(f"{each[:2]}: {said(*each)}" for each in several), ""])
+        for name, several in SAID.items()
+    ))  # fmt: skip
 
 
 RATE = st.floats(1, 1e6)
@@ -190,18 +170,3 @@ def test_one_verdict_with_the_next_thing_to_try(both, c, i, cpu, style, kind, li
     assert document(found) == {
         "verdict": limit, "reason": found.reason, "next": found.advice,
     }  # fmt: skip
-
-
-def test_reasons_state_their_figures():
-    assert "60 % of the ceiling" in verdict("queue", "csv", rates(60, 100, 200, 0.5)).reason
-    assert "1.8 of 2 cores" in verdict("queue", "csv", rates(60, 100, 200, 1.8)).reason
-    assert "97 %" in verdict("queue", "csv", rates(97, 100, 200)).reason
-
-
-def test_what_is_not_computed_on_the_cpu_is_not_quantized():
-    advice = {
-        where: verdict("tfdata", "csv", rates(99, 100, 1000), where).advice
-        for where in ("cpu", "gpu", "simulated")
-    }
-    assert ["quantize" in each for each in advice.values()] == [True, False, False]
-    assert "simulate a faster" in advice["simulated"]
