@@ -11,9 +11,8 @@ from tests.benchmarks.figures import show
 
 # Each is a module here with a function `figures()`. Where it has PARTS, that takes one's name too.
 NAMES = (
-    "start_up", "large_graphs", "resnet50", "real_models", "transforms", "overhead", "judge",
-    "tuning", "records", "input", "verdicts", "speed", "int8", "peers", "serving", "cpu_per_call",
-    "photos", "batch_inference", "planning", "protocols",
+    "judge", "input", "speed", "int8", "peers", "serving", "cpu_per_call", "photos",
+    "batch_inference", "planning", "protocols",
 )  # fmt: skip
 GPU = "gpu"
 

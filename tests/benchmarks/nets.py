@@ -1,6 +1,5 @@
 """The networks that benchmarks take, made once and kept in benchmark-results/models/."""
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -43,9 +42,3 @@ def made_by(script: str) -> Path:
     if done.returncode:
         sys.exit(f"models/{script} failed")
     return Path(done.stdout.splitlines()[-1])
-
-
-def interface_of(model: Path) -> tuple[str, str]:
-    """Return the inputs and the outputs of a model, each as one string."""
-    found = json.loads(run(deploykit("inspect", str(model), "--json")).output)
-    return ",".join(found["inputs"]), ",".join(found["outputs"])
