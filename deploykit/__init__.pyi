@@ -46,6 +46,8 @@ from deploykit.exporting.deployment import Manifests as Manifests
 from deploykit.exporting.export import ExportOptions as ExportOptions
 from deploykit.exporting.export import Exported as Exported
 from deploykit.exporting.manifests import ManifestKind
+from deploykit.gating.limits import GateLimits as GateLimits
+from deploykit.gating.result import GateResult as GateResult
 from deploykit.importers.graph_files import load_graph as load_graph
 from deploykit.importers.graph_files import save_graph as save_graph
 from deploykit.importers.model_source import ModelSource as ModelSource
@@ -80,6 +82,7 @@ from deploykit.transforms.common.errors import CrashError as CrashError
 from deploykit.transforms.common.errors import Error as Error
 from deploykit.transforms.common.errors import FileError as FileError
 from deploykit.transforms.common.errors import GraphError as GraphError
+from deploykit.transforms.common.errors import InconclusiveError as InconclusiveError
 from deploykit.transforms.common.errors import LimitError as LimitError
 from deploykit.transforms.common.errors import LoadError as LoadError
 from deploykit.transforms.common.errors import MismatchError as MismatchError
@@ -655,6 +658,78 @@ def freeze(
         >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
         >>> graph.inputs, graph.outputs
         (('images',), ('probabilities',))
+    """
+
+def gate(
+    baseline: ModelLike,
+    candidate: ModelLike,
+    data: DataLike,
+    *,
+    preprocess: PreprocessLike | None = None,
+    labels: LabelsLike | None = None,
+    metric: Literal['top1', 'top5', 'mae'] = 'top1',
+    limits: GateLimits = ...,
+    max_accuracy_drop: float | None = 0.01,
+    min_agreement: float | None = None,
+    max_latency_increase: float | None = 0.05,
+    max_p99_increase: float | None = None,
+    max_size_increase: float | None = 0.1,
+    max_memory_increase: float | None = 0.1,
+    max_startup_increase: float | None = None,
+    allow_signature_change: bool = False,
+    batch: int | None = None,
+    budget: float = 120.0,
+    allow_ops: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
+    pins: Mapping[str, str] = ...,
+    graph: str | Path | None = None,
+) -> GateResult:
+    """Pass or fail a candidate model against its baseline, for CI.
+
+    Compares signatures, size, accuracy (without labels: predictions), latency, throughput, memory
+    and start-up. Speed and memory are measured in interleaved runs, so that other load on the
+    machine affects both models equally. A check passes if its whole confidence interval is within
+    its limit, and fails if the whole interval is beyond. Otherwise the gate keeps measuring for
+    up to `budget` seconds.
+
+    Exits with 0 if every check passes, with 5 if one fails, and with 7 if one is inconclusive.
+    Percentages are written as 5% or 0.05. Both models may be folders of `deploykit ship`.
+
+    Args:
+        baseline: any model that `open_model` accepts, such as the released one.
+        candidate: the model to compare with it.
+        data: Samples, with labels for accuracy: a .npz file of arrays by input name and labels, a
+            folder of TFRecords or CSV files, a folder of images with one subfolder per class, or
+            DIR/NAME if DIR contains records of several names.
+        preprocess: Preprocessing of file features into model inputs, such as image size and value
+            range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
+            [default: from the model metadata file X.pb.json, or from the model itself].
+        labels: Class names, one per line, in the order of the model's scores. They map class names
+            in the data, such as image folders, to class numbers [default: from the model metadata
+            file].
+        metric: top1, top5, or mae (mean absolute error).
+        limits: how much worse the candidate may be.
+        batch: Samples per request of the speed measurement [default: the batch that the model
+            requires, or 1].
+        budget: Longest time in seconds to measure speed, memory and start-up.
+        allow_ops: Allow this op, which acts on files, the network or processes; may be repeated.
+
+    `check()` of the returned value raises VerificationError if a check failed, and
+    InconclusiveError if one is inconclusive. FileError, GraphError: a model or the data cannot be
+    read or do not match, or every limit is off. RefusedError: an op acts on files or processes.
+    LimitError: TensorFlow crashed or hung.
+
+    Commands:
+        deploykit gate released.pb candidate.pb --data models/fashion/test_1000.npz
+        deploykit gate old.ship new.ship --data test.npz --max-latency-increase 5% --junit gate.xml
+
+    Example:
+        >>> found = deploykit.gate("fashion.pb", "fashion.pb", "test_1000.npz", budget=2)
+        >>> found.checks[0].name, found.checks[0].verdict
+        ('signatures', 'pass')
     """
 
 def infer(

@@ -15,7 +15,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag, alternatives, declared, is_range
 
 _SEQUENCES = (Sequence, Collection, Iterable, list, tuple)
-_NUMBER_FORMATS = ("", "whole", "number", "counts")
+_NUMBER_FORMATS = ("", "whole", "number", "percent", "counts")
 
 
 def check_arguments(

@@ -89,6 +89,10 @@ FORMATS: Mapping[str, Format] = {
     "output": Format(_path),
     "path": Format(_path),
     "paths": Format(_path, True),
+    "percent": Format(
+        lambda spec: of.percent(spec["at_least"], spec["at_most"]),
+        show=lambda value: f"{100 * value:g}%",
+    ),
     "pin": Format(lambda spec: Value("NAME=VALUE", of.pin), True, _by_name),
     "range": Format(
         lambda spec: Value("LO,HI", of.float_range),

@@ -19,7 +19,7 @@ GROUPS = {
     "Start here": ("ship",),
     "Build": ("freeze", "transform", "optimize", "calibrate", "sensitivity", "quantize"),
     "Verify": ("inspect", "check", "diff", "verify", "accuracy", "placement", "transforms"),
-    "Measure": ("benchmark", "compare", "tune", "report"),
+    "Measure": ("benchmark", "compare", "gate", "tune", "report"),
     "Serve": ("export", "serve", "predict", "status", "load-test", "plan"),
     "Data": ("label", "infer", "input", "records"),
     "Set up": ("doctor", "completion"),
@@ -88,7 +88,7 @@ def cli() -> None:
 
     Exit status: 0 success; 1 a bug in deploykit; 2 wrong usage or an invalid model; 3 a model
     refused as unsafe; 4 a file or disk error; 5 a failed verification or comparison; 6 a time or
-    memory limit was reached.
+    memory limit was reached; 7 a gate is inconclusive.
     """  # noqa: D301  click reads the backslash
 
 

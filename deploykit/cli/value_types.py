@@ -166,6 +166,28 @@ def number(least: float = -_MOST, most: float = _MOST, above: float | None = Non
     return Value("X", parse)
 
 
+def percent(least: float, most: float) -> Value:
+    """Return the type of a share: `5%`, or 0.05; `off` is None.
+
+    A number from 1 on must have a percent sign, as 5 could mean 5 % or 500 %.
+    """
+
+    def parse(text: str) -> float | None:
+        if text == "off":
+            return None
+        is_percent = text.endswith("%")
+        try:
+            result = _float(text.removesuffix("%").rstrip()) / (100 if is_percent else 1)
+        except ValueError:
+            result = math.nan
+        if not (least <= result <= most and (is_percent or result < 1)):
+            bounds = f"from {100 * least:g}% to {100 * most:g}%"
+            raise ExpectedError(f"a percentage {bounds} such as 5%, a share such as 0.05, or off")
+        return result
+
+    return Value("PERCENT", parse, ("off",))
+
+
 def counts(most: int) -> Value:
     """Return the type of a list of positive integers, such as `1,8,32`, without duplicates."""
 

@@ -16,6 +16,7 @@ from deploykit.transforms.engines.openvino_model import Compiling
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.session import Session
 from deploykit.verification.confidence import (
+    NORMAL_95,
     GroupCloseness,
     closeness_by_group,
     interval_of_mean,
@@ -104,6 +105,7 @@ class Examiner:
         most: int,
         maker: str,
         groups: Array | None = None,
+        z: float = NORMAL_95,
     ) -> Findings:
         """Compare the outputs with the labels and with each other.
 
@@ -114,6 +116,7 @@ class Examiner:
             most: maximum number of disagreements to return.
             maker: the op that makes the first output of the first model.
             groups: the group of each sample, or None.
+            z: the normal quantile for the interval of the change.
 
         GraphError: the labels do not fit the outputs, or the metric raises.
         """
@@ -134,7 +137,7 @@ class Examiner:
             apart = of_numbers(first, other, labels, most)
         return Findings(
             scores,
-            _change(scores, arrays) if several else None,
+            _change(scores, arrays, z) if several else None,
             agreement,
             self._by_class(arrays, labels, names),
             apart,
@@ -213,11 +216,13 @@ def _mean(array: Array) -> Score:
     return Score(float(array.mean()), interval_of_mean(array))
 
 
-def _change(scores: Sequence[Score | None], arrays: Sequence[Array | None]) -> Score | None:
+def _change(
+    scores: Sequence[Score | None], arrays: Sequence[Array | None], z: float
+) -> Score | None:
     """Return the change of the metric from the first model to the last."""
     before, after = arrays[0], arrays[-1]
     if before is not None and after is not None:
-        return change(before, after)
+        return change(before, after, z)
     if scores[0] is None or scores[-1] is None:
         return None
     return Score(scores[-1].value - scores[0].value)

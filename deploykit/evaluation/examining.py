@@ -19,6 +19,7 @@ from deploykit.transforms.common.errors import Error, GraphError, naming
 from deploykit.transforms.engines.engines import TENSORFLOW, EngineUse, lacking
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
+from deploykit.verification.confidence import NORMAL_95
 from deploykit.verification.coverage import class_numbers, doubt
 from deploykit.verification.samples import Dataset, Feed, samples_in
 from deploykit.verification.tolerance import before_softmax, maker
@@ -38,6 +39,7 @@ def examine(
     metric: str,
     worst: int,
     work: Work,
+    z: float = NORMAL_95,
 ) -> Accuracy:
     """Measure the accuracy of models on the same samples, each in the engine it was written for.
 
@@ -48,6 +50,7 @@ def examine(
         metric: top1, top5, mae, or the user's `module:function`.
         worst: maximum number of disagreements in the result.
         work: progress with the steps `STEPS`.
+        z: normal quantile for the interval of the change [default: 95 % confidence].
 
     GraphError: an engine refuses a model or the samples, labels do not fit, the metric fails, or
     there is nothing to compare. CrashError: an engine died. LimitError: it took too much time or
@@ -65,7 +68,7 @@ def examine(
         groups = None if samples.groups is None else samples.groups[:count]
         with samples.named():
             findings: Findings = worker.ask(
-                "findings", labels, count, samples.class_names, worst, made_by, groups
+                "findings", labels, count, samples.class_names, worst, made_by, groups, z
             )
         _require_something(findings, first)
         pictures = _pictures(worker, samples, findings.apart.samples)

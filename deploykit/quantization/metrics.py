@@ -15,7 +15,7 @@ from deploykit.transforms.common.documents import Hidden, written
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.user_functions import raised, user_function
-from deploykit.verification.confidence import interval_of_mean, paired_wilson, wilson
+from deploykit.verification.confidence import NORMAL_95, interval_of_mean, paired_wilson, wilson
 from deploykit.verification.coverage import class_numbers
 
 METRICS = ("top1", "top5", "mae")
@@ -57,16 +57,16 @@ class Metric(Protocol):
         """Return the value per sample, whose mean is the metric; None: it is not a mean."""
 
 
-def change(before: Array, after: Array) -> Score:
-    """Return the change of the mean of values per sample, with its 95 % confidence interval.
+def change(before: Array, after: Array, z: float = NORMAL_95) -> Score:
+    """Return the change of the mean of values per sample, with its confidence interval.
 
     The comparison is paired by sample: proportions by Newcombe's interval, other values by the
-    mean of the differences.
+    mean of the differences. `z` is the normal quantile of the confidence level.
     """
     if before.dtype == bool:
-        return Score(float(after.mean() - before.mean()), paired_wilson(before, after))
+        return Score(float(after.mean() - before.mean()), paired_wilson(before, after, z))
     differences = after - before
-    return Score(float(differences.mean()), interval_of_mean(differences))
+    return Score(float(differences.mean()), interval_of_mean(differences, z))
 
 
 def metric_named(name: str) -> Metric:

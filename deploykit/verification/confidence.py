@@ -15,21 +15,21 @@ NORMAL_95 = 1.959964  # the 97.5 % quantile of the normal distribution
 LEAST = 1e-12  # fraction of a sum below which a difference is rounding noise
 
 
-def wilson(right: int, total: int) -> tuple[float, float]:
-    """Return the 95 % Wilson confidence interval of a proportion.
+def wilson(right: int, total: int, z: float = NORMAL_95) -> tuple[float, float]:
+    """Return the Wilson confidence interval of a proportion; `z` is a normal quantile.
 
     Source: E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
     1927.
     """
-    z2, share = NORMAL_95**2, right / total
+    z2, share = z**2, right / total
     center = (share + z2 / (2 * total)) / (1 + z2 / total)
     spread = math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
-    half = NORMAL_95 / (1 + z2 / total) * spread
+    half = z / (1 + z2 / total) * spread
     return max(0.0, center - half), min(1.0, center + half)
 
 
-def paired_wilson(before: Array, after: Array) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the change of a proportion between two trials.
+def paired_wilson(before: Array, after: Array, z: float = NORMAL_95) -> tuple[float, float]:
+    """Return the confidence interval of the change of a proportion between two trials.
 
     Both trials use the same samples, so samples that are hard for both add no variance. The
     Wilson intervals of both proportions are combined with the correlation of the outcomes.
@@ -39,6 +39,7 @@ def paired_wilson(before: Array, after: Array) -> tuple[float, float]:
     Args:
         before: whether each sample was correct, bool [samples]; one or more.
         after: the same for the second trial.
+        z: normal quantile of the confidence level.
     """
     total, first, second = len(before), int(before.sum()), int(after.sum())
     both = int((before & after).sum())
@@ -48,7 +49,7 @@ def paired_wilson(before: Array, after: Array) -> tuple[float, float]:
         product = max(product - total / 2, 0)  # Newcombe's correction for continuity
     spread = math.sqrt(first * (total - first)) * math.sqrt(second * (total - second))
     alike = product / spread if spread else 0.0
-    (low1, high1), (low2, high2) = wilson(first, total), wilson(second, total)
+    (low1, high1), (low2, high2) = wilson(first, total, z), wilson(second, total, z)
     one, two = first / total, second / total
 
     def distance(a: float, b: float) -> float:
@@ -61,13 +62,13 @@ def paired_wilson(before: Array, after: Array) -> tuple[float, float]:
     )
 
 
-def interval_of_mean(values: Array) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of a mean, by Student's t; None below two values."""
+def interval_of_mean(values: Array, z: float = NORMAL_95) -> tuple[float, float] | None:
+    """Return the confidence interval of a mean, by Student's t; None below two values."""
     count = len(values)
     if count < 2:
         return None
     wide = values.astype(np.float64)
-    half = _student_95(count - 1) * float(wide.std(ddof=1)) / math.sqrt(count)
+    half = _student(count - 1, z) * float(wide.std(ddof=1)) / math.sqrt(count)
     return float(wide.mean()) - half, float(wide.mean()) + half
 
 
@@ -129,12 +130,11 @@ def bound_of_powers(signal: Array, noise: Array) -> float:
     noises = np.maximum(total_noise - noise, LEAST * total_noise)
     without = 10 * np.log10(signals / noises)
     variance = (count - 1) / count * float(np.square(without - without.mean()).sum())
-    return estimate - _student_95(count - 1) * math.sqrt(variance)
+    return estimate - _student(count - 1) * math.sqrt(variance)
 
 
-def _student_95(degrees: int) -> float:
-    """Return an approximate 97.5 % quantile of Student's t distribution."""
-    z = NORMAL_95
+def _student(degrees: int, z: float = NORMAL_95) -> float:
+    """Return the approximate quantile of Student's t; `z` is that of the normal distribution."""
     second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
     return z + (z**3 + z) / (4 * degrees) + second
 

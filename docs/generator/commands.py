@@ -23,6 +23,7 @@ given, deploykit detects and logs them.
 | 4 | a file cannot be read or written |
 | 5 | a verification or comparison failed |
 | 6 | time or memory limit reached |
+| 7 | a gate is inconclusive |
 """
 
 

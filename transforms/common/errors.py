@@ -12,6 +12,7 @@ Error                  2  wrong usage or a bad model
     UnverifiedError    5  a result without a reference, or whose reference is wrong itself
     NotQuantizedError  5  a model for which float32 is the right result of quantization
   LimitError           6  a run that took more time or memory than allowed
+  InconclusiveError    7  a comparison that the measured data does not decide
 BugError               1  an internal error of deploykit in a child process
 """
 
@@ -232,6 +233,12 @@ class LimitError(Error):
     """A run took more time or memory than allowed."""
 
     exit_status = 6
+
+
+class InconclusiveError(Error):
+    """The measured data does not decide a comparison."""
+
+    exit_status = 7
 
 
 class BugError(CodedError):

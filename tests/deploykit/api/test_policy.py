@@ -29,6 +29,7 @@ FUNCTIONS = {
     "sensitivity": lambda model, **how: deploykit.sensitivity(model, ARRAYS, **how),
     "label": lambda model, **how: deploykit.label(PHOTO, model, ["a"], **how),
     "benchmark": lambda model, **how: deploykit.benchmark(model, runs=1, rounds=1, **how),
+    "gate": lambda model, **how: deploykit.gate(graph("pure"), model, ARRAYS, **how),
     "tune": lambda model, **how: deploykit.tune(model, **how),
     "placement": lambda model, **how: deploykit.placement(model, **how),
     "infer": lambda model, **how: deploykit.infer(model, "data.npz", "answers", **how),

@@ -15,6 +15,7 @@ from tests.support import raises, shows
 
 CASES = [
     ("benchmark m.pb --top 3", "--profile or --trace"),
+    ("gate m.pb n.pb --data x.npz --json --annotations", "without --json"),
     ("transform --in_graph m --out_graph n --transforms fold_constants --data x", "--verify"),
     ("serve served --allow_reload", "other machines"),
     ("serve served --allow_reload --host=0.0.0.0 --workers=2", "--workers=1"),

@@ -15,6 +15,8 @@ NUMBERS = {
     "whole": (of.whole(0), "10", 10),
     "counts": (of.counts(100), "8,10", (8, 10)),
     "number": (of.number(), "10.5", 10.5),
+    "percent": (of.percent(0, 10), "10%", 0.1),
+    "share": (of.percent(0, 10), "0.10", 0.1),
     "span": (of.span(1, 100), "1..10", (1, 10)),
     "threads": (Value("N", of.threads), "10x1", ((10, 1),)),
     "thread pair": (Value("N", of.thread_pair), "10x1", (10, 1)),

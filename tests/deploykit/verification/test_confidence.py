@@ -37,7 +37,7 @@ def test_the_bound_holds_on_other_samples(samples):
 
 
 def test_a_bound_without_its_error_is_caught(monkeypatch):
-    monkeypatch.setattr(confidence, "_student_95", lambda degrees: 0.0)
+    monkeypatch.setattr(confidence, "_student", lambda degrees: 0.0)
     assert coverage(16) < 0.75
 
 
@@ -74,4 +74,4 @@ def test_what_has_no_bound_or_no_end():
 )
 def test_students_t(degrees, quantile):
     """Of the table in Abramowitz and Stegun, 26.10."""
-    assert confidence._student_95(degrees) == pytest.approx(quantile, rel=0.03)
+    assert confidence._student(degrees) == pytest.approx(quantile, rel=0.03)

@@ -1,0 +1,1 @@
+"""The release gate: a candidate model against its baseline, check by check."""

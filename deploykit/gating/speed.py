@@ -1,0 +1,136 @@
+"""Checks of latency and throughput, from interleaved rounds of both models."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from deploykit.benchmarking.measurement import Measurement, Turn
+from deploykit.benchmarking.rounds import everyone
+from deploykit.benchmarking.speed_verdict import judge, seconds_an_item
+from deploykit.gating.limits import GateLimits
+from deploykit.gating.verdict import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    UNKNOWN,
+    Check,
+    Interval,
+    increase,
+    verdict_of,
+)
+
+WALL, CPU = "wall time", "CPU time"
+WALL_BOUND = 0.25
+"""CPU time can only pass a candidate if wall time excludes an increase above this, or above four
+times the limit: a model that uses fewer cores takes the same CPU time and more wall time."""
+TAIL_CALLS = 300
+"""Calls that a p99 needs: three of them are above it."""
+_TAIL_GROUPS = 4
+
+
+def speed_checks(
+    baseline: Measurement, candidate: Measurement, limits: GateLimits, confidence: float
+) -> tuple[Check, ...]:
+    """Return the checks of p50, p99 and throughput."""
+    return (
+        _latency(baseline, candidate, limits.max_latency_increase, confidence),
+        _p99(baseline, candidate, limits.max_p99_increase, confidence),
+        _throughput(baseline, candidate, confidence),
+    )
+
+
+class Undecided:
+    """The rule that ends the rounds as soon as every check with a limit is conclusive."""
+
+    def __init__(self, limits: GateLimits) -> None:
+        """Store the limits."""
+        self._limits = limits
+
+    def __call__(self, measured: Sequence[Measurement]) -> Collection[int]:
+        """Return the indices of the models that need more time: both or neither."""
+        first, second = measured
+        checks = speed_checks(first, second, self._limits, self._limits.look_confidence)
+        is_open = any(check.verdict == INCONCLUSIVE for check in checks)
+        return everyone(measured) if is_open else ()
+
+
+def _latency(
+    baseline: Measurement, candidate: Measurement, limit: float | None, confidence: float
+) -> Check:
+    """Return the check of the median latency: by wall time, or else by CPU time."""
+    found = judge(baseline, candidate, confidence=confidence)
+    wall, interval = increase(found.wall)
+    medians = [float(np.median(item.latencies_ms)) for item in (baseline, candidate)]
+    by_wall = Check.of("latency p50", medians, "ms", wall, interval, limit, WALL)
+    if found.cpu is None:
+        return by_wall
+    cpu, cpu_interval = increase(found.cpu)
+    times = baseline.cpu_ms, candidate.cpu_ms
+    by_cpu = Check.of("latency p50", times, "ms CPU", cpu, cpu_interval, limit, CPU,
+                      f"wall time is too noisy here: {by_wall.change_text}")  # fmt: skip
+    return by_cpu if cpu_decides(interval, cpu_interval, limit) else by_wall
+
+
+def cpu_decides(wall: Interval, cpu: Interval, limit: float | None) -> bool:
+    """Return whether CPU time decides: wall time cannot, and does not contradict it."""
+    if limit is None or verdict_of(wall, limit) != INCONCLUSIVE:
+        return False
+    verdict = verdict_of(cpu, limit)
+    return verdict == FAIL or (verdict == PASS and wall[1] <= max(WALL_BOUND, 4 * limit))
+
+
+def _p99(
+    baseline: Measurement, candidate: Measurement, limit: float | None, confidence: float
+) -> Check:
+    """Return the check of the p99 latency; its interval is unknown if calls are too few.
+
+    No round is skipped: what delays a round delays a request.
+    """
+    values = [float(np.percentile(item.latencies_ms, 99)) for item in (baseline, candidate)]
+    for key in ("session", "process"):
+        sides = [merged(item, key) for item in (baseline, candidate)]
+        if all(_has_tail(side) for side in sides):
+            ratio = judge(*sides, figure=_p99_of_rounds, confidence=confidence).wall
+            change, interval = increase(ratio)
+            return Check.of("latency p99", values, "ms", change, interval, limit, WALL)
+    count = min(len(item.latencies_ms) for item in (baseline, candidate))
+    note = f"too few calls for a p99: {count:,}, expected at least {_TAIL_GROUPS * TAIL_CALLS:,}"
+    return Check.of("latency p99", values, "ms", values[1] / values[0] - 1, UNKNOWN, limit, WALL,
+                    note if limit is not None else "")  # fmt: skip
+
+
+def merged(measurement: Measurement, key: str) -> Measurement:
+    """Return a measurement with one long round for each session or each process."""
+    rounds: dict[int, list[int]] = {}
+    for number, turn in enumerate(measurement.turns):
+        rounds.setdefault(getattr(turn, key), []).append(number)
+    calls, seconds, turns = [], [], []
+    for group, numbers in rounds.items():
+        calls.append(tuple(chain.from_iterable(measurement.rounds_ms[n] for n in numbers)))
+        seconds.append(math.fsum(measurement.rounds_seconds[n] for n in numbers))
+        cpu = math.fsum(measurement.turns[n].cpu_ms for n in numbers)
+        process = measurement.turns[numbers[0]].process
+        turns.append(Turn(group, process, group, cpu, 0, 0))
+    return replace(
+        measurement, rounds_ms=tuple(calls), rounds_seconds=tuple(seconds), turns=tuple(turns)
+    )
+
+
+def _has_tail(measurement: Measurement) -> bool:
+    calls = [len(item) for item in measurement.rounds_ms]
+    return len(calls) >= _TAIL_GROUPS and min(calls) >= TAIL_CALLS
+
+
+def _p99_of_rounds(measurement: Measurement) -> list[float]:
+    return [float(np.percentile(item, 99)) for item in measurement.rounds_ms]
+
+
+def _throughput(baseline: Measurement, candidate: Measurement, confidence: float) -> Check:
+    """Return the drop of samples per second, which has no limit: latency decides."""
+    ratio = judge(baseline, candidate, figure=seconds_an_item, confidence=confidence).wall
+    values = baseline.items_per_second, candidate.items_per_second
+    interval = 1 - ratio.high, 1 - ratio.low
+    return Check.of("throughput", values, "samples/s", 1 - ratio.value, interval, None, WALL)

@@ -1,0 +1,160 @@
+"""The gate on real models: what is planted fails it, the same model does not."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import deploykit as api
+from deploykit.gating.github import MARKER
+from deploykit.gating.verdict import FAIL, INCONCLUSIVE, NO_LIMIT, PASS
+from deploykit.transforms.common.errors import FileError, GraphError
+from tests.deploykit.gating.nets import COUNT, classifier, samples
+from tests.support import raises
+
+OFF = {"max_latency_increase": None, "max_memory_increase": None, "max_size_increase": None}
+BRIEF = 2.0
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("data.npz", **samples())
+    api.save_graph(classifier(), "old.pb")
+    return tmp_path
+
+
+def verdicts(found):
+    return {check["name"]: check["verdict"] for check in found["checks"]}
+
+
+def test_a_large_and_slow_candidate_fails():
+    found = api.gate(classifier(2), classifier(6, width=1536), samples(), budget=60)
+    got = verdicts(found.document())
+    assert found.verdict == FAIL
+    assert (got["size"], got["latency p50"], got["memory peak"]) == (FAIL, FAIL, FAIL)
+    assert (got["signatures"], got["accuracy (top1)"]) == (PASS, PASS)
+    assert {got[name] for name in ("latency p99", "throughput", "start-up")} == {NO_LIMIT}
+    slower = next(check for check in found.checks if check.name == "latency p50")
+    assert 0.05 < slower.interval[0] < slower.change < slower.interval[1]
+
+
+def test_the_same_model_never_fails():
+    found = api.gate(classifier(), classifier(), samples(), budget=20)
+    assert found.verdict != FAIL
+    got = verdicts(found.document())
+    assert got["accuracy (top1)"] == got["size"] == PASS
+    assert (found.samples, found.batch) == (COUNT, 1)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_perturbed_weights_fail(labelled):
+    data = samples() if labelled else {"x": samples()["x"]}
+    found = api.gate(classifier(), classifier(noise=0.3), data, budget=BRIEF, **OFF)
+    failed = [check.name for check in found.with_verdict(FAIL)]
+    assert failed == (["accuracy (top1)"] if labelled else ["changed predictions"])
+    (check,) = found.with_verdict(FAIL)
+    x, labels = data["x"], samples()["labels"]
+    graphs = classifier(), classifier(noise=0.3)
+    first, second = ((x @ graph["linear"].value).argmax(1) for graph in graphs)
+    if labelled:
+        assert check.change == pytest.approx((first == labels).mean() - (second == labels).mean())
+    else:
+        assert check.change == pytest.approx((first != second).mean())
+    assert check.interval[0] < check.change < check.interval[1]
+
+
+def test_few_samples_are_inconclusive():
+    few = {name: values[:30] for name, values in samples().items()}
+    limits = api.GateLimits(max_accuracy_drop=0.001, min_agreement=0.99, **OFF)
+    found = api.gate(classifier(), classifier(), few, limits=limits, budget=BRIEF)
+    assert [check.name for check in found.with_verdict(INCONCLUSIVE)] == [
+        "accuracy (top1)", "changed predictions"]  # fmt: skip
+    assert found.verdict == INCONCLUSIVE
+    for check in found.with_verdict(INCONCLUSIVE):
+        assert check.detectable > 0.001
+        assert "more samples" in check.sentence
+
+
+@pytest.mark.parametrize(("candidate", "names"), [
+    (lambda: classifier(name="images"), ("'x' is missing", "'images' is new")),
+    (lambda: classifier(classes=5), ("shape [?, 5] instead of [?, 8]",)),
+    (lambda: classifier(batch=4), ("shape [4, 16] instead of [?, 16]",)),
+    (lambda: classifier(output="logits"), ("output 'scores' is missing",)),
+])  # fmt: skip
+def test_an_incompatible_signature_fails_before_anything_runs(candidate, names):
+    found = api.gate(classifier(), candidate(), samples(), max_size_increase=None)
+    assert found.verdict == FAIL
+    assert [check.name for check in found.checks] == ["signatures", "size"]
+    assert all(name in found.checks[0].note for name in names)
+    assert found.notes
+
+
+def test_a_candidate_may_accept_and_return_more():
+    found = api.gate(classifier(batch=4), classifier(), samples(), budget=BRIEF, **OFF)
+    assert found.checks[0].verdict == PASS
+
+
+def test_a_changed_signature_can_be_allowed():
+    found = api.gate(classifier(), classifier(name="images"), samples(), budget=BRIEF,
+                     allow_signature_change=True, **OFF)  # fmt: skip
+    assert found.checks[0].verdict == NO_LIMIT
+    assert "'images' is new" in found.checks[0].note
+    assert found.verdict == PASS
+
+
+def test_data_that_does_not_fit_is_an_error(folder):
+    wide = {"x": np.zeros((10, 5), np.float32), "labels": np.zeros(10, int)}
+    with pytest.raises(GraphError, match="x"):
+        api.gate("old.pb", "old.pb", wide)
+    with pytest.raises(GraphError, match="label"):
+        api.gate("old.pb", "old.pb", samples() | {"labels": np.full(COUNT, 99)}, budget=BRIEF)
+    with pytest.raises(FileError, match=r"missing\.pb"):
+        api.gate("missing.pb", "old.pb", samples())
+    with raises(GraphError, "gate-without-limit"):
+        api.gate("old.pb", "old.pb", samples(), max_accuracy_drop=None, **OFF,
+                 allow_signature_change=True)  # fmt: skip
+
+
+def test_exit_statuses_and_files(deploykit, folder):
+    line = ("gate", "old.pb", "new.pb", "--data", "data.npz", "--budget", 20,
+            "--max-memory-increase=off")  # fmt: skip
+    missing = deploykit(*line, "--json")
+    assert missing.status == 4
+    api.save_graph(classifier(1), "new.pb")
+    wide = [f"--max-{name}-increase=300%" for name in ("latency", "size")]
+    passed = deploykit(*line, *wide, "--junit", "g.xml", "--comment", "g.md", "-o", "g.json",
+                       "--annotations")  # fmt: skip
+    assert passed.status == 0, passed.stderr
+    assert passed.stdout.startswith("pass: new.pb passes the gate")
+    assert passed.stdout.rstrip().endswith("::notice title=deploykit gate::pass: new.pb passes "
+                                           "the gate")  # fmt: skip
+    document = json.loads(Path("g.json").read_text())
+    assert (document["kind"], document["verdict"], document["command"]) == ("gate", PASS, "gate")
+    assert len(ElementTree.parse("g.xml").findall(".//testcase")) == len(document["checks"])
+    assert Path("g.md").read_text().startswith(MARKER)
+    again = deploykit(*line, "--junit", "g.xml")
+    assert again.status == 4  # the file exists
+
+    Path("deploykit.toml").write_text('[gate]\nmax-size-increase = "0.5%"\n')
+    api.save_graph(classifier(3), "new.pb", force=True)
+    failed = deploykit(*line, "--json", "--max-latency-increase=off")
+    assert failed.status == 5
+    assert failed.document["error"]["code"] == "gate-failed"
+    assert failed.document["verdict"] == FAIL
+    assert verdicts(failed.document)["size"] == FAIL
+
+    strict = ("--max-latency-increase=0%", "--max-size-increase=0%")
+    open_ = deploykit("gate", "old.pb", "old.pb", "--data", "data.npz", "--budget", 3, *strict)
+    assert open_.status == 7, open_.stderr
+    assert "smallest detectable difference" in open_.stderr
+
+
+@pytest.mark.parametrize("value", ["5", "x", "-1%", "nan", "2000%"])
+def test_a_percentage_is_unmistakable(deploykit, folder, value):
+    found = deploykit("gate", "old.pb", "old.pb", "--data", "data.npz",
+                      f"--max-latency-increase={value}")  # fmt: skip
+    assert found.status == 2
+    assert "such as 5%, a share such as 0.05, or off" in found.stderr

@@ -1,0 +1,139 @@
+"""What the gate writes for CI servers: JUnit XML, annotations, a comment, and the table."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from deploykit.gating.github import MARKER, annotations, comment
+from deploykit.gating.junit import junit_xml
+from deploykit.gating.result import GateResult
+from deploykit.gating.tables import lines, plot
+from deploykit.gating.verdict import FAIL, INCONCLUSIVE, NO_LIMIT, PASS, UNKNOWN, Check
+from deploykit.rendering.tables import drawn
+from tests.support import assert_golden
+
+CHECKS = (
+    Check("signatures", None, None, "", float("nan"), UNKNOWN, None, PASS, "names", "compatible"),
+    Check.of("size", (255_089.0, 310_000.0), "bytes", 0.215, (0.215, 0.215), 0.1, "exact size"),
+    Check.of("accuracy (top1)", (0.905, 0.9), "", 0.005, (-0.001, 0.012), 0.01, "1,000 labels"),
+    Check.of("changed predictions", (0.0, 0.02), "", 0.02, (0.012, 0.034), None, "1,000 samples"),
+    Check.of("latency p50", (1.23, 1.24), "ms", 0.0081, (-0.01, 0.02), 0.05, "CPU time", "noisy"),
+    Check.of("latency p99", (4.0, 4.1), "ms", 0.025, UNKNOWN, 0.1, "wall time", "too few calls"),
+    Check.of("throughput", (812.0, 805.0), "samples/s", 0.009, (-0.02, 0.04), None, "wall time"),
+    Check.of("memory peak", (4.2e8, 4.3e8), "bytes", 0.024, (0.02, 0.028), 0.1, "4 pairs"),
+)
+RESULT = GateResult("old.pb", "new.pb", CHECKS, 1000, 1, "2026-11-27T23:00:00+00:00", 71.3, 120.0,
+                    "Some CPU, 2 cores", "other processes use 1.9 cores", ("a note",))  # fmt: skip
+
+
+@pytest.mark.golden("gate/outputs")
+def test_the_table_in_80_columns_and_the_comment():
+    table = "\n".join(drawn(lines(RESULT), 80))
+    assert max(map(len, table.split("\n\n")[1].splitlines())) <= 80
+    assert_golden(table, comment(RESULT), "\n".join(annotations(RESULT)))
+
+
+def named(name, verdict=FAIL, note=""):
+    interval = {FAIL: (0.2, 0.2), INCONCLUSIVE: (0.0, 0.2), PASS: (0, 0)}[verdict]
+    found = Check.of(name, (1.0, 1.2), "", 0.2, interval, 0.1, "exact", note)
+    return GateResult(name, name, (found,), 0, 0, "2026-11-27T23:00:00", 1.0, 1.0, name)
+
+
+TEXT = some.text(some.characters(codec="utf-8"), max_size=30)
+
+
+@given(TEXT)
+def test_junit_is_xml_with_the_counts_of_its_cases(text):
+    root = ElementTree.fromstring(junit_xml(named(text)))
+    assert [each.tag for each in root] == ["testsuite"]
+    assert len(root.findall(".//failure")) == 1
+
+
+def test_junit_follows_the_schema():
+    """The rules of Jenkins' and Ant's schemas: tags in order, and attributes with their types."""
+    content = junit_xml(RESULT)
+    assert content.startswith(b"<?xml version=")
+    root = ElementTree.fromstring(content)
+    (suite,) = root
+    assert (root.tag, suite.tag) == ("testsuites", "testsuite")
+    assert suite[0].tag == "properties"
+    assert {each.tag for each in suite[0]} == {"property"}
+    assert all({*each.attrib} == {"name", "value"} for each in suite[0])
+    cases = suite[1:]
+    assert {each.tag for each in cases} == {"testcase"}
+    for case in cases:
+        assert {*case.attrib} == {"classname", "name", "time"}
+        tags = [each.tag for each in case]
+        assert tags[-1] == "system-out"
+        assert tags[:-1] in ([], ["failure"], ["error"], ["skipped"])
+        assert float(case.attrib["time"]) >= 0
+    counts = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": 8, "failures": 1, "errors": 2, "skipped": 2}
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        assert len(suite.findall(f"testcase/{tag}")) == counts[name]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.attrib["timestamp"])
+    assert float(suite.attrib["time"]) == 71.3
+    assert len({case.attrib["name"] for case in cases}) == len(cases)
+
+
+COMMAND = re.compile(r"::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)")
+
+
+def unescaped(text):
+    for code, character in (("%3A", ":"), ("%2C", ","), ("%0A", "\n"), ("%0D", "\r"), ("%25", "%")):
+        text = text.replace(code, character)
+    return text
+
+
+@given(TEXT)
+def test_an_annotation_is_one_command_whatever_its_text(text):
+    (line,) = annotations(named(text))
+    found = COMMAND.fullmatch(line)
+    assert found is not None
+    kind, title, message = found.groups()
+    assert kind == "error"
+    assert unescaped(title) == f"deploykit gate: {text}"
+    assert unescaped(message).startswith(f"{text}: worse by")
+
+
+def test_annotations_of_each_verdict():
+    assert [COMMAND.fullmatch(line)[1] for line in annotations(RESULT)] == [
+        "error", "warning", "warning"]  # fmt: skip
+    (line,) = annotations(named("fine", PASS))
+    assert line == "::notice title=deploykit gate::pass: fine passes the gate"
+
+
+@given(TEXT)
+def test_a_name_does_not_break_the_comment(text):
+    found = comment(named(text, INCONCLUSIVE, "a|b\n# c <img>")).split("\n")
+    assert found[0] == MARKER
+    rows = [line for line in found if line.startswith("| ")]
+    bars = [len(re.findall(r"(?<!\\)\|", line.replace("\\\\", ""))) for line in rows]
+    assert set(bars) == {7}
+    assert not any(re.search(r"(?<!\\)<img", line) for line in found)
+
+
+@given(some.floats(-5, 5), some.floats(0, 5), some.floats(0.001, 2))
+def test_a_plot_keeps_its_width_and_marks_the_limit(low, width, limit):
+    check = Check.of("x", (1, 1), "", low + width / 2, (low, low + width), limit, "exact")
+    heading, line = plot([check])
+    assert len(heading) >= heading.index("limit")
+    cells = line[3:44]
+    assert len(cells) == 41
+    assert cells.count("o") == 1
+    assert cells[30] in "!o[]<>"
+    assert cells[20] in ":o[]<>"
+
+
+def test_checks_without_a_limit_or_a_value_are_not_plotted():
+    names = {line.split("  ")[0].strip() for line in plot(CHECKS)} - {""}
+    assert names == {"size", "accuracy (top1)", "latency p50", "latency p99", "memory peak"}
+    assert [*plot(CHECKS[:1])] == []
+
+
+def test_a_check_without_a_limit_is_never_a_failure():
+    assert CHECKS[3].verdict == NO_LIMIT
+    assert "changed predictions" not in "".join(annotations(RESULT))
