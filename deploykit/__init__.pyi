@@ -724,7 +724,7 @@ def gate(
 
     Commands:
         deploykit gate released.pb candidate.pb --data models/fashion/test_1000.npz
-        deploykit gate old.ship new.ship --data test.npz --max-latency-increase 5% --junit gate.xml
+        deploykit gate old.ship new.ship --data test.npz --max-latency-increase 5%
 
     Example:
         >>> found = deploykit.gate("fashion.pb", "fashion.pb", "test_1000.npz", budget=2)

@@ -9,7 +9,10 @@ import pytest
 
 import deploykit as api
 from deploykit.gating.github import MARKER
+from deploykit.gating.measuring import settings_of
 from deploykit.gating.verdict import FAIL, INCONCLUSIVE, NO_LIMIT, PASS
+from deploykit.importers.metadata_file import About
+from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.gating.nets import COUNT, classifier, samples
 from tests.support import raises
@@ -131,9 +134,9 @@ def test_exit_statuses_and_files(deploykit, folder):
     assert passed.stdout.startswith("pass: new.pb passes the gate")
     assert passed.stdout.rstrip().endswith("::notice title=deploykit gate::pass: new.pb passes "
                                            "the gate")  # fmt: skip
-    document = json.loads(Path("g.json").read_text())
-    assert (document["kind"], document["verdict"], document["command"]) == ("gate", PASS, "gate")
-    assert len(ElementTree.parse("g.xml").findall(".//testcase")) == len(document["checks"])
+    written = json.loads(Path("g.json").read_text())
+    assert (written["kind"], written["verdict"], written["command"]) == ("gate", PASS, "gate")
+    assert len(ElementTree.parse("g.xml").findall(".//testcase")) == len(written["checks"])
     assert Path("g.md").read_text().startswith(MARKER)
     again = deploykit(*line, "--junit", "g.xml")
     assert again.status == 4  # the file exists
@@ -150,6 +153,21 @@ def test_exit_statuses_and_files(deploykit, folder):
     open_ = deploykit("gate", "old.pb", "old.pb", "--data", "data.npz", "--budget", 3, *strict)
     assert open_.status == 7, open_.stderr
     assert "smallest detectable difference" in open_.stderr
+
+
+def test_a_ship_folder_is_measured_with_its_tuned_settings(tmp_path):
+    folder = tmp_path / "old.ship"
+    folder.mkdir()
+    api.save_graph(classifier(), folder / "model.pb")
+    (folder / "model.pb.json").write_text(json.dumps(document(About())))
+    report = {"format": 1, "kind": "ship", "name": "net", "stages": [{"name": "freeze"}]}
+    (folder / "report.json").write_text(json.dumps(report))
+    assert list(settings_of(api.open_model(folder))) == [api.RunConfig()]
+    settings = {"threads": [2, 1], "batch": 8, "concurrency": 4}
+    tuned = {"format": 1, "kind": "tuned", "settings": settings}
+    (folder / "tuned.json").write_text(json.dumps(tuned))
+    (found,) = settings_of(api.open_model(folder))
+    assert (found.threads, found.concurrency) == ((2, 1), 1)
 
 
 @pytest.mark.parametrize("value", ["5", "x", "-1%", "nan", "2000%"])
