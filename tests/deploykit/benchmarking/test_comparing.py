@@ -147,6 +147,7 @@ def broken(**changes: object) -> str:
         (broken(rounds_ms=[[1.0], []], rounds_seconds=[1, 1]), says("not-a")),
         (broken(rounds_ms=[[0.0]], rounds_seconds=[1]), says("not-a")),
         (broken(rounds_ms=[[float("nan")]], rounds_seconds=[1]), says("not-a")),
+        (broken(settings={"speed": 9}), says("not-a")),
     ],
 )
 def test_wrong_files(deploykit, file, tmp_path, content, says):

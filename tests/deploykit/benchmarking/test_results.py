@@ -100,3 +100,9 @@ def test_wrong_tuned_files(tmp_path):
         assert '"source": "tuned.json' in found
         said.append(f"{content}\n{found}")
     assert_golden(*said)
+
+
+def test_a_tuned_file(tmp_path):
+    path = tmp_path / "tuned.json"
+    path.write_text(json.dumps({"kind": "tuned", "format": 1, "settings": {"threads": [2, 1]}}))
+    assert load_tuned(path) == RunConfig(threads=(2, 1))
