@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +9,8 @@ import pytest
 from deploykit.benchmarking.run_config import RunConfig
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import peers
-from tests.benchmarks.peers import contestants, in_8_bits, turns
 from tests.benchmarks.peers.answers import least_cosine, sqnr_db
-from tests.benchmarks.peers.contestants import CANDIDATES, Contestant, in_tensorflow
+from tests.benchmarks.peers.contestants import Contestant
 from tests.benchmarks.peers.nets import (
     ACCURATE,
     IN_OPENVINO,
@@ -33,7 +31,6 @@ OURS = Contestant("TF", "int8", NET, Path("i"), RunConfig(executor="caller"))
 PLAIN = Contestant("TFLite", "float", NET, Path("p"), module="tflite")
 SMALL = Contestant("TFLite", "int8", NET, Path("q"), module="tflite")
 CODES = Contestant("OpenVINO", IN_OPENVINO, NET, Path("o"), module="open_vino")
-ONES = np.ones((1, 1))
 ALL = [FLOAT, OURS, PLAIN, SMALL]
 
 
@@ -94,55 +91,6 @@ def test_the_last_of_our_graphs_has_to_keep_the_bars(monkeypatch):
     assert found[1].what == Containing("b1 t2", "int8 in two", "int8 at b1", "t1 ")
 
 
-def test_rows_say_what_ran_how_and_on_which_processor(monkeypatch):
-    machine = {"cpu": "A CPU", "flags": ["avx2", "avx512_vnni", "amx_int8"]}
-    monkeypatch.setattr(peers, "machine", lambda: machine)
-    eight = {Entry(OURS, EIGHT): Taken([4.0], "threads 2x1"), Entry(SMALL, EIGHT): Taken([2], "")}
-    ours, peer = peers.speeds(eight)
-    assert ours.what == Containing("b8 t2", "TF int8", "4 ms (threads", "2x1")
-    assert ours.what.endswith("; A CPU, avx512_vnni amx_int8)")
-    assert (ours.ours, peer.ours, peer.ratio) == ([2000], [4000], 2)
-
-
-@pytest.mark.parametrize(
-    ("ms", "chosen"),
-    [
-        ({"": 8, "caller": 7, "thread": 9, "caller thread": 6}, "caller thread"),
-        ({"": 8, "caller": 7, "thread": 9, "caller thread": 8}, "caller"),
-        ({"": 6, "caller": 7, "thread": 6, "caller thread": 8}, ""),
-    ],
-)
-def test_each_form_runs_in_the_settings_that_are_fastest_in_a_place(monkeypatch, ms, chosen):
-    """A caller's share of oneDNN's work may cost float what it gains in 8 bits."""
-
-    def named(settings):
-        words = [settings.executor or "", "thread" * bool(settings.caller_thread)]
-        return " ".join(filter(None, words))
-
-    def in_turn(tried, quiet, count):
-        assert count < turns.ROUNDS
-        return {each: Taken([ms[named(each.contestant.settings)]] * 3, "") for each in tried}, []
-
-    monkeypatch.setattr(turns, "in_turn", in_turn)
-    own = Entry(replace(OURS, candidates=CANDIDATES), TWO)
-    found = turns.at_best(own, 0.1)
-    assert named(found.contestant.settings) == chosen
-    assert (found.place, found.contestant.form) == (TWO, INT8)
-    assert turns.at_best(Entry(SMALL, TWO), 0.1) == Entry(SMALL, TWO), "peers choose themselves"
-
-
-def test_every_form_in_tensorflow_has_candidates(monkeypatch):
-    monkeypatch.setattr(Net, "in_8_bits", lambda net, form: Path(form))
-    for name in ("load_graph", "optimize", "save_graph"):
-        monkeypatch.setattr(contestants.api, name, lambda *_, **__: None)
-    forms = {e.form: e for e in in_tensorflow(replace(NET, ours=(INT8, IN_PARTS)))}
-    assert list(forms) == ["float", "optimized", INT8, IN_PARTS]
-    assert {len(forms[name].candidates) for name in ("float", "optimized", INT8)} == {4}
-    assert forms["float"].candidates == forms["optimized"].candidates
-    assert all(each.onednn for each in forms["optimized"].candidates)
-    assert {each.executor for each in forms[IN_PARTS].candidates} == {None}
-
-
 def test_answers_are_judged_by_their_noise_and_their_direction():
     exact = np.array([[3.0, 4.0], [0.0, 5.0]], np.float32)
     assert sqnr_db(1.1 * exact, exact) == pytest.approx(20, abs=1e-3)
@@ -185,27 +133,3 @@ def test_our_codes_are_set_against_peers_of_both_kinds_and_our_graph_in_tensorfl
     found = [each for each in peers.beside(net, TWO, taken) if IN_OPENVINO in each.what]
     asked = {next(iter(each.ours)): (each.at_least, each.reached) for each in found}
     assert asked == {1.5: (1.5, True), 0.95: (0.95, True), 1: (1, True)}
-
-
-@pytest.mark.parametrize(
-    ("bar", "least"), [(0.0, 0), (10.0, 1), (13.0, 2), (19.5, 4), (30.0, None)]
-)
-def test_as_few_of_the_noisiest_layers_stay_float_as_keep_the_bar(monkeypatch, bar, least):
-    """Layers have noise powers of 8, 4, 2 and 1 hundredths of the signal."""
-    power = {"a": 0.02, "b": 0.08, "c": 0.01, "d": 0.04}
-
-    def quantized(plain, form, keep_float=(), *_, **__):
-        noise = sum(each for name, each in power.items() if name not in keep_float)
-        return SimpleNamespace(name="", outputs=lambda: ONES * (1 + (noise + 0.01) ** 0.5))
-
-    monkeypatch.setattr(in_8_bits, "quantized", quantized)
-    monkeypatch.setattr(in_8_bits.environment, "layers", lambda *_: list(power))
-    monkeypatch.setattr(in_8_bits, "replace", lambda found, form: form)
-    plain = SimpleNamespace(
-        net=NET, module="open_vino", model=Path("m"), name="P", outputs=lambda: ONES
-    )
-    if least is None:
-        with pytest.raises(RuntimeError, match=r"4 of 4 layers in float keep 20.0 dB"):
-            in_8_bits.accurate(plain, bar)
-    else:
-        assert in_8_bits.accurate(plain, bar) == f"{ACCURATE}, {least} of 4 layers float"

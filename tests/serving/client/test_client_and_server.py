@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import deploykit as package
-from deploykit.serving.client.endpoint import CallError
 from tests.deploykit.conftest import command_line
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
@@ -38,20 +37,6 @@ def test_all_calls(client):
     assert classes == [[("", 3.0)], [("", 4.0)]]
     numbers = client.regress("half_plus_two", examples, signature="regress_x_to_y")
     assert numbers.tolist() == [3.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("model", "inputs", "code"),
-    [
-        ("nothing", {"x": [[2.0]]}, "NOT_FOUND"),
-        ("half_plus_two", {"y": [[2.0]]}, "INVALID_ARGUMENT"),
-        ("half_plus_two", {"x": np.zeros((1, 1))}, "INVALID_ARGUMENT"),
-    ],
-)
-def test_what_is_wrong_has_its_code(client, model, inputs, code):
-    with pytest.raises(CallError) as raised:
-        client.predict(model, inputs)
-    assert raised.value.status == code
 
 
 def test_what_is_served_is_named_for_a_model_that_is_not(server):

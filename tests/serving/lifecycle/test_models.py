@@ -64,39 +64,6 @@ def test_the_latest_version_is_served(shelf):
     assert shelf.loads == [("m", 3)]
 
 
-def test_the_latest_is_the_highest_available_number(shelf):
-    shelf.serve(2, 9, 10, policy=All())
-    assert use(shelf, "m").version == 10
-    shelf.broken.add(("m", 11))
-    shelf.add(11)
-    shelf.models.poll()
-    shelf.wait(lambda: shelf.history(11)[-1:] == [END])
-    assert use(shelf, "m").version == 10
-
-
-def test_a_version_goes_through_all_states(shelf):
-    shelf.serve(1)
-    shelf.add(2)
-    shelf.models.poll()
-    shelf.wait(lambda: shelf.history(1)[-1] == END)
-    assert shelf.history(1) == [START, LOADING, AVAILABLE, UNLOADING, END]
-    assert shelf.models.status("m") == [VersionStatus(1, END), VersionStatus(2, AVAILABLE)]
-
-
-def test_the_old_version_goes_only_when_the_new_one_is_there(shelf):
-    shelf.serve(1)
-    gate = shelf.hold(2)
-    shelf.add(2)
-    shelf.models.poll()
-    assert shelf.begun["m", 2].wait(PATIENCE)
-    assert shelf.now() == {1: AVAILABLE, 2: LOADING}
-    assert use(shelf, "m").version == 1, "a call does not wait for a load"
-    gate.set()
-    shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
-    seen = [(version, state) for _, version, state, _ in shelf.states]
-    assert seen.index((2, AVAILABLE)) < seen.index((1, UNLOADING))
-
-
 def test_the_highest_new_version_is_loaded_first(shelf):
     gate = shelf.hold(9)
     shelf.add(1, 5, 9)
@@ -115,17 +82,6 @@ def test_of_several_old_versions_the_newest_stays_until_a_new_one_is_there(shelf
     shelf.wait(lambda: shelf.now() == {2: AVAILABLE, 3: START, 4: LOADING})
     gate.set()
     shelf.wait(lambda: shelf.now() == {3: AVAILABLE, 4: AVAILABLE})
-
-
-def test_a_rollback_by_removing_the_newest(shelf):
-    shelf.serve(1, 2, policy=Latest(2))
-    shelf.models.configure([shelf.settings()], PATIENCE)
-    shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
-    shelf.remove(2)
-    shelf.models.poll()
-    shelf.wait(lambda: shelf.now() == {1: AVAILABLE})
-    whole = [START, LOADING, AVAILABLE, UNLOADING, END]
-    assert shelf.history(1) == [*whole, *whole[:3]]
 
 
 def test_a_broken_new_version_ends_and_the_old_one_keeps_serving(shelf):

@@ -150,30 +150,6 @@ def test_who_is_asked(client, path, answer):
     assert absolute.body == response.body
 
 
-def test_several_inputs_and_outputs(client):
-    rows = [{"number": 1, "word": "é"}, {"number": 2, "word": {"b64": "/w=="}}]
-    response = client.post("default:predict", {"signature_name": "pairs", "instances": rows})
-    assert response.body == {
-        "predictions": [
-            {"twice": 2, "word_bytes": {"b64": "w6k="}},
-            {"twice": 4, "word_bytes": {"b64": "/w=="}},
-        ]
-    }
-    columns = {"number": [1, 2], "word": ["é", {"b64": "/w=="}]}
-    response = client.post("default:predict", {"signature_name": "both", "inputs": columns})
-    assert response.body == {
-        "outputs": {
-            "twice": [2, 4],
-            "said": ["é!", {"b64": "/yE="}],
-            "word_bytes": [{"b64": "w6k="}, {"b64": "/w=="}],
-            "total": 3,
-        }
-    }
-    response = client.post("default:predict", {"signature_name": "both", "instances": rows})
-    assert response.status == 400
-    assert shows(response.body["error"], "json-output-scalar", name="total")
-
-
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "uint8", "int64", "uint64"])
 def test_numbers_of_each_type(client, dtype):
     response = client.post("default:predict", {"signature_name": dtype, "inputs": [[1, 2]]})

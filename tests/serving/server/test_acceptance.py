@@ -4,8 +4,6 @@ Written anew along tensorflow_model_server_test.py. What is not served here, and
 TensorFlow Lite models, the profiler's service and the ops of tf_text.
 """
 
-import http.client
-import json
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +15,6 @@ import pytest
 from deploykit.serving.protocol.codec import encode
 from deploykit.serving.protocol.protos import (
     ClassificationRequest,
-    GetModelMetadataRequest,
-    GetModelStatusRequest,
     MultiInferenceRequest,
     PredictRequest,
     RegressionRequest,
@@ -80,20 +76,6 @@ def y(served, *arguments, alias="y", **more) -> list[float]:
     return list(answer.outputs[alias].float_val)
 
 
-def test_the_status_has_one_version_without_an_error(served):
-    request = spec(GetModelStatusRequest())
-    [found] = served.server.models.GetModelStatus(request, timeout=20).model_version_status
-    assert (found.version, found.state, found.status.error_code) == (123, 30, 0)
-
-
-def test_metadata_has_signatures(served):
-    request = spec(GetModelMetadataRequest(metadata_field=["signature_def"]))
-    answer = served.server.predictions.GetModelMetadata(request, timeout=20)
-    assert answer.model_spec.name == "half_plus_two"
-    assert answer.model_spec.version.value == 123
-    assert "signature_def" in answer.metadata
-
-
 @BOTH_FORMATS
 def test_classify_and_regress(served, model):
     request = ask(ClassificationRequest, "classify_x_to_y", name=model)
@@ -114,13 +96,6 @@ def test_multi_inference(served, model):
     assert first.regression_result.regressions[0].value == 3
     assert second.classification_result.classifications[0].classes[0].score == 3
     assert {each.model_spec.version.value for each in (first, second)} == {123}
-
-
-@pytest.mark.parametrize("outputs", [(), ("y",)])
-def test_predict_with_models_of_a_list(served, outputs):
-    assert y(served, "half_plus_two", outputs=outputs) == [3]
-    assert y(served, "half_plus_three", outputs=outputs) == [4]
-    assert y(served, "tf2", (1,), outputs=outputs) == [3]
 
 
 def test_shapes_beside_the_signature(served):
@@ -156,69 +131,6 @@ def test_a_unix_socket(served):
     with grpc.insecure_channel(f"unix:{served.unix}") as channel:
         answer = PredictionServiceStub(channel).Predict(predict(), timeout=20)
     assert list(answer.outputs["y"].float_val) == [3]
-
-
-def test_an_answer_of_5_mb(served):
-    """A client takes 4 MB unless it is told to take more, whoever serves."""
-    request = predict(shape=(1_310_720, 1))
-    with pytest.raises(grpc.RpcError) as error:
-        served.server.predictions.Predict(request, timeout=60)
-    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    more = [("grpc.max_receive_message_length", -1)]
-    with grpc.insecure_channel(served.server.address, more) as channel:
-        answer = PredictionServiceStub(channel).Predict(request, timeout=60)
-    assert (np.array(answer.outputs["y"].float_val) == 3).all()
-    assert len(answer.outputs["y"].float_val) == 1_310_720
-
-
-def rest(served, path: str, body: object = None) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", served.rest, timeout=20)
-    try:
-        method, content = ("GET", None) if body is None else ("POST", json.dumps(body))
-        connection.request(method, path, content)
-        response = connection.getresponse()
-        found = response.read()
-        assert response.status == 200, found
-        return found
-    finally:
-        connection.close()
-
-
-X_TO_Y = {"examples": [{"x": 2.0}]}
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "answer"),
-    [
-        ("half_plus_two:classify", {**X_TO_Y, "signature_name": "classify_x_to_y"},
-         {"results": [[["", 3.0]]]}),
-        ("half_plus_two:regress", {**X_TO_Y, "signature_name": "regress_x_to_y"},
-         {"results": [3.0]}),
-        ("half_plus_two:predict", {"instances": [2.0, 3.0, 4.0]}, {"predictions": [3.0, 3.5, 4.0]}),
-        ("half_plus_two:predict", {"inputs": [2.0, 3.0, 4.0]}, {"outputs": [3.0, 3.5, 4.0]}),
-        ("half_plus_two:predict", {"instances": [[2.0], [3.0]]}, {"predictions": [[3.0], [3.5]]}),
-        ("half_plus_two", None, {"model_version_status": [{"version": "123", "state": "AVAILABLE",
-         "status": {"error_code": "OK", "error_message": ""}}]}),
-    ],
-)  # fmt: skip
-def test_rest(served, path, body, answer):
-    assert json.loads(rest(served, f"/v1/models/{path}", body)) == answer
-
-
-def test_metadata_over_rest(served):
-    found = json.loads(rest(served, "/v1/models/half_plus_two/metadata"))
-    assert found["model_spec"] == {"name": "half_plus_two", "signature_name": "", "version": "123"}
-    signatures = found["metadata"]["signature_def"]["signature_def"]
-    size = [{"size": "-1", "name": ""}, {"size": "1", "name": ""}]
-    shape = {"dim": size, "unknown_rank": False}
-    assert signatures["serving_default"]["inputs"] == {
-        "x": {"dtype": "DT_FLOAT", "name": "x:0", "tensor_shape": shape}
-    }
-    assert signatures["classify_x_to_y"]["method_name"] == CLASSIFY
-
-
-def test_the_page_for_prometheus_has_types(served):
-    assert b"# TYPE" in rest(served, METRICS)
 
 
 @pytest.mark.slow

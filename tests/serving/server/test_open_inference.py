@@ -4,7 +4,6 @@ import grpc
 import numpy as np
 import pytest
 
-from deploykit import __version__
 from deploykit.serving.protocol.open_inference import TYPES
 from deploykit.transforms.ir.tensors import numpy_type
 from tests.serving.infer_callers import FORMS, Caller, array_of, ask, http_ask
@@ -139,20 +138,6 @@ def test_model_ready(inference, model, version, ready):
     assert status == (200 if ready else 404)
     assert found == {"name": model, "ready": True} if ready else "error" in found
     assert http_ask(inference.server, "HEAD", path)[:2] == (status, b"")
-
-
-def test_health_and_server_metadata(inference):
-    assert ask(inference.server, "ServerLive").live
-    assert ask(inference.server, "ServerReady").ready
-    assert http_ask(inference.server, "GET", "/v2/health/live")[:2] == (200, {"live": True})
-    assert http_ask(inference.server, "GET", "/v2/health/ready")[:2] == (200, {"ready": True})
-    found = ask(inference.server, "ServerMetadata")
-    expected = {"name": found.name, "version": found.version, "extensions": [*found.extensions]}
-    assert expected["name"] == "deploykit"
-    assert expected["version"] == __version__
-    assert "binary_tensor_data" in expected["extensions"]
-    for path in ("/v2", "/v2/", "/v2?x=1"):
-        assert http_ask(inference.server, "GET", path)[:2] == (200, expected)
 
 
 def test_model_metadata(inference):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import urllib.request
 from types import SimpleNamespace
 
 import grpc
@@ -25,7 +24,6 @@ from deploykit.serving.server.settings import ServerSettings
 from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 from tests.serving.slow_model import LONG, slow
 from tests.serving.small_models import half_plus
-from tests.support import shows
 from tests.waiting import until
 
 IN_FLIGHT = 3
@@ -147,21 +145,6 @@ def test_each_model_has_a_health(served):
     assert health("broken") == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-@pytest.mark.slow
-def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
-    calls = [served.predict.future(count(LONG), timeout=10) for _ in range(IN_FLIGHT + 1)]
-    until(lambda: any(each.done() for each in calls))
-    [refused] = [each for each in calls if each.done()]
-    calls.remove(refused)
-    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert shows(refused.details(), "too-many-calls", in_flight=3)
-    request = health_pb2.HealthCheckRequest()
-    assert served.health.Check(request, timeout=10).status
-    assert state(served, "half_plus_two")[0] == "AVAILABLE"
-    assert not any(each.done() for each in calls)
-    assert {each.code() for each in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
-
-
 @pytest.mark.parametrize("quick", [0, 3])
 def test_a_call_that_is_over_leaves_its_slot(served, quick):
     """There is one slot: whoever kept it would let the next one wait for minutes.
@@ -191,39 +174,7 @@ def again(served):
         assert call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_rest_asks_the_same_models(served):
-    def get(path, body=None):
-        address = f"http://127.0.0.1:{served.server.rest.port}{path}"
-        with urllib.request.urlopen(address, body, timeout=30) as answer:
-            return answer.read().decode()
-
-    found = json.loads(get("/v1/models/half_plus_two"))["model_version_status"]
-    assert [(each["version"], each["state"]) for each in found] == [("123", "AVAILABLE")]
-    question = b'{"instances": [[2.0]]}'
-    again(served)
-    answer = json.loads(get("/v1/models/half_plus_two:predict", question))
-    assert answer == {"predictions": [[3.0]]}
-    page = get("/metrics")
-    assert ':tensorflow:serving:request_count{model_name="half_plus_two",status="OK"}' in page
-
-
 def logged(served):
     """Return what stands in the access log by now; a thread writes it."""
     lines = (served.base / "access.log").read_text().splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-def test_calls_are_logged(served):
-    wanted = {"protocol": "grpc", "method": "Predict", "model": "half_plus_two", "code": "OK"}
-
-    def found():
-        """Return those that stand there by now: lines are written soon after calls."""
-        return [each for each in logged(served) if wanted.items() <= each.items()]
-
-    before = len(found())
-    again(served)
-    until(lambda: len(found()) > before)
-    last = found()[-1]
-    assert last["peer"].startswith("ipv4:127.0.0.1:")
-    assert last["milliseconds"] > 0
-    assert last["bytes_in"] == half().ByteSize()
