@@ -36,6 +36,8 @@ class Example:
     refused: tuple[str, ...] = ()
     """The surroundings in which the transform refuses to work, with a sentence that says why."""
     measured: tuple[str, ...] = ("range", "range:1")
+    golden: str = ""
+    """The case in whose golden text the graph is shown before and after."""
     fed_inside: bool = False
     """Whether an inner node is fed, which nobody can do in a loop or a branch."""
 

@@ -6,7 +6,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.ops import op_defs
 from deploykit.transforms.ir.protos import FunctionDefLibrary
-from tests.support import assert_golden, building, error, raises, random, tf, transform
+from tests.support import building, raises, tf, transform
 from tests.transforms.examples import Example
 
 LRN_DEFAULTS = {"depth_radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5}
@@ -40,12 +40,6 @@ def missing(graph: Graph) -> list[str]:
     ]
 
 
-@pytest.mark.golden("add_default_attributes/two_lrns")
-def test_golden():
-    graph = two_lrns()
-    assert_golden(graph, transform(graph, "add_default_attributes"))
-
-
 def test_the_bare_node_gets_the_defaults_and_the_other_keeps_its_own():
     graph = two_lrns()
     assert missing(graph) == ["bare.depth_radius", "bare.bias", "bare.alpha", "bare.beta", "bare.T"]
@@ -54,12 +48,6 @@ def test_the_bare_node_gets_the_defaults_and_the_other_keeps_its_own():
     for name, value in LRN_DEFAULTS.items():
         assert result["bare"].attr(name) == value
     assert result["full"] == graph["full"]
-
-
-def test_the_values_stay():
-    graph = two_lrns()
-    result = transform(graph, "add_default_attributes")
-    assert error(graph, result, {"x": random(1, 2, 2, 8)}) == 0
 
 
 def test_a_default_that_is_an_empty_list_is_written():
@@ -100,13 +88,4 @@ def test_an_unknown_op_is_an_error_with_the_nearest_names():
         add_default_attributes(Graph([Node("n", "Rellu")]))
 
 
-def test_the_check_catches_a_default_that_overwrites():
-    graph = two_lrns()
-    wrong = graph.copy()
-    for node in wrong:
-        if node.op == "LRN":
-            wrong.replace(node, node.with_attrs(**LRN_DEFAULTS))
-    assert error(graph, wrong, {"x": random(1, 2, 2, 8)}) > 1e-3
-
-
-GRAPHS = [Example("add_default_attributes", two_lrns)]
+GRAPHS = [Example("add_default_attributes", two_lrns, golden="two_lrns")]

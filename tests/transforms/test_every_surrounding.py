@@ -8,9 +8,10 @@ import pytest
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import producer_name
 from deploykit.transforms.ir.ops import FEEDABLE_OPS, op_defs
 from deploykit.transforms.runtime.differences import compare
-from tests.support import call_here, run, transform
+from tests.support import assert_golden, call_here, run, transform
 from tests.transforms import surroundings
 from tests.transforms.examples import Example, examples
 
@@ -90,6 +91,50 @@ def test_changes_the_graph_and_keeps_the_numbers(example, tmp_path):
     assert after is not None
     graph.prune()
     assert b"".join(after.serialized()) != b"".join(graph.serialized())
+
+
+@pytest.mark.parametrize("name", pipeline.names())
+def test_the_comparison_sees_a_wrong_constant(name, tmp_path):
+    """Also one that the result stores as codes."""
+    compared = False
+    for example in (each for each in EXAMPLES if each.name == name):
+        graph = example.make()
+        after = example.runnable(transform(graph, example.prepared(graph, tmp_path)))
+        feeds = {name: v for name, v in example.fed(graph).items() if name in after.inputs}
+        expected = run(after, feeds)
+        live = after.ancestors(producer_name(tensor) for tensor in after.outputs)
+        constants = [node for node in after if node.name in live and node.op == "Const"]
+        for node in (each for each in constants if is_number(each.value.dtype)):
+            compared, wrong = True, after.copy()
+            ramp = np.arange(node.value.size).reshape(node.value.shape) % 5 + 1.5
+            wrong.replace(node, node.with_value((node.value + ramp).astype(node.value.dtype)))
+            found = compare(expected, run(wrong, feeds))
+            if max(each.max_relative_error for each in found) > max(example.bar, 1e-3):
+                return
+    if compared:
+        raise AssertionError("no wrong constant was seen")
+    pytest.skip("no result has such constants")
+
+
+def test_the_comparison_sees_another_shape():
+    (found,) = compare([np.zeros(2)], [np.zeros(3)])
+    assert found.fault
+    assert found.max_relative_error == np.inf
+
+
+def is_number(dtype: np.dtype) -> bool:
+    """Say whether constants of a type are numbers that a net computes with, or their codes."""
+    return dtype.kind == "f" or dtype in (np.int8, np.uint8)
+
+
+GOLDEN = {f"{each.name}/{each.golden}": each for each in EXAMPLES if each.golden}
+
+
+@pytest.mark.golden("{name}")
+@pytest.mark.parametrize(("name", "example"), GOLDEN.items(), ids=GOLDEN)
+def test_golden(name, example, tmp_path):
+    graph = example.make()
+    assert_golden(graph, transform(graph, example.prepared(graph, tmp_path)))
 
 
 @each_example

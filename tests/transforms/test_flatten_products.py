@@ -163,14 +163,6 @@ def test_tensordot_reads_rows_by_constant_sizes():
     assert ops(result) == {"Placeholder": 1, "Abs": 2, "Const": 3, "Reshape": 2, "MatMul": 1}
 
 
-def test_weights_that_others_read_stay_for_them():
-    graph = net("abc,dc->abd", weights=(5, 6))
-    graph.add(Node("twice", "Neg", ("weights",)).with_attrs(T=graph["product"].attr("T")))
-    graph.outputs = ("out", "twice")
-    result = equal(graph)
-    assert result["weights"].value.shape == (5, 6)
-
-
 @pytest.mark.golden("flatten_products/heads")
 def test_golden():
     graph = net("abc,cde->abde", (None, 4, 6), (6, 2, 3))
@@ -235,14 +227,12 @@ def test_what_is_fed_or_not_constant_is_left_alone():
     assert "MatMul" not in ops(transform(graph, "flatten_products"))
 
 
-def test_the_check_catches_weights_in_the_order_of_the_equation():
-    graph = net("abc,dc->abd", weights=(6, 6))
-    graph.prune()
-    result = transform(graph, "flatten_products")
-    (product,) = (node for node in result if node.op == "MatMul")
-    weights = result.constant(product.inputs[1])
-    result.replace(weights, weights.with_value(np.ascontiguousarray(weights.value.T)))
-    assert error(graph, result, fed(graph, 2)) > 0.1
+def test_weights_that_others_read_stay_for_them():
+    graph = net("abc,dc->abd", weights=(5, 6))
+    graph.add(Node("twice", "Neg", ("weights",)).with_attrs(T=graph["product"].attr("T")))
+    graph.outputs = ("out", "twice")
+    result = equal(graph)
+    assert result["weights"].value.shape == (5, 6)
 
 
 GRAPHS = [

@@ -144,12 +144,14 @@ def bias(kind, y, channels):
     return y + value if kind == "add" else y
 
 
+BETWEEN = ("", "bias", "add")
 CASES = [
     (layer, norm, between)
-    for layer in LAYERS
-    for norm in NORMS
-    for between in ("", "bias", "add")
+    for i, layer in enumerate(LAYERS)
+    for j, norm in enumerate(NORMS)
+    for k, between in enumerate(BETWEEN)
     if norm not in FOUR_DIMENSIONS or len(LAYERS[layer][1]) == 4
+    if layer == "conv2d" or (i + j + k) % 3 == 0  # each pair of two of the three
 ]
 
 
@@ -183,24 +185,6 @@ def test_folds(layer, norm, between):
 def test_golden(norm):
     before, _ = layer_with_norm("conv2d", norm, "")
     assert_golden(before, transform(before, "fold_batch_norms"))
-
-
-def test_a_wrong_fold_is_caught():
-    """Scaling the input channels instead of the output channels must not pass the check."""
-    from deploykit.transforms import fold_batch_norms
-
-    before, feeds = layer_with_norm("matmul", "mul", "")
-
-    def wrong(layer, shape):
-        return tuple(size if axis == 0 else 1 for axis, size in enumerate(shape))
-
-    right = fold_batch_norms.channel_shape
-    fold_batch_norms.channel_shape = wrong
-    try:
-        after = transform(before, "fold_batch_norms")
-    finally:
-        fold_batch_norms.channel_shape = right
-    assert error(before, after, feeds) > 0.1
 
 
 def scaled(shape):
@@ -314,16 +298,6 @@ def test_fed_and_fetched_nodes_keep_their_values(node, role):
     assert error(before, after, feeds) <= BAR
 
 
-def test_fed_statistics_are_not_folded():
-    with building(["x", "scale"], ["out"]) as before:
-        x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
-        scale = tf.constant(vectors(6)[0], name="scale")
-        tf.identity(conv2d(x) * scale, name="out")
-    after = transform(before, "fold_batch_norms")
-    feeds = {"x": random(2, 5, 5, 4), "scale": random(6, seed=7)}
-    assert error(before, after, feeds) == 0
-
-
 def test_shared_weights_get_a_copy_of_their_own():
     with building(["x"], ["out"]) as before:
         x = tf.compat.v1.placeholder(tf.float32, (2, 6), name="x")
@@ -428,6 +402,16 @@ def test_a_layer_that_is_an_output_is_left_alone():
     after = transform(before, "fold_batch_norms")
     assert str(after) == str(before)
     assert after.skipped == [Containing("'layer'", "'layer'", "output of the")]
+
+
+def test_fed_statistics_are_not_folded():
+    with building(["x", "scale"], ["out"]) as before:
+        x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
+        scale = tf.constant(vectors(6)[0], name="scale")
+        tf.identity(conv2d(x) * scale, name="out")
+    after = transform(before, "fold_batch_norms")
+    feeds = {"x": random(2, 5, 5, 4), "scale": random(6, seed=7)}
+    assert error(before, after, feeds) == 0
 
 
 GRAPHS = [

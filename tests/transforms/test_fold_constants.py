@@ -25,7 +25,6 @@ from tests.support import (
     random,
     run,
     tf,
-    transform,
 )
 from tests.transforms.examples import Example
 
@@ -91,14 +90,6 @@ def batch_norm():
 def test_golden():
     graph = build(batch_norm, ["x"], ["out"])
     assert_golden(graph, folded(graph))
-
-
-def test_batch_norm():
-    graph = build(batch_norm, ["x"], ["out"])
-    result = folded(graph)
-    assert error(graph, result, {"x": random(2, 4, seed=9)}) <= BAR
-    assert size(result) <= size(graph)
-    assert str(folded(result)) == str(result)
 
 
 def only_by_tensorflow():
@@ -543,31 +534,6 @@ def test_a_value_whose_computing_fails_is_left():
     assert folded(Graph(nodes, [], ["bad"]))["bad"].op == "Reshape"
 
 
-def default_of_placeholder():
-    default = tf.constant(random(4), name="default")
-    fed = tf.compat.v1.placeholder_with_default(default, [4], name="fed")
-    tf.multiply(placeholder(), tf.sqrt(fed * fed, name="root"), name="out")
-
-
-def fold_defaults(graph):
-    """Wrong: takes what may be fed for its default."""
-    for node in graph:
-        if node.op == "PlaceholderWithDefault":
-            graph.replace(node, Node(node.name, "Identity", node.inputs).with_attrs(T=FLOAT))
-    graph.inputs = ()
-    fold_constants(graph)
-
-
-def test_a_default_that_is_taken_for_a_constant_is_caught():
-    graph = build(default_of_placeholder, ["x", "fed"], ["out"])
-    feeds = {"x": random(2, 4), "fed": random(4, seed=1)}
-    assert error(graph, folded(graph), feeds) == 0
-    wrong = graph.copy()
-    fold_defaults(wrong)
-    wrong.inputs = graph.inputs
-    assert error(graph, wrong, feeds) > 0.01
-
-
 # ------------------------------------------------------------------ large graphs
 
 
@@ -584,12 +550,6 @@ def test_a_chain_of_constants_folds_in_linear_time():
     assert time.process_time() - start < 10
     assert len(result) == 3
     assert result[f"n{count - 1}"].value == count
-
-
-def test_the_pipeline_runs_it():
-    graph = build(two_adds, ["x"], ["mul"])
-    assert "Add" not in ops(transform(graph, "fold_constants"))
-    assert "Add" in ops(transform(graph, "fold_constants(exclude_op=Add, exclude_op=Mul)"))
 
 
 GRAPHS = [

@@ -17,7 +17,6 @@ from tests.support import (
     build,
     error,
     ops,
-    raises,
     random,
     run,
     says,
@@ -205,30 +204,12 @@ def test_functions_of_branches_and_loops_stay():
     assert {"StatelessIf", "StatelessWhile"} <= set(ops(result))
 
 
-def test_the_check_sees_a_wrong_port():
-    """GTT takes the index within an output for the port: indices of TopKV2 become its values."""
-    graph = build(nested, ["x"], ["p", "q"])
-    result = transform(graph, "inline_functions")
-    for node in result:
-        if any("split:" in tensor for tensor in node.inputs):
-            wrong = node.rewired(lambda i: [i.partition(":")[0] if "split:" in i else i])
-            result.replace(node, wrong)
-    assert error(graph, result, X) > 1e-3
-
-
 def test_a_body_below_a_switch_is_as_dead_as_its_call():
     result = transform(build(v1_branch, ["x"], ["p", "q"]), "inline_functions")
     assert result["cond/PartitionedCall/Const"].inputs == ("^cond/switch_t",)
     gate = result["cond_1/PartitionedCall/arguments"]
     assert gate.inputs == ("cond_1/Switch_1:1", "cond_1/Switch_1:1")
     assert result["cond_1/PartitionedCall/Const"].inputs == (f"^{gate.name}",)
-
-
-def test_the_check_sees_a_constant_outside_of_its_loop(monkeypatch):
-    monkeypatch.setattr(Graph, "conditional_names", lambda graph: set())
-    result = transform(build(v1_loop, ["x"], ["p", "q"]), "inline_functions")
-    with raises(GraphError, "runtime-failed", runtime="TensorFlow"):
-        run(result, X)
 
 
 # ------------------------------------------------------------------ functions written by hand
@@ -412,15 +393,6 @@ def test_effects_keep_their_order(case):
     np.testing.assert_array_equal(run(result, X)[0], X["x"])
 
 
-@pytest.mark.parametrize("case", ORDERS, ids=str)
-def test_a_lost_control_edge_is_seen(case):
-    result = transform(
-        stateful(*ORDERS[case]), "inline_functions remove_control_dependencies(force=true)"
-    )
-    with raises(GraphError, "runtime-failed", action="run the graph"):
-        run(result, X)
-
-
 def test_a_constant_of_a_body_waits_for_nothing():
     node = "name: 'k' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } " + (
         "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: 2 } } }"
@@ -559,16 +531,6 @@ def test_left_alone(function, fed, reason):
     inline_functions(graph)
     assert str(graph) == before
     assert graph.skipped == [reason]
-
-
-def test_a_graph_without_calls_stays():
-    from deploykit.transforms.inline_functions import inline_functions
-
-    last = Node("out", "Neg", ("x",)).with_attrs(T=DType("float32"))
-    graph = graph_of(last, functions=[F], outputs=["out"])
-    before = str(graph)
-    inline_functions(graph)
-    assert str(graph) == before
 
 
 GRAPHS = [

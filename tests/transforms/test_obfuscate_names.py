@@ -3,7 +3,7 @@ import pytest
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.obfuscate_names import obfuscate_names
-from tests.support import assert_golden, building, error, random, tf, transform
+from tests.support import building, error, random, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -25,22 +25,6 @@ def chain(names: list[str], outputs: list[str]) -> Graph:
     inputs = [(), *((name,) for name in names[:-1])]
     nodes = [Node(n, "Relu" if i else "Placeholder", i) for n, i in zip(names, inputs, strict=True)]
     return Graph(nodes, names[:1], outputs)
-
-
-@pytest.mark.golden("obfuscate_names/secret")
-def test_golden():
-    graph = secret()
-    assert_golden(graph, transform(graph, "obfuscate_names"))
-
-
-def test_the_values_stay_and_the_names_go():
-    graph = secret()
-    result = transform(graph, "obfuscate_names")
-    assert "secret" not in str(result)
-    assert {"x", "out"} <= {node.name for node in result}
-    assert result.inputs == ("x",)
-    assert result.outputs == ("out",)
-    assert error(graph, result, X) == 0
 
 
 @pytest.mark.parametrize("end", ["", ":0"])
@@ -107,12 +91,4 @@ def test_a_graph_of_inputs_and_outputs_is_left_alone():
     assert all(a is b for a, b in zip(before, graph, strict=True))
 
 
-def test_the_check_catches_names_that_are_mixed_up():
-    graph = secret()
-    result = transform(graph, "obfuscate_names")
-    out = result["out"]
-    result.replace(out, out.with_data_inputs(*reversed(out.data_inputs)))
-    assert error(graph, result, X) > 0.1
-
-
-GRAPHS = [Example("obfuscate_names", secret)]
+GRAPHS = [Example("obfuscate_names", secret, golden="secret")]

@@ -190,14 +190,6 @@ def test_a_rate_that_drops_stays_a_dropout():
     assert "RandomUniform" in ops(transform(graph, OPTIMIZE))
 
 
-def test_the_check_catches_another_default():
-    graph = net(batch_norm, True, dtype="bool")
-    right = transform(graph, TEXT)
-    wrong = transform(graph, "pin_placeholder(name=any_name, value=false)")
-    assert error(graph, right, X) == 0
-    assert error(graph, wrong, X) > 0.1
-
-
 @pytest.mark.golden("pin_training_switches/keep_probability")
 def test_golden():
     graph = net(floor, 1.0, "keep_prob")

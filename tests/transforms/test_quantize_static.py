@@ -135,9 +135,15 @@ def simulated(graph: Graph, feeds, path: str, exact_sums: bool) -> tuple[np.ndar
 VNNI = pytest.mark.skipif(not sums_exactly("auto"), reason="sums of pairs saturate here")
 
 
-@pytest.mark.parametrize("isa", ["avx2", pytest.param("vnni", marks=VNNI)])
-@pytest.mark.parametrize("activation", ["", "Relu", "Relu6"])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    ("name", "activation", "isa"),
+    [
+        pytest.param(name, activation, isa, marks=VNNI if isa == "vnni" else [])
+        for i, name in enumerate(LAYERS)
+        for j, activation in enumerate(("", "Relu", "Relu6"))
+        for isa in (("avx2", "vnni") if name == "conv" else (("avx2", "vnni")[(i + j) % 2],))
+    ],
+)
 def test_one_layer_gives_what_its_codes_stand_for(name, activation, isa, tmp_path):
     """At most one code aside, where the exact value lies between two codes, so seldom."""
     _, low, _ = LAYERS[name]
@@ -396,30 +402,6 @@ def test_an_edited_range_cuts_off_what_lies_outside(tmp_path):
     assert difference.sqnr_db >= BAR_DB
 
 
-# Deliberately wrong graphs, which the comparison must catch.
-def swapped_ends(result: Graph) -> None:
-    """The ends of the sum and of what is added to it, in the other order."""
-    (node,) = (n for n in result if "Sum" in (n.attr("fused_ops") or ()))
-    (*rest, a, b, c, d) = node.inputs
-    result.replace(node, node.with_data_inputs(*rest, c, d, a, b))
-
-
-def test_the_check_catches_swapped_ends(tmp_path):
-    graph = residual(lambda _, sum_: sum_ * 3.0)
-    result = equal(graph, tmp_path)
-    swapped_ends(result)
-    assert sqnr(graph, result) < 15
-
-
-def test_the_check_catches_a_forgotten_offset(tmp_path):
-    graph = one_layer("conv, signed", "Relu")
-    result = quantized(graph, calibrated(graph, tmp_path, -0.5))
-    assert sqnr(graph, result, -0.5) >= BAR_DB
-    bias = graph.constant(graph["layer/biased"].inputs[1]).value
-    result.replace(result["layer/bias"], Node.constant("layer/bias", bias))
-    assert sqnr(graph, result, -0.5) < 15
-
-
 def left_alone(graph: Graph, path: str, more: str = "isa=avx2") -> list[str]:
     """Return why the graph stays as it is, which it must."""
     (done,) = pipeline.run(graph, pipeline.parse(f'quantize_static(ranges="{path}", {more})'))
@@ -548,12 +530,6 @@ def test_nothing_to_quantize(tmp_path):
 
     path = calibrated(residual(), tmp_path)
     assert left_alone(net(make), path) == []
-
-
-def test_an_8_bit_graph_stays(tmp_path):
-    graph = residual()
-    path = calibrated(graph, tmp_path)
-    assert left_alone(quantized(graph, path), path) == []
 
 
 def test_a_tensor_that_is_fed_is_read_as_it_is_fed(tmp_path):
@@ -726,14 +702,6 @@ def test_what_no_product_reads_is_floats(tmp_path):
         "BiasAdd GeluExact Dequantize",
         "BiasAdd Dequantize",
     ]
-
-
-def test_the_check_catches_a_gelu_whose_codes_begin_at_zero(tmp_path):
-    graph = two_products(gelu())
-    result = equal(graph, tmp_path, -1.0)
-    node = next(node for node in result if "Requantize" in (node.attr("fused_ops") or ()))
-    result.replace(node, node.with_attrs(output_quant_mode="SCALED"))
-    assert sqnr(graph, result, -1.0) < BAR_DB - 6
 
 
 GRAPHS = [

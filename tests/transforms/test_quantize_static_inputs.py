@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from deploykit.transforms.int8.affine_codes import Form
 from deploykit.transforms.int8.weights import restored, weight_codes
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
@@ -109,12 +108,13 @@ def noise(graph: Graph, result: Graph) -> float:
 
 MATRIX = [
     each
-    for each in itertools.product(SOURCES, ("conv", "depthwise"), WINDOWS)
-    if each[1:] != ("depthwise", "explicit")  # which has no kernel
+    for number, each in enumerate(itertools.product(SOURCES, WINDOWS, ("conv", "depthwise")))
+    if each[1:] != ("explicit", "depthwise")  # which has no kernel
+    if each[1] == "explicit" or (number // 2 + number) % 2  # each pair of two of the three
 ]
 
 
-@pytest.mark.parametrize(("source", "kind", "window"), MATRIX)
+@pytest.mark.parametrize(("source", "window", "kind"), MATRIX)
 def test_numbers_hold(source, kind, window, tmp_path):
     graph = net(source, kind, window)
     result = quantized(graph, tmp_path)
@@ -141,18 +141,6 @@ def test_bytes_are_exact_codes(source, window, tmp_path):
         (expected,), (found,) = (run(g, feeds_of(graph, batch)) for g in (exact, result))
         step = ranges_of(graph, [feeds_of(graph, b) for b in (1, 4)]).of("out").max / 255
         assert np.abs(found - np.minimum(expected, 255 * step)).max() <= step * 0.51
-
-
-def test_another_code_around_the_input_is_caught(tmp_path, monkeypatch):
-    graph = net("bytes / 127.5 - 1", "conv", "SAME")
-    monkeypatch.setattr(Form, "zero", property(lambda self: 0))
-    assert noise(graph, quantized(graph, tmp_path)) < BAR_DB
-
-
-def test_bytes_that_are_not_shifted_are_caught(tmp_path, monkeypatch):
-    graph = net("bytes / 127.5 - 1", "conv", "VALID")
-    monkeypatch.setattr("deploykit.transforms.int8.affine_codes._number", lambda *_: 1.0)
-    assert noise(graph, quantized(graph, tmp_path)) < BAR_DB
 
 
 @pytest.mark.parametrize("source", ["swish", "float", "bytes / 255", "(bytes - 128) / 64"])

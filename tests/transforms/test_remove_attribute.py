@@ -3,7 +3,7 @@ import pytest
 from deploykit.transforms.common.errors import PipelineError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import DType
-from tests.support import assert_golden, building, error, raises, random, says, tf, transform
+from tests.support import building, error, raises, random, says, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -23,12 +23,6 @@ def marked() -> Graph:
 
 def having(graph: Graph, attribute: str) -> set[str]:
     return {node.name for node in graph if attribute in node.attrs}
-
-
-@pytest.mark.golden("remove_attribute/marked")
-def test_golden():
-    graph = marked()
-    assert_golden(graph, transform(graph, "remove_attribute(attribute_name=_mark)"))
 
 
 @pytest.mark.parametrize(
@@ -78,4 +72,4 @@ def test_an_op_that_does_not_exist_is_an_error():
         transform(marked(), "remove_attribute(op_name=MatMul)")
 
 
-GRAPHS = [Example("remove_attribute(attribute_name=_mark)", marked)]
+GRAPHS = [Example("remove_attribute(attribute_name=_mark)", marked, golden="marked")]

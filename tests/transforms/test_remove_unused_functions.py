@@ -2,13 +2,12 @@
 
 import pytest
 
-from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.functions import names_in
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import AttrValue, FunctionDefLibrary
 from deploykit.transforms.ir.tensors import DType
-from tests.support import assert_golden, build, error, raises, random, run, tf, transform
+from tests.support import assert_golden, build, error, random, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(4, 6)}
@@ -65,16 +64,6 @@ def test_after_inlining_only_branches_and_loops_keep_functions():
     assert "__inference_outer" in functions(graph)
     assert "__inference_outer" not in functions(result)
     assert error(graph, result, X) == 0
-
-
-@pytest.mark.parametrize("name", ["__inference_double", "cond_true", "while_body"])
-def test_the_check_sees_a_function_that_is_missing(name):
-    graph = transform(build(nested, ["x"], ["p"]), "remove_unused_functions")
-    graph.library = FunctionDefLibrary(
-        function=[f for f in graph.library.function if not f.signature.name.startswith(name)]
-    )
-    with raises(GraphError, "runtime-failed", runtime="TensorFlow"):
-        run(graph, X)
 
 
 def library(*names: str) -> FunctionDefLibrary:

@@ -73,10 +73,4 @@ def test_what_is_no_device_is_refused(device):
         transform(placed(), f'set_device(device="{device}")')
 
 
-def test_the_check_catches_a_device_that_is_overwritten():
-    result = transform(placed(), "set_device(device=/cpu:0, if_default=true)")
-    wrong = transform(placed(), "set_device(device=/cpu:0)")
-    assert devices(result) != devices(wrong)
-
-
 GRAPHS = [Example("set_device(device=/cpu:0)", placed)]

@@ -167,15 +167,6 @@ def test_left_alone(case):
     assert reason in result.skipped[0]
 
 
-def test_weights_and_gathers_that_are_fed_are_left_alone():
-    for fed, reason in (("w/part_1", "neither a constant"), ("gather", "an input of the graph")):
-        graph = lookup()
-        graph.inputs = ["ids", fed]
-        result = transform(graph, "sparsify_gather")
-        assert str(result) == str(graph)
-        assert reason in result.skipped[0]
-
-
 def variables(tmp_path) -> tuple[Graph, str, np.ndarray]:
     """Return Gathers from a variable and from one in two parts, a checkpoint, and the values."""
     v1 = tf.compat.v1
@@ -215,12 +206,13 @@ def test_variables_need_their_checkpoint_and_parts_their_restore_op(tmp_path):
         transform(graph, f"sort_by_execution_order {text}")
 
 
-def test_the_check_catches_a_table_that_lost_a_row():
-    graph = lookup()
-    result = transform(graph, "sparsify_gather")
-    keys = result["w/part_1/indices"]
-    result.replace(keys, keys.with_attrs(value=np.array([0, 1, 3, 4])))
-    assert error(graph, result, ids()) > 0.1
+def test_weights_and_gathers_that_are_fed_are_left_alone():
+    for fed, reason in (("w/part_1", "neither a constant"), ("gather", "an input of the graph")):
+        graph = lookup()
+        graph.inputs = ["ids", fed]
+        result = transform(graph, "sparsify_gather")
+        assert str(result) == str(graph)
+        assert reason in result.skipped[0]
 
 
 GRAPHS = [Example("sparsify_gather", lookup, 1e-4, feeds=ids())]

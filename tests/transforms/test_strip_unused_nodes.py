@@ -332,14 +332,6 @@ def test_recorded_shapes_that_a_given_shape_contradicts_are_dropped(here):
     assert value.shape == (2, 3)
 
 
-def test_the_check_catches_the_scalar_that_the_original_makes(here):
-    graph = classifier(["kept"])
-    wrong = graph.copy()
-    wrong.replace(wrong["kept"], node("kept", "Placeholder", dtype=FLOAT, shape=()))
-    with pytest.raises(GraphError):
-        error(graph, wrong, {"kept": random(2, 4)})
-
-
 @pytest.mark.slow
 def test_a_chain_of_100_000_nodes_above_and_below_the_cut():
     count = 100_000

@@ -30,11 +30,15 @@ from tests.support import Containing, raises, says
 HERE = "tests.transforms.runtime.test_child"
 
 
-@pytest.fixture(autouse=True, params=["started", "forked"])
-def both_kinds(request):
-    """Children that are forked for other tests are like those of every day."""
-    if request.param == "started":
+@pytest.fixture(autouse=True)
+def kind(request):
+    """Start children as outside the tests, unless a test asks for forked ones."""
+    if getattr(request, "param", "started") == "started":
         request.getfixturevalue("started_children")
+
+
+# Children that are forked for other tests are like those of every day.
+both_kinds = pytest.mark.parametrize("kind", ["started", "forked"], indirect=True)
 
 
 def add(a, b):
@@ -88,10 +92,12 @@ def variables(*names):
     return [os.environ.get(name) for name in names]
 
 
+@both_kinds
 def test_values_go_there_and_back():
     assert child_process.call(f"{HERE}:add", "a", "b") == "ab"
 
 
+@both_kinds
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
@@ -164,6 +170,7 @@ def test_a_child_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
     assert not {"", str(tmp_path)} & set(child_process.call("pkgutil:resolve_name", "sys:path"))
 
 
+@both_kinds
 def test_deadline():
     with (
         child_process.ResourceLimits(seconds=1, memory=None, show_log=False),
@@ -172,6 +179,7 @@ def test_deadline():
         child_process.call(f"{HERE}:hangs")
 
 
+@both_kinds
 def test_memory_cap():
     with child_process.ResourceLimits(seconds=60, memory=500 << 20, show_log=False):
         assert child_process.call(f"{HERE}:takes", 1000) == 1000
@@ -229,6 +237,7 @@ def counter():
     worker.close()
 
 
+@both_kinds
 def test_an_object_keeps_its_state_and_dies_with_one_sentence(counter):
     assert [counter.ask("add", 2), counter.ask("add", 3)] == [7, 10]
     with raises(CrashError, "child-died", signal="SIGSEGV"):
@@ -393,7 +402,6 @@ def where_a_graph_runs(graph_def):
     return os.getpid(), "keras" in sys.modules
 
 
-@pytest.mark.usefixtures("started_children")
 def test_the_first_work_takes_a_child_that_was_started_ahead():
     nodes = [Node.constant("c", np.array([1, 2], np.float32))]
     graph_def = b"".join(Graph(nodes).serialized())
@@ -407,7 +415,6 @@ def test_the_first_work_takes_a_child_that_was_started_ahead():
     assert child_process._idle.get() is None
 
 
-@pytest.mark.usefixtures("started_children")
 @pytest.mark.parametrize("more", [{"env": {"DEPLOYKIT_TEST": "1"}}, {"forced": {}}, {}])
 def test_a_child_that_was_started_ahead_ends_where_it_is_not_taken(monkeypatch, more):
     with child_process.started_ahead():
