@@ -109,6 +109,7 @@ from deploykit.verification.samples import ResultLike as ResultLike
 from deploykit.verification.verify import Verification as Verification
 from numpy.typing import ArrayLike
 from pathlib import Path
+from typing import Any
 from typing import Literal
 import os
 
@@ -734,19 +735,22 @@ def gate(
 
 def infer(
     model: ModelLike,
-    data: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    data: Any,
+    out: str | os.PathLike[str] | None = None,
     how: InferOptions = ...,
     *,
-    engine: Literal['processes', 'ray'] = 'processes',
+    scheduler: str = 'local',
     address: str | None = None,
     processes: int | None = None,
     batch: int | None = None,
     preprocess: PreprocessLike | None = None,
     top: int | None = None,
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
-    format: Literal['npz', 'parquet', 'tfrecord', 'csv'] = 'npz',
+    format: Literal['parquet', 'csv', 'jsonl', 'tfrecord', 'npz'] = 'parquet',
+    keep_columns: Sequence[str] = (),
+    columns: Mapping[str, str] = ...,
     name: str | None = None,
+    vocabulary: str | os.PathLike[str] | None = None,
     on_error: Literal['stop', 'skip'] = 'stop',
     retries: int = 3,
     tuned: str | os.PathLike[str] | None = None,
@@ -758,15 +762,16 @@ def infer(
     signature: str | None = None,
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
-) -> Inferred:
+) -> Any:
     """Run batch inference over a dataset and write the predictions.
 
-    DATA is a folder of TFRecords with their index (DIR/NAME if DIR contains records of several
-    names), a folder of images or CSV files, a CSV or Parquet file, or a .npz file of arrays by
-    input name. deploykit splits DATA into parts, and TFRecords by shard. Each worker takes the next
-    part and writes its predictions to the folder OUT atomically, as one file. Each row states the
-    file and the row of DATA that it belongs to. Work of a lost worker is retried. At the end,
-    OUT/NAME.index.json lists all parts with their SHA-256, and the skipped rows.
+    DATA is a table: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, also below
+    s3:// or gs://. Its columns are the inputs, by name. Or DATA is a folder of TFRecords with their
+    index (DIR/NAME if DIR contains records of several names), a folder of images, or a .npz file of
+    arrays by input name. deploykit splits DATA into parts, and TFRecords by shard. Each worker
+    takes the next part and writes its predictions to the folder OUT atomically, as one file. Each
+    row states the file and the row of DATA that it belongs to. Work of a lost worker is retried. At
+    the end, OUT/NAME.index.json lists all parts with their SHA-256, and the skipped rows.
 
     After Ctrl-C or a crash, the same command resumes with the missing parts. On a cluster,
     deploykit must be installed on every machine, and MODEL, OUT and DATA must have the same paths
@@ -775,10 +780,12 @@ def infer(
     Args:
         model: any model that `open_model` accepts. A folder written by `ship` also provides
             preprocessing, labels and settings.
-        data: a folder of TFRecords with their index, of images or of CSV files, a CSV or Parquet
-            file, or a `.npz` file of arrays by input name.
-        out: the folder for the results. On a cluster, it and the data have the same paths on all
-            machines.
+        data: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, a folder of
+            TFRecords with their index or of images, or a `.npz` file of arrays by input name. In
+            Python also a pyarrow Table, a pandas or polars DataFrame, or a Ray Dataset; the result
+            is then a table of the same kind.
+        out: the folder for the results; for a table in memory, there is none. On a cluster, it and
+            the data have the same paths on all machines.
         how: the workers, the preprocessing and the output format.
 
     FileError: a file cannot be read or written, or the folder contains other results. GraphError:
@@ -786,9 +793,10 @@ def infer(
     files or processes. LimitError: a part lost its worker too often.
 
     Commands:
+        deploykit infer sentiment.keras reviews.csv answers --keep-columns id
         deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1
         deploykit infer shipped photos answers --top 5 --format csv
-        deploykit infer int8.pb /mnt/records /mnt/answers --engine ray
+        deploykit infer int8.pb /mnt/records /mnt/answers --scheduler ray
             --address 10.0.0.7:6379 --format parquet
 
     Example:

@@ -2,42 +2,48 @@
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
 from deploykit.api.shipped import tuned_settings
 from deploykit.batch_inference.formats.part_table import format_named
 from deploykit.batch_inference.infer_plan import planned
 from deploykit.batch_inference.infer_run import STEPS, Inferred, carried_out
-from deploykit.batch_inference.infer_task import InferOptions
+from deploykit.batch_inference.infer_task import SCHEDULERS, InferOptions
 from deploykit.batch_inference.process_backend import Backend, ProcessBackend
 from deploykit.batch_inference.ray_cluster import check_ray, ray_cluster
 from deploykit.batch_inference.results_folder import results_folder
+from deploykit.batch_inference.tables.frames import Frame
 from deploykit.importers.model_source import source_of
 from deploykit.importers.open_model import open_model
 from deploykit.rendering.progress import working
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.flag import Flag
 from deploykit.verification.samples import ModelLike
 
 DEFAULT = InferOptions()
+_FORMER = {"processes": "local"}
 
 
 @public(Command(heading="Results", writes_result=False), interface=())
 def infer(
     model: ModelLike,
-    data: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    data: Annotated[Any, Flag(format="path")],
+    out: Annotated[str | os.PathLike[str] | None, Flag(is_required=True)] = None,
     how: InferOptions = DEFAULT,
-) -> Inferred:
+) -> Any:
     """Run batch inference over a dataset and write the predictions.
 
-    DATA is a folder of TFRecords with their index (DIR/NAME if DIR contains records of several
-    names), a folder of images or CSV files, a CSV or Parquet file, or a .npz file of arrays by
-    input name. deploykit splits DATA into parts, and TFRecords by shard. Each worker takes the next
-    part and writes its predictions to the folder OUT atomically, as one file. Each row states the
-    file and the row of DATA that it belongs to. Work of a lost worker is retried. At the end,
-    OUT/NAME.index.json lists all parts with their SHA-256, and the skipped rows.
+    DATA is a table: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, also below
+    s3:// or gs://. Its columns are the inputs, by name. Or DATA is a folder of TFRecords with their
+    index (DIR/NAME if DIR contains records of several names), a folder of images, or a .npz file of
+    arrays by input name. deploykit splits DATA into parts, and TFRecords by shard. Each worker
+    takes the next part and writes its predictions to the folder OUT atomically, as one file. Each
+    row states the file and the row of DATA that it belongs to. Work of a lost worker is retried. At
+    the end, OUT/NAME.index.json lists all parts with their SHA-256, and the skipped rows.
 
     After Ctrl-C or a crash, the same command resumes with the missing parts. On a cluster,
     deploykit must be installed on every machine, and MODEL, OUT and DATA must have the same paths
@@ -46,10 +52,12 @@ def infer(
     Args:
         model: any model that `open_model` accepts. A folder written by `ship` also provides
             preprocessing, labels and settings.
-        data: a folder of TFRecords with their index, of images or of CSV files, a CSV or Parquet
-            file, or a `.npz` file of arrays by input name.
-        out: the folder for the results. On a cluster, it and the data have the same paths on all
-            machines.
+        data: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, a folder of
+            TFRecords with their index or of images, or a `.npz` file of arrays by input name. In
+            Python also a pyarrow Table, a pandas or polars DataFrame, or a Ray Dataset; the result
+            is then a table of the same kind.
+        out: the folder for the results; for a table in memory, there is none. On a cluster, it and
+            the data have the same paths on all machines.
         how: the workers, the preprocessing and the output format.
 
     FileError: a file cannot be read or written, or the folder contains other results. GraphError:
@@ -57,9 +65,10 @@ def infer(
     files or processes. LimitError: a part lost its worker too often.
 
     Commands:
+        deploykit infer sentiment.keras reviews.csv answers --keep-columns id
         deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1
         deploykit infer shipped photos answers --top 5 --format csv
-        deploykit infer int8.pb /mnt/records /mnt/answers --engine ray
+        deploykit infer int8.pb /mnt/records /mnt/answers --scheduler ray
             --address 10.0.0.7:6379 --format parquet
 
     Example:
@@ -67,13 +76,30 @@ def infer(
         >>> found.rows
         1000
     """
+    frame = Frame.of(data)
+    if frame is None:
+        if out is None:
+            raise GraphError("option-needs", option="data, a path,", needed="out, a folder")
+        return _inferred(model, data, out, how)
+    if out is not None or how.format != "parquet":
+        raise GraphError("only-for", option="out and format", what="data on disk")
+    with frame.in_folder() as folder:
+        inferred = _inferred(model, folder / "data.parquet", folder / "out", how)
+        files = [folder / "out" / shard["file"] for shard in inferred.index["shards"]]
+        return frame.predictions(files)
+
+
+def _inferred(
+    model: ModelLike,
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    how: InferOptions,
+) -> Inferred:
+    """Run batch inference over data on disk."""
     source = source_of(model)
-    if how.address is not None and how.engine != "ray":
-        raise GraphError("option-needs", option="address", needed="engine ray (--engine ray)")
-    if how.labels is not None and how.top is None:
-        raise GraphError("option-needs", option="labels", needed="top (--top K)")
-    format_named(how.format)
-    address = check_ray(how.address) if how.engine == "ray" else ""
+    how = replace(how, scheduler=_FORMER.get(how.scheduler, how.scheduler))
+    _check(how)
+    address = check_ray(how.address) if how.scheduler == "ray" else ""
     with working("infer", *STEPS) as work:
         work.begin("read")
         opened = open_model(source)
@@ -81,9 +107,22 @@ def infer(
         plan = planned(opened, data, out, how, tuned_settings(source, how.tuned, opened.sha256))
         folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
         with folder as results:
-            backend: AbstractContextManager[Backend]
-            if how.engine == "ray":
-                backend = ray_cluster(address, how.processes)
-            else:
-                backend = nullcontext(ProcessBackend(how.processes or usable_cores()))
-            return carried_out(plan, backend, results, work)
+            return carried_out(plan, _backend(how, address), results, work)
+
+
+def _check(how: InferOptions) -> None:
+    """Raise GraphError for options that contradict each other, before anything is read."""
+    if how.scheduler not in SCHEDULERS:
+        raise GraphError("not-one-of", what="scheduler", known=SCHEDULERS, got=how.scheduler)
+    if how.address is not None and how.scheduler != "ray":
+        raise GraphError("option-needs", option="address", needed="scheduler ray (--scheduler ray)")
+    if how.labels is not None and how.top is None:
+        raise GraphError("option-needs", option="labels", needed="top (--top K)")
+    format_named(how.format)
+
+
+def _backend(how: InferOptions, address: str) -> AbstractContextManager[Backend]:
+    """Return the backend that runs the workers; it starts them when there is work."""
+    if how.scheduler == "ray":
+        return ray_cluster(address, how.processes)
+    return nullcontext(ProcessBackend(how.processes or usable_cores()))

@@ -92,16 +92,9 @@ def _classes(name: str, dtype: str, shape: Sequence[int]) -> int:
 
 def _best(scores: Array, top: int) -> Array:
     """Return the classes with the highest scores, int64 [rows, top]; ties in class order."""
-    rows, classes = scores.shape
-    top = min(top, classes)
-    lowest = np.partition(scores, classes - top, axis=1)[:, classes - top]
-    result = np.empty((rows, top), np.int64)
-    for number, (row, least) in enumerate(zip(scores, lowest, strict=True)):
-        candidates = np.flatnonzero(row >= least)
-        # A stable sort of the reversed candidates keeps ties in class order.
-        order = np.argsort(row[candidates[::-1]], kind="stable")[::-1]
-        result[number] = candidates[::-1][order][:top]
-    return result
+    # A stable sort of the reversed classes keeps ties in class order.
+    order = np.argsort(scores[:, ::-1], axis=1, kind="stable")[:, ::-1]
+    return np.asarray(scores.shape[1] - 1 - order[:, :top], np.int64)
 
 
 def _said(dtype: str, shape: Sequence[int]) -> str:
@@ -164,11 +157,11 @@ def expected_columns(
     return features | ({TOP_LABELS: Feature("string", best)} if labelled else {})
 
 
-def column_names(model: OpenedModel) -> dict[str, str]:
+def column_names(model: OpenedModel, taken: Sequence[str] = ()) -> dict[str, str]:
     """Return the output tensors of a model, by column name.
 
     A column has the name of the output in the signature, or else of the tensor without `:0`. Names
-    are made unique, also against the other columns.
+    are made unique, also against the other columns: the `taken` ones are copied from the data.
     """
     graph = model.frozen
     signatures = about(graph).signatures
@@ -179,11 +172,11 @@ def column_names(model: OpenedModel) -> dict[str, str]:
     names: dict[str, str] = {}
     for tensor in dict.fromkeys(map(normal, graph.outputs)):
         name = callers.get(tensor, tensor).removesuffix(":0")
-        names[_free(name, {FILE, ROW, *names})] = tensor
+        names[_free(name, {FILE, ROW, *taken, *names})] = tensor
     shapes = {f"{name}{SHAPE_END}" for name in names}
     if not shapes & names.keys():
         return names
-    used = {FILE, ROW, *names, *shapes}
+    used = {FILE, ROW, *taken, *names, *shapes}
     return {_free(n, used) if n in shapes else n: tensor for n, tensor in names.items()}
 
 

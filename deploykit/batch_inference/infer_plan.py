@@ -11,13 +11,21 @@ from typing import Any
 from deploykit.batch_inference.answers import check_columns, column_names, expected_columns
 from deploykit.batch_inference.infer_task import InferOptions, InferTask
 from deploykit.batch_inference.reading.data_parts import DataPart, fingerprint, source_name
-from deploykit.batch_inference.reading.partitions import cut_parts
-from deploykit.batch_inference.results_folder import MadeOf
+from deploykit.batch_inference.reading.partitions import MIN_ROWS, cut_parts
+from deploykit.batch_inference.results_folder import SPLIT, MadeOf
+from deploykit.batch_inference.tables.table_data import (
+    ColumnChoice,
+    check_kept,
+    open_table,
+    takes_columns,
+)
+from deploykit.batch_inference.tables.table_files import is_remote
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.data.data import open_data
+from deploykit.data.data import Data, open_data
 from deploykit.data.input_benchmark import pipeline_for
-from deploykit.data.pipeline import InputPipelineOptions
+from deploykit.data.pipeline import InputPipelineOptions, Pipeline
 from deploykit.data.preprocessing import Preprocessing
+from deploykit.data.word_pieces import vocabulary_beside
 from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.image_files import labels_from
 from deploykit.transforms.common.documents import document
@@ -46,8 +54,8 @@ class InferPlan:
     """The model, data and options that determine the bytes of the results."""
     fed: Mapping[str, str]
     """The preprocessing of the data for each input, as text."""
-    engine: str
-    """The scheduler of the workers: one of ENGINES."""
+    scheduler: str
+    """The scheduler of the workers: one of SCHEDULERS."""
 
     @property
     def rows(self) -> int:
@@ -66,19 +74,12 @@ def planned(
 
     FileError, GraphError: the data cannot be read, or does not match the model.
     """
-    graph, path = opened.frozen, os.path.abspath(data)  # workers may have other current folders
-    if not graph.inputs:
+    if not opened.frozen.inputs:
         raise GraphError("model-without-input", source=opened.source)
-    settings = _of_a_worker(opened, settings)
-    declared = InputPipelineOptions(preprocess=how.preprocess).declared(graph)
-    with naming(path):
-        result = open_data(path, declared.columns, graph)
-        batch = _rows_at_once(graph, how, settings)
-        pipeline = pipeline_for(
-            result, graph, preprocessing=declared, batch=batch, epochs=1, threads=1
-        )
+    graph, settings = opened.frozen, _of_a_worker(opened, settings)
+    path, result, pipeline, extra = _opened_data(opened, data, how, settings)
     parts = cut_parts(result, _row_bytes(graph, how))
-    outputs = column_names(opened)
+    outputs = column_names(opened, how.keep_columns)
     labels = opened.about.labels if how.labels is None else labels_from(how.labels)
     check_columns(opened, outputs, how.top, labels)
     task = InferTask(
@@ -108,13 +109,44 @@ def planned(
         MadeOf(
             {"source": opened.source, "sha256": opened.sha256},
             {"path": path, "kind": result.kind, "fingerprint": fingerprint(result)},
-            _deciding(task, opened, Preprocessing(pipeline.steps)),
+            _deciding(task, opened, Preprocessing(pipeline.steps)) | extra,
             len(parts),
             result.files,
         ),
         pipeline.fed,
-        how.engine,
+        how.scheduler,
     )
+
+
+def _opened_data(
+    opened: OpenedModel, data: str | os.PathLike[str], how: InferOptions, settings: RunConfig
+) -> tuple[str, Data, Pipeline, dict[str, Any]]:
+    """Return the path, the data, its pipeline, and the options that decide what rows contain."""
+    graph, path = opened.frozen, os.fspath(data)
+    if not is_remote(path):
+        path = os.path.abspath(path)  # workers may have other current folders
+    declared = InputPipelineOptions(preprocess=how.preprocess).declared(graph)
+    vocabulary = how.vocabulary or vocabulary_beside(opened.source)
+    choice = ColumnChoice(how.columns, tuple(how.keep_columns), vocabulary)
+    result: Data
+    extra: dict[str, Any] = {}
+    with naming(path):
+        if takes_columns(path, graph, declared, choice):
+            result, declared = open_table(path, graph, declared, choice)
+            check_kept(result, how.format)
+            if choice.keep:
+                extra["keep_columns"] = list(choice.keep)
+            if result.tokens is not None:
+                extra["vocabulary"] = result.tokens.sha256
+        else:
+            result = open_data(path, declared.columns, graph)
+            if result.kind == "csv":
+                extra[SPLIT] = MIN_ROWS
+        batch = _rows_at_once(graph, how, settings)
+        pipeline = pipeline_for(
+            result, graph, preprocessing=declared, batch=batch, epochs=1, threads=1
+        )
+    return path, result, pipeline, extra
 
 
 def _rows_at_once(graph: Graph, how: InferOptions, settings: RunConfig) -> int:

@@ -29,8 +29,8 @@ _REPORTED = ("name", "model", "data", "options", "columns", "rows", "bytes", "sk
 class InferRun:
     """Statistics of one run; earlier runs may have run other parts."""
 
-    engine: str
-    """The scheduler of the workers."""
+    scheduler: str
+    """Where the workers ran: local or ray."""
     workers: int = 0
     """The number of workers; 0 if there was nothing to do."""
     rows: int = 0
@@ -185,7 +185,7 @@ def carried_out(
     """
     retained = folder.kept()
     parts = [part for part in plan.parts if part.number not in retained]
-    run = InferRun(plan.engine, kept=len(retained))
+    run = InferRun(plan.scheduler, kept=len(retained))
     if parts:
         work.begin(STEP)
         with _model_file(plan) as model, place as backend:

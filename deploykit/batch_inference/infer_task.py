@@ -14,8 +14,10 @@ from deploykit.transforms.common.flag import ALLOW_OP, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import PreprocessLike
 
-ENGINES = ("processes", "ray")
-FORMATS = ("npz", "parquet", "tfrecord", "csv")
+SCHEDULERS = ("local", "ray")
+FORMATS = ("parquet", "csv", "jsonl", "tfrecord", "npz")
+IN_NUMPY = ("tfrecord", "npz")
+"""The formats that have no nulls and no lists of different lengths."""
 ON_ERROR = ("stop", "skip")
 RETRIES = 3
 
@@ -27,8 +29,10 @@ class InferOptions:
 
     HEADING: ClassVar = "Workers"
 
-    engine: Literal["processes", "ray"] = "processes"
-    """Scheduler of the workers: processes on this machine, or Ray on this machine or a cluster (pip
+    scheduler: Annotated[str, Flag(hidden="--engine", formerly="engine", metavar="local|ray")] = (
+        "local"
+    )
+    """Where the workers run: processes on this machine, or Ray on this machine or a cluster (pip
     install '.[ray]')."""
     address: Annotated[str | None, Flag(metavar="local|HOST:PORT")] = None
     """Ray: address of a running cluster, or local, which starts one on this machine only for this
@@ -43,10 +47,24 @@ class InferOptions:
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Results")] = None
     """With `top`: class names, one per line, in the order of the scores [default: from the model
     metadata file]."""
-    format: Annotated[Literal["npz", "parquet", "tfrecord", "csv"], Flag(heading="Results")] = "npz"
+    format: Annotated[
+        Literal["parquet", "csv", "jsonl", "tfrecord", "npz"], Flag(heading="Results")
+    ] = "parquet"
     """Format of the written files; parquet needs pip install '.[parquet]'."""
+    keep_columns: Annotated[
+        Sequence[str], Flag(heading="Results", format="names", metavar="NAME,...")
+    ] = ()
+    """Columns of a table to copy to the results, such as an id."""
+    columns: Annotated[
+        Mapping[str, str], Flag(heading="Data", format="column", metavar="INPUT=COLUMN")
+    ] = field(default_factory=dict)
+    """Column of a table for an input that has another name; may be repeated [default: the column of
+    the input's name, or the only one that fits]."""
     name: Annotated[str | None, Flag(metavar="NAME", heading="Results")] = None
-    """Base name of the files: NAME-00003-of-00013.npz [default: the name of the data]."""
+    """Base name of the files: NAME-00003-of-00013.parquet [default: the name of the data]."""
+    vocabulary: Annotated[str | os.PathLike[str] | None, Flag(heading="Data")] = None
+    """WordPiece vocabulary, one piece per line: a model of token ids and a mask then takes the text
+    of one column [default: vocab.txt in the folder of the model or next to it]."""
     on_error: Annotated[Literal["stop", "skip"], Flag(heading="Data")] = "stop"
     """Whether an invalid row, such as a damaged image, stops the run, or is skipped and listed in
     the index."""
@@ -75,7 +93,7 @@ class InferTask:
     """The preprocessing of rows and the batch size; its data has no files."""
     folder: str
     name: str
-    """The prefix of the file names: `NAME-00003-of-00013.npz`."""
+    """The prefix of the file names: `NAME-00003-of-00013.parquet`."""
     format: str
     """The output format: one of FORMATS."""
     parts: int

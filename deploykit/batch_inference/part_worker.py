@@ -6,14 +6,20 @@ It only runs on request, so it stops if the driver has died.
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from deploykit.batch_inference.answers import UnrankedError, answer_columns
-from deploykit.batch_inference.formats.part_table import PartTable, features_of, format_named
-from deploykit.batch_inference.infer_task import InferTask, PartDone, PartProgress
+from deploykit.batch_inference.formats.part_table import (
+    PartTable,
+    features_of,
+    format_named,
+    in_numpy,
+)
+from deploykit.batch_inference.infer_task import IN_NUMPY, InferTask, PartDone, PartProgress
 from deploykit.batch_inference.reading.data_parts import (
     CHANGED,
     BadRow,
@@ -83,6 +89,7 @@ class PartWorker:
         inputs, retained, bad = self._inputs.of(batch)
         self._take_bad(bad)
         if not retained:
+            self._table.add([], [], {}, _taken(batch.kept, retained))
             return
         outputs = self._outputs(inputs, len(retained))
         try:
@@ -97,7 +104,7 @@ class PartWorker:
             outputs = {name: array[ranked] for name, array in outputs.items()}
             columns = answer_columns(self._task, outputs, len(retained))
         files, rows = [batch.files[n] for n in retained], [batch.rows[n] for n in retained]
-        self._table.add(files, rows, columns)
+        self._table.add(files, rows, columns, _taken(batch.kept, retained))
 
     def _take_bad(self, bad: Iterable[BadRow]) -> None:
         for item in bad:
@@ -149,6 +156,8 @@ class PartWorker:
         result = hashlib.sha256()
 
         columns = self._table.columns()
+        if task.format in IN_NUMPY:
+            columns = {n: in_numpy(n, item, task.format) for n, item in columns.items()}
 
         def pieces() -> Iterator[bytes]:
             for piece in self._format.pieces(columns):
@@ -161,6 +170,12 @@ class PartWorker:
         bad = tuple(sorted(self._bad, key=lambda item: (order[item.file], item.row)))
         kinds = features_of(columns)
         return PartDone(self._part.number, file, rows, size, result.hexdigest(), read, bad, kinds)
+
+
+def _taken(kept: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+    """Return some rows of the columns to keep."""
+    places = np.array(rows, np.int64)
+    return {name: column.take(places) for name, column in kept.items()}
 
 
 def _bytes_of(batch: RowBatch) -> Iterator[bytes]:

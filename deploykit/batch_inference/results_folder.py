@@ -22,6 +22,8 @@ from deploykit.transforms.untrusted.files import MAX_BYTES, read_json
 
 logger = logging.getLogger("deploykit")
 
+SPLIT = "csv_split"
+"""The option that states how CSV files are split into parts."""
 _FLAGS = {field_.name for field_ in fields(InferOptions)}
 _LONGEST = 40  # maximum characters of a value in a message
 
@@ -188,7 +190,10 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     results = []
     if before["model"].get("sha256") != now["model"]["sha256"]:
         results.append(_another("model", before["model"].get("source"), now["model"]["source"]))
-    if before["data"].get("fingerprint") != now["data"]["fingerprint"]:
+    kinds = before["data"].get("kind"), now["data"]["kind"]
+    if kinds[0] != kinds[1]:
+        results.append(f"of data that was read as {kinds[0]}, not as {kinds[1]}")
+    elif before["data"].get("fingerprint") != now["data"]["fingerprint"]:
         results.append(_another("data", before["data"].get("path"), now["data"]["path"]))
     old, new = _flat(before["options"]), _flat(now["options"])
     for name in sorted({*old, *new}):
@@ -219,6 +224,8 @@ def _flat(options: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
 
 def _option(names: tuple[str, ...], before: object, now: object) -> str:
     last = names[-1]
+    if last == SPLIT and before is None:
+        return "of deploykit 0.1, which split CSV files in other places"
     text = f"--{last.replace('_', '-')}" if last in _FLAGS else " ".join(names).replace("_", " ")
     texts = [json.dumps(item) for item in (before, now)]
     if before is None:

@@ -12,7 +12,6 @@ from typing import Any
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.formats.tfrecord import record_features
 from deploykit.batch_inference.infer_task import PartDone
-from deploykit.batch_inference.reading.data_parts import BadRow
 from deploykit.records.examples import Feature
 from deploykit.records.index import END
 from deploykit.storage.files import write
@@ -165,7 +164,7 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
     if plain.get("format") != FORMAT:
         raise GraphError("format-unsupported", source=path, got=plain.get("format"), known=FORMAT)
     try:
-        parts = _parts_of(converted(plain, _Index))
+        parts = _parts_of(plain)
         made_of = {name: plain[name] for name in ("model", "data", "options")}
         made_of["parts"] = len(parts)
         name = path.name.removesuffix(END)
@@ -201,46 +200,22 @@ def _in_all(parts: Sequence[PartDone]) -> dict[str, Feature]:
     )
 
 
-@dataclass(frozen=True)
-class _PartFile:
-    """The file of a part, in the format of shards in a records index."""
-
-    file: str
-    records: int
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class _PartRead:
-    """The fields of a part that shards do not have."""
-
-    data_sha256: str
-    skipped: int
-    columns: dict[str, Feature] | None = None
-
-
-@dataclass(frozen=True)
-class _Index:
-    """The fields of an index that are read."""
-
-    model: dict[str, Any]
-    data: dict[str, Any]
-    options: dict[str, Any]
-    columns: dict[str, Feature]
-    skipped: tuple[BadRow, ...]
-    shards: tuple[_PartFile, ...]
-    parts: tuple[_PartRead, ...]
-
-
-def _parts_of(index: _Index) -> dict[int, PartDone]:
+def _parts_of(plain: Mapping[str, Any]) -> dict[int, PartDone]:
+    """Return the parts of an index. KeyError, TypeError, GraphError: it is damaged."""
     result, start = {}, 0
-    if not {FILE, ROW} <= index.columns.keys():
+    if not {FILE, ROW} <= plain["columns"].keys():
         raise KeyError
-    for number, (shard, read) in enumerate(zip(index.shards, index.parts, strict=True)):
-        bad = index.skipped[start : start + read.skipped]
-        start += read.skipped
-        columns = index.columns if read.columns is None else read.columns
-        result[number] = PartDone(number, shard.file, shard.records, shard.bytes, shard.sha256,
-                                 read.data_sha256, bad, columns)  # fmt: skip
+    for number, (shard, read) in enumerate(zip(plain["shards"], plain["parts"], strict=True)):
+        stop = start + read["skipped"]
+        part = {
+            "number": number,
+            "file": shard["file"],
+            "rows": shard["records"],
+            "bytes": shard["bytes"],
+            "sha256": shard["sha256"],
+            "data_sha256": read["data_sha256"],
+            "bad": plain["skipped"][start:stop],
+            "columns": read.get("columns", plain["columns"]),
+        }
+        result[number], start = converted(part, PartDone), stop
     return result

@@ -1,7 +1,7 @@
 """Converts rows into arrays for the inputs of a model, in a worker.
 
-TensorFlow ops parse a whole batch of rows at once. If they reject a batch, rows are parsed one by
-one to find the invalid ones. Images and texts of different lengths are always parsed one by one.
+A whole batch of rows is converted at once. If that fails, rows are converted one by one to find the
+invalid ones. Images and texts of different lengths are always converted one by one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +12,8 @@ from deploykit.data.apply_preprocessing import in_graph, in_python, together
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import is_computed, keeps_files
-from deploykit.data.reading import as_objects, example, line_values, prepared
-from deploykit.data.tfdata import example_spec, inputs_of, parsed_lines
+from deploykit.data.reading import as_objects, example
+from deploykit.data.tfdata import example_spec, inputs_of
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import too_large
 from deploykit.transforms.common.errors import GraphError
@@ -28,7 +28,6 @@ class RowInputs:
     def __init__(self, pipeline: Pipeline) -> None:
         """Store the pipeline; graphs are built when first used."""
         self._pipeline = pipeline
-        self._names = tuple(pipeline.features)
         self._makers: dict[Steps, Callable[[bytes], Array]] = {}
         self._parse: Callable[[Sequence[bytes]], Inputs] | None = None
 
@@ -38,21 +37,36 @@ class RowInputs:
         The first axis of the arrays is the rows. Without valid rows, the mapping is empty.
         LimitError: out of memory.
         """
-        pipeline = self._pipeline
-        if pipeline.data.kind in ("records", "csv") and not pipeline.one_by_one:
-            result = self._at_once(batch.contents)
+        if not batch.rows:
+            return {}, [], []
+        if not self._pipeline.one_by_one:
+            result = self._of_arrays(batch) if batch.arrays else self._of_records(batch.contents)
             if result is not None:
                 return result, list(range(len(batch.rows))), []
-        elif pipeline.data.kind == "arrays" and not pipeline.one_by_one:
-            return self._of_arrays(batch), list(range(len(batch.rows))), []
         return self._one_by_one(batch)
 
-    def _of_arrays(self, batch: RowBatch) -> Inputs:
+    def _of_arrays(self, batch: RowBatch) -> Inputs | None:
+        """Return the inputs of all rows; None if some rows are invalid."""
         features = self._pipeline.features
-        return {
-            name: in_python(steps, features[steps.feature], as_objects(batch.arrays[steps.feature]))
-            for name, steps in self._pipeline.steps.items()
-        }
+        try:
+            return {
+                name: in_python(steps, features[steps.feature], _of(batch, steps.feature))
+                for name, steps in self._pipeline.steps.items()
+            }
+        except GraphError:
+            return None
+
+    def _of_records(self, contents: Sequence[bytes]) -> Inputs | None:
+        """Return the inputs of all rows; None if some rows are invalid."""
+        import tensorflow as tf
+
+        if self._parse is None:
+            self._parse = batch_parser(self._pipeline)
+        try:
+            result = self._parse(contents)
+        except (tf.errors.InvalidArgumentError, tf.errors.DataLossError, UnicodeDecodeError):
+            return None  # UnicodeDecodeError: the error message quotes the record
+        return result if all(len(item) == len(contents) for item in result.values()) else None
 
     def _one_by_one(self, batch: RowBatch) -> tuple[Inputs, list[int], list[BadRow]]:
         made: list[Inputs] = []
@@ -73,17 +87,13 @@ class RowInputs:
 
     def _values(self, batch: RowBatch) -> Iterator[Callable[[str], dict[str, Any]]]:
         """Yield a function for each row that returns its features or raises GraphError."""
-        data, names = self._pipeline.data, self._names
-        if data.kind == "arrays":
-            arrays = {name: as_objects(batch.arrays[name]) for name in names}
-            for place in range(len(batch.rows)):
-                yield lambda _, n=place: {name: array[n] for name, array in arrays.items()}  # type: ignore[misc]
-            return
+        data, names = self._pipeline.data, tuple(self._pipeline.features)
+        arrays = {name: _of(batch, name) for name in batch.arrays if name in names}
+        for place in range(len(batch.rows) if arrays else 0):
+            yield lambda _, n=place: {name: array[n] for name, array in arrays.items()}  # type: ignore[misc]
         for content in batch.contents:
             if data.kind == "images":
                 yield lambda _, c=content: {"image": c}  # type: ignore[misc]
-            elif data.kind == "csv":
-                yield lambda where, c=content: line_values(data, where, c, names)  # type: ignore[misc]
             else:
                 yield lambda where, c=content: example(data, where, c, names)  # type: ignore[misc]
 
@@ -97,19 +107,9 @@ class RowInputs:
             self._makers[steps] = photo_maker(steps, feature)
         return self._makers[steps](value)
 
-    def _at_once(self, contents: Sequence[bytes]) -> Inputs | None:
-        """Return the inputs of all rows; None if some rows are invalid."""
-        import tensorflow as tf
 
-        if not contents:
-            return {}
-        if self._parse is None:
-            self._parse = batch_parser(self._pipeline)
-        try:
-            result = self._parse(contents)
-        except (tf.errors.InvalidArgumentError, tf.errors.DataLossError, UnicodeDecodeError):
-            return None  # UnicodeDecodeError: the error message quotes the record
-        return result if all(len(item) == len(contents) for item in result.values()) else None
+def _of(batch: RowBatch, feature: str) -> Array:
+    return as_objects(batch.arrays[feature])
 
 
 def photo_maker(steps: Steps, feature: Feature) -> Callable[[bytes], Array]:
@@ -124,16 +124,13 @@ def photo_maker(steps: Steps, feature: Feature) -> Callable[[bytes], Array]:
 
 
 def batch_parser(pipeline: Pipeline) -> Callable[[Sequence[bytes]], Inputs]:
-    """Return a function that converts serialized Examples or CSV lines into inputs."""
+    """Return a function that converts serialized Examples into inputs."""
     import tensorflow as tf
 
-    data, features = pipeline.data, pipeline.features
+    features = pipeline.features
     with tf.Graph().as_default() as graph:
         contents = tf.compat.v1.placeholder(tf.string, (None,))
-        if data.kind == "csv":
-            parsed = parsed_lines(data, features, contents)
-        else:
-            parsed = tf.io.parse_example(contents, example_spec(features))
+        parsed = tf.io.parse_example(contents, example_spec(features))
         for steps in pipeline.steps.values():  # a cast to integers would silently truncate
             value = parsed[steps.feature]
             is_cut = value.dtype.is_floating and tf.as_dtype(steps.dtype).is_integer

@@ -69,6 +69,7 @@ FORMATS: Mapping[str, Format] = {
         )
     ),
     "choice": Format(lambda spec: click.Choice(spec["choices"])),
+    "column": Format(lambda spec: Value("INPUT=COLUMN", of.column), True, _by_name),
     "counts": Format(lambda spec: of.counts(spec["at_most"])),
     "device": Format(
         lambda spec: of.setting(

@@ -311,6 +311,14 @@ def pin(text: str) -> tuple[str, str]:
     return name.removesuffix(":0"), pinned
 
 
+def column(text: str) -> tuple[str, str]:
+    """Return input and column name from `INPUT=COLUMN`."""
+    name, _, chosen = text.partition("=")
+    if not (name and chosen):
+        raise ExpectedError("INPUT=COLUMN, such as text=review")
+    return name, chosen
+
+
 def alias(text: str) -> tuple[str, str]:
     """Return alias and tensor name from `ALIAS=TENSOR`."""
     given, _, tensor = text.partition("=")

@@ -113,7 +113,7 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
         result = _records(*records, is_named=place.name.endswith(END))
     elif os.path.isdir(place):
         result = _folder(place, columns)
-    elif columns is None and _is_table(path, graph):
+    elif columns is None and is_table_for(path, graph):
         result = _with_rows(_arrays(path), graph)
     elif place.suffix == ".csv":
         check_regular(place)
@@ -127,7 +127,7 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
     return result
 
 
-def _is_table(path: str, graph: Graph | None) -> bool:
+def is_table_for(path: str, graph: Graph | None) -> bool:
     """Return whether a file is a table whose named columns are arrays for the graph."""
     if graph is None:
         return is_table(path)
@@ -158,7 +158,7 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
 
 def is_arrays(path: str, graph: Graph | None = None) -> bool:
     """Return whether a path is a file of arrays, and not records, images or numeric CSV files."""
-    if _is_table(path, graph):
+    if is_table_for(path, graph):
         return True
     return not (Path(path).is_dir() or path.endswith(".csv") or one_set(path) is not None)
 

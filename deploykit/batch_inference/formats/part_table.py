@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -22,11 +22,14 @@ STRINGS = (FILE, TOP_LABELS)
 SHAPE_END = "_shape"
 """The suffix of a column with the original shape of each row in another column."""
 
+Columns = Mapping[str, Any]
+"""Columns by name: NumPy arrays, or Arrow arrays for the columns that are copied from the data."""
+
 
 class PartFormat(Protocol):
     """A reproducible encoding of columns as a file."""
 
-    def pieces(self, columns: Mapping[str, Array]) -> Iterator[bytes]:
+    def pieces(self, columns: Columns) -> Iterator[bytes]:
         """Yield the bytes of a file with these columns, which have equal numbers of rows.
 
         GraphError: the format does not support a column.
@@ -47,19 +50,31 @@ class PartTable:
         self._expected = expected or {}
         self._sources: list[tuple[str, int]] = []
         self._batches: list[Mapping[str, Array]] = []
+        self._kept: list[Mapping[str, Any]] = []
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return len(self._sources)
 
-    def add(self, files: Sequence[str], rows: Sequence[int], columns: Mapping[str, Array]) -> None:
-        """Add the results of some rows; the first axis of each column is the rows."""
-        self._sources.extend(zip(files, rows, strict=True))
-        self._batches.append(columns)
+    def add(
+        self,
+        files: Sequence[str],
+        rows: Sequence[int],
+        columns: Mapping[str, Array],
+        kept: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add the results of some rows; `kept` are columns of the data as Arrow arrays.
 
-    def columns(self) -> dict[str, Array]:
-        """Return all rows by column: `file`, `row`, and the results.
+        Without rows, only the types of `kept` count.
+        """
+        self._kept.append(kept or {})
+        if rows:
+            self._sources.extend(zip(files, rows, strict=True))
+            self._batches.append(columns)
+
+    def columns(self) -> dict[str, Any]:
+        """Return all rows by column: `file`, `row`, the columns of the data, and the results.
 
         Rows of different shapes are padded with 0 or empty texts; then a column `X_shape` contains
         the shape of each row. Text columns are object arrays: `bytes` from graphs, `str` for files.
@@ -69,6 +84,7 @@ class PartTable:
         files = np.empty(self.rows, object)
         files[:] = [file for file, _ in self._sources]
         results = {FILE: files, ROW: np.array([row for _, row in self._sources], np.int64)}
+        results |= self._copied()
         for name in batches[0]:
             parts = [_plain(np.asarray(batch[name])) for batch in batches]
             results[name], shapes = _joined(name, parts, self._is_open(name))
@@ -76,16 +92,46 @@ class PartTable:
                 results[f"{name}{SHAPE_END}"] = shapes
         return results
 
+    def _copied(self) -> dict[str, Any]:
+        """Return the columns of the data, in one Arrow array each."""
+        if not self._kept or not self._kept[0]:
+            return {}
+        import pyarrow as pa
+
+        return {
+            name: pa.chunked_array([batch[name] for batch in self._kept]).combine_chunks()
+            for name in self._kept[0]
+        }
+
     def _is_open(self, name: str) -> bool:
         return name in self._expected and None in self._expected[name].shape
 
 
-def features_of(columns: Mapping[str, Array]) -> dict[str, Feature]:
-    """Return the dtype and shape of a row in each column."""
+def features_of(columns: Columns) -> dict[str, Feature]:
+    """Return the dtype and shape of a row in each column; that of a copied one is Arrow's type."""
     return {
         name: Feature("string" if item.dtype == object else item.dtype.name, item.shape[1:])
+        if isinstance(item, np.ndarray)
+        else Feature(str(item.type))
         for name, item in columns.items()
     }
+
+
+def in_numpy(name: str, column: Any, format_: str) -> Array:
+    """Return a column as a NumPy array. GraphError: it has nulls, lists or another type."""
+    if isinstance(column, np.ndarray):
+        return column
+    from deploykit.batch_inference.tables.table_values import flat_values, kind_of
+
+    kind = kind_of(column.type)
+    if kind is None or kind.depth or column.null_count:
+        raise GraphError(
+            "kept-column-type",
+            name=name,
+            got=f"{column.type}{' with nulls' if column.null_count else ''}",
+            format=format_,
+        )
+    return flat_values(name, column, "string" if kind.is_text else "")[0]
 
 
 def texts_of(array: Array) -> list[bytes]:
@@ -119,23 +165,16 @@ def _joined(name: str, arrays: Sequence[Array], is_open: bool) -> tuple[Array, A
         raise GraphError("output-rank-varies", name=name, ranks=ranks)
     shapes = [array.shape[1:] for array in arrays]
     largest = tuple(map(max, zip(*shapes, strict=True)))
-    if all(shape == largest for shape in shapes):
-        joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    else:
-        count = sum(map(len, arrays))
-        joined = np.full(
-            (count, *largest), b"" if arrays[0].dtype == object else 0, arrays[0].dtype
-        )
-        start = 0
-        for item in arrays:
-            place = (slice(start, start + len(item)), *map(slice, item.shape[1:]))
-            joined[place] = item
-            start += len(item)
-        is_open = True
-    if not is_open:
-        return joined, None
-    reported = [np.array(shape, np.int64).reshape(1, -1) for shape in shapes]
-    return joined, np.repeat(np.concatenate(reported), list(map(len, arrays)), axis=0)
+    if not is_open and all(shape == largest for shape in shapes):
+        return np.concatenate(arrays), None
+    empty = b"" if arrays[0].dtype == object else 0
+    joined = np.full((sum(map(len, arrays)), *largest), empty, arrays[0].dtype)
+    start = 0
+    for item in arrays:
+        joined[start : start + len(item), *map(slice, item.shape[1:])] = item
+        start += len(item)
+    sizes = [np.array(shape, np.int64).reshape(1, -1) for shape in shapes]
+    return joined, np.repeat(np.concatenate(sizes), list(map(len, arrays)), axis=0)
 
 
 def _empty(feature: Feature) -> Array:
@@ -152,19 +191,17 @@ def format_named(name: str) -> PartFormat:
         raise GraphError(
             "not-a-results-format", name=name, hint=nearest(name, FORMATS), known=FORMATS
         )
-    if name in _NEEDED:
-        package = _NEEDED[name]
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            others = ", ".join(format_ for format_ in FORMATS if format_ not in _NEEDED)
-            raise GraphError(
-                "format-package-missing",
-                what=f"--format {name}",
-                package=package,
-                reason=error,
-                install=how_to_install(package),
-                otherwise=f"give one of {others}",
-            ) from None
+    try:
+        importlib.import_module(_NEEDED.get(name, "numpy"))
+    except ImportError as error:
+        others = ", ".join(format_ for format_ in FORMATS if format_ not in _NEEDED)
+        raise GraphError(
+            "format-package-missing",
+            what=f"--format {name}",
+            package=_NEEDED[name],
+            reason=error,
+            install=how_to_install(_NEEDED[name]),
+            otherwise=f"give one of {others}",
+        ) from None
     module = importlib.import_module(f"deploykit.batch_inference.formats.{name}")
     return cast(PartFormat, module)

@@ -4,7 +4,6 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Protocol
 
 import numpy as np
@@ -18,10 +17,9 @@ from deploykit.batch_inference.reading.data_parts import (
     key_of,
 )
 from deploykit.data.data import Data
-from deploykit.data.reading import as_feature, as_objects
+from deploykit.data.reading import as_objects
 from deploykit.storage.archives import DAMAGE, open_archive
-from deploykit.storage.arrays import ArrayHeader, load_data, read_header, read_values
-from deploykit.storage.tables import TABLE_ENDS
+from deploykit.storage.arrays import ArrayHeader, read_header, read_values
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import cannot_be_read
@@ -71,16 +69,6 @@ class _ByColumn:
         return np.array(self._array[start:stop], order="C", subok=False)
 
 
-class _ColumnRows:
-    """Rows of a column in memory."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
-    def read(self, start: int, stop: int) -> Array:
-        return self._array[start:stop]
-
-
 class ArrayReader:
     """Reads samples of the feature arrays; it is fast for parts in ascending order."""
 
@@ -112,19 +100,6 @@ class ArrayReader:
         """Open the arrays of a file."""
         self._open.close()
         self._file, self._arrays = "", {}
-        if Path(file).suffix in TABLE_ENDS:
-            table = load_data(file)
-            for name in self._data.features:
-                if name not in table or len(table[name]) != rows:
-                    raise FileError(
-                        "data-changed",
-                        source=file,
-                        what=f"column '{name[:100]}' is missing or shorter",
-                        changed=CHANGED,
-                    )
-                self._arrays[name] = _ColumnRows(as_feature(self._data, name, table))
-            self._file = file
-            return
         with _naming(file), contextlib.ExitStack() as stack:
             archive = stack.enter_context(open_archive(file, ".npz file of plain arrays"))
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}

@@ -6,15 +6,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Protocol
+from typing import Any, Protocol
 
+from deploykit.batch_inference.tables.table_files import is_remote, size_of, without_options
 from deploykit.data.data import Data
 from deploykit.records.index import index_path
 from deploykit.records.record_source import facts_of
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import Error, FileError
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import check_regular, read_bytes
+from deploykit.transforms.untrusted.files import read_bytes
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class RowBatch:
     arrays: Mapping[str, Array] = field(default_factory=dict)
     """For arrays instead: the values of the valid rows by feature; the first axis is the rows."""
     bad: tuple[BadRow, ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """The columns to copy to the results, as Arrow arrays of the valid rows."""
 
 
 class PartReader(Protocol):
@@ -86,7 +89,7 @@ class PartReader(Protocol):
 
 CHANGED = "the data has changed since the run started; do not change it during the run"
 
-_ROWS = {"records": "record", "csv": "line", "arrays": "sample"}
+_ROWS = {"records": "record", "csv": "line", "arrays": "sample", "table": "row"}
 _LONGEST = 120  # maximum bytes of a name, to which file names add numbers and an extension
 _OTHER = re.compile(r"[^\w.-]+")
 
@@ -97,6 +100,8 @@ def key_of(data: Data, file: str) -> str:
     Bytes that are not UTF-8 are written as `\xff`, so that every format supports the name.
     """
     folder = str(PurePath(data.path))
+    if is_remote(data.path):
+        file, folder = without_options(file), without_options(data.path).rstrip("/")
     if file in (data.path, folder):
         name = os.path.basename(file)
     else:
@@ -125,7 +130,10 @@ def source_name(data: Data) -> str:
     It consists of letters, digits, `.`, `_` and `-`, and starts with a letter or a digit.
     """
     place = PurePath(os.path.abspath(data.path))
-    whole = data.name or (place.stem if data.kind == "arrays" or _is_file(data) else place.name)
+    if is_remote(data.path):
+        place = PurePath(without_options(data.path))
+    is_file = data.kind == "arrays" or [*data.files] == [data.path]
+    whole = data.name or (place.stem if is_file else place.name)
     name = _OTHER.sub("_", whole).lstrip("._-")
     while len(name.encode()) > _LONGEST:
         name = name[:-1]
@@ -139,7 +147,8 @@ def fingerprint(data: Data) -> str:
     such as the columns of each feature and the classes of images.
     """
     result = hashlib.sha256()
-    for file, (size, changed) in facts_of(data.files).items():
+    facts = getattr(data, "facts", None) or facts_of(data.files).values()
+    for file, (size, changed) in zip(data.files, facts, strict=True):
         result.update(f"{key_of(data, file)}\0{size}\0{changed}\n".encode())
     columns = sorted(data.columns.items())
     features = sorted((name, document(item)) for name, item in data.features.items())
@@ -150,11 +159,6 @@ def fingerprint(data: Data) -> str:
     return result.hexdigest()
 
 
-def _is_file(data: Data) -> bool:
-    """Return whether the data is a single CSV file, not a folder with one."""
-    return data.kind == "csv" and data.files == (str(PurePath(data.path)),)
-
-
 def reason_of(error: Error, file: str) -> str:
     """Return the message of an error about a file, without the file name in front."""
     return str(error).removeprefix(f"{file:.300}: ")
@@ -163,7 +167,7 @@ def reason_of(error: Error, file: str) -> str:
 def check_size(part: DataPart) -> None:
     """Raise FileError for a file whose size has changed since it was split into parts."""
     (file,) = part.files
-    size = check_regular(file).st_size
+    size = size_of(file)
     if size != part.file_bytes:
         raise FileError(
             "file-size-changed", file=file, size=size, bytes=part.file_bytes, changed=CHANGED

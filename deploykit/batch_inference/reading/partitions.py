@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 
 from deploykit.batch_inference.reading.data_parts import DataPart
-from deploykit.batch_inference.reading.readers import line_offsets
+from deploykit.batch_inference.tables.table_files import opened_table, size_of
+from deploykit.batch_inference.tables.table_splits import record_offsets
 from deploykit.data.data import Data
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import OVERHEAD, most_unpacked
-from deploykit.transforms.untrusted.files import check_regular, readable_size
+from deploykit.transforms.untrusted.files import cannot_be_read, opened, readable_size
 
 MAX_ROWS, MAX_PHOTOS = 4096, 256
 PART_BYTES = 16 << 20  # approximate size of a part
@@ -21,15 +21,14 @@ SHARED = 16
 """The minimum number of parts of data without shards, so that several workers can share it."""
 MIN_ROWS, MIN_PHOTOS = 256, 16  # of such a part; smaller parts have too much overhead
 OUTPUT_BYTES = 64 << 20
-_RUN = 16  # parts whose lines are split at a time
 
 
 def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
     """Return the parts of data, in order. Each row is in exactly one part.
 
     A part has at most 4096 rows or 256 images, and about 16 MiB. Shards within these limits are not
-    split. Other data is split into at least 16 parts, unless it is small. Only CSV files are read,
-    to count their lines.
+    split. Other data is split into at least 16 parts, unless it is small. Only CSV files and JSON
+    Lines are read, to count their rows.
 
     Args:
         data: the data, from `open_data`.
@@ -45,8 +44,8 @@ def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
         most = max(1, min(most, OUTPUT_BYTES // row_bytes))
     if data.kind == "images":
         parts = _of_photos(data.files, most)
-    elif data.kind == "csv":
-        parts = (part for file in data.files for part in _of_lines(file, data.header, most))
+    elif data.kind == "csv" or not data.counts:
+        parts = (part for file in data.files for part in _of_lines(data, file, most))
     else:
         counted = zip(data.files, data.counts, strict=True)
         parts = (part for file, rows in counted for part in _of_rows(data, file, rows, most))
@@ -71,15 +70,14 @@ def _of_photos(files: tuple[str, ...], most: int) -> Iterator[DataPart]:
 
 def _of_rows(data: Data, file: str, rows: int, most: int) -> Iterator[DataPart]:
     """Yield the parts of a shard or of an array file."""
-    held = check_regular(file).st_size
-    size = held
+    held = size = size_of(file)
     if data.kind == "records":
         unpacked = most_unpacked(held) if data.compression else held
         if rows * OVERHEAD > unpacked:
             raise GraphError(
                 "index-count-impossible", source=file, rows=rows, size=readable_size(held)
             )
-    if data.kind == "arrays":  # which may be compressed
+    if data.kind in ("arrays", "table"):  # which may be compressed
         size = max(size, rows * _sample_bytes(data))
         most = _shared(rows, MIN_ROWS, most)
     for start, stop in _cuts(rows, size, most):
@@ -96,30 +94,45 @@ def _sample_bytes(data: Data) -> int:
     )
 
 
-def _of_lines(file: str, header: bool, most: int) -> Iterator[DataPart]:
-    """Yield the parts of a CSV file, reading it once.
+def _of_lines(data: Data, file: str, most: int) -> Iterator[DataPart]:
+    """Yield the parts of a text file, reading it once.
 
-    Lines are buffered until their number is known, or is large enough for full parts.
+    Only the offset of every 256th row is stored, so that memory hardly grows with the rows.
     """
-    size = check_regular(file).st_size
-    held: Array = np.zeros(0, np.int64)
-    number, run = 1, _RUN * most
-    for offsets in line_offsets(file):
-        held = np.concatenate([held, offsets])
-        if header and number == 1 and len(held) > 1:
-            number, held = 2, held[1:]
-        while len(held) > 2 * run:
-            yield from _of_run(file, number, held[: run + 1], most, size)
-            number, held = number + run, held[run:]
-    yield from _of_run(file, number, held, most, size)
-
-
-def _of_run(file: str, number: int, offsets: Array, most: int, size: int) -> Iterator[DataPart]:
-    """Yield parts of the lines between the offsets; `number` is that of the first line."""
-    lines = len(offsets) - 1
-    most = _shared(lines, MIN_ROWS, most)
-    for start, stop in _cuts(lines, int(offsets[-1] - offsets[0]), most):
-        begin, end = int(offsets[start]), int(offsets[stop])
+    step = min(MIN_ROWS, most)
+    offsets, rows = _offsets_of_every(data, file, step)
+    first = 1 + data.header if data.kind == "csv" else 0  # lines count from 1
+    share = math.ceil(_shared(rows, MIN_ROWS, most) / step)
+    size, start = size_of(file), 0
+    while start < len(offsets) - 1:
+        stop = min(start + min(share, most // step), len(offsets) - 1)
+        while stop > start + 1 and offsets[stop] - offsets[start] > PART_BYTES:
+            stop -= 1
         yield DataPart(
-            0, (file,), number + start, number + stop, begin, end - begin, file_bytes=size
-        )
+            0, (file,), first + start * step, first + min(stop * step, rows),
+            offsets[start], offsets[stop] - offsets[start], file_bytes=size,
+        )  # fmt: skip
+        start = stop
+
+
+def _offsets_of_every(data: Data, file: str, step: int) -> tuple[list[int], int]:
+    """Return the offset of every row whose number is a multiple of `step`, the end, and the rows.
+
+    A header is not a row.
+    """
+    is_lines = data.kind == "csv"
+    is_csv = not is_lines and getattr(data, "format", "") == "csv"
+    number, end = -int(data.header or is_csv), 0
+    offsets: list[int] = []
+    try:
+        with opened(file) if is_lines else opened_table(file) as stream:
+            for found in record_offsets(stream, file, quoted=is_csv, blanks=is_lines):
+                numbers = np.arange(number, number + len(found))
+                offsets += found[(numbers >= 0) & (numbers % step == 0)].tolist()
+                number, end = number + len(found), int(found[-1])
+    except OSError as error:
+        raise cannot_be_read(file, error) from None
+    rows = number - 1
+    if rows > 0 and offsets[-1] != end:
+        offsets.append(end)
+    return offsets, rows

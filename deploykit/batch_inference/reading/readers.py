@@ -1,5 +1,6 @@
 """Readers of TFRecord, CSV and image files, by kind of data."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
@@ -16,63 +17,19 @@ from deploykit.batch_inference.reading.data_parts import (
     key_of,
     reason_of,
 )
+from deploykit.batch_inference.tables.table_reader import TableReader
 from deploykit.data.data import Data
+from deploykit.data.reading import line_values
 from deploykit.transforms.common.errors import FileError, GraphError
-from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import DamagedRecord, read_all_records
-from deploykit.transforms.untrusted.files import (
-    BOM,
-    LONGEST_LINE,
-    cannot_be_read,
-    opened,
-    read_bytes,
-    readable_size,
-)
-
-_BLOCK = 4 << 20
-_FEED = 10
-
-
-def line_offsets(path: str) -> Iterator[Array]:
-    """Yield arrays with the start offsets of lines; the last offset is the end of the last line.
-
-    Only a line feed ends a line. A byte-order mark is not part of the first line.
-    FileError: the file cannot be read. GraphError: it is not text.
-    """
-    with opened(path) as file:
-        try:
-            begin = place = len(BOM) if file.read(len(BOM)) == BOM else 0
-            file.seek(begin)
-            yield np.array([begin])
-            number = 1
-            while block := file.read(_BLOCK):
-                result = np.flatnonzero(np.frombuffer(block, np.uint8) == _FEED) + (place + 1)
-                place += len(block)
-                ends = np.append(result, place)
-                if (lengths := np.diff(ends, prepend=begin)).max() > LONGEST_LINE:
-                    number += int(np.argmax(lengths > LONGEST_LINE))
-                    raise GraphError(
-                        "line-too-long",
-                        source=path,
-                        number=number,
-                        longest=readable_size(LONGEST_LINE),
-                        what="CSV file",
-                    )
-                if len(result):
-                    begin = int(result[-1])
-                    number += len(result)
-                    yield result
-            if place > begin:
-                yield np.array([place])
-        except OSError as error:
-            raise cannot_be_read(path, error) from None
+from deploykit.transforms.untrusted.files import cannot_be_read, opened, read_bytes
 
 
 class LineReader:
-    """Reads lines without line ends. Blank lines are included, as invalid rows."""
+    """Reads the numbers of CSV lines. Blank lines are invalid rows."""
 
     def __init__(self, data: Data) -> None:
-        """Store the data of the lines."""
+        """Store which columns are features."""
         self._data = data
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
@@ -84,34 +41,49 @@ class LineReader:
         key, number = key_of(self._data, file), part.start
         lines = iter(_lines(part, file))
         while group := [line.rstrip(b"\r\n") for line in islice(lines, size)]:
-            rows = range(number, number + len(group))
+            yield self._batch(key, number, group)
             number += len(group)
-            yield RowBatch([key] * len(group), rows, group)
+
+    def _batch(self, key: str, number: int, lines: Sequence[bytes]) -> RowBatch:
+        rows = list(range(number, number + len(lines)))
+        names, columns = tuple(self._data.features), self._data.columns
+        with contextlib.suppress(ValueError):  # UnicodeDecodeError is one
+            texts = [line.decode() for line in lines]
+            numbers = np.loadtxt(texts, delimiter=",", comments=None, ndmin=2)
+            if numbers.shape == (len(lines), self._data.width):
+                arrays = {
+                    name: numbers[:, at if isinstance(at := columns[name], int) else slice(*at)]
+                    for name in names
+                }
+                arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+                return RowBatch([key] * len(rows), rows, arrays=arrays)
+        values, bad = {}, []
+        for row, line in zip(rows, lines, strict=True):
+            try:
+                values[row] = line_values(self._data, "", line, names)
+            except GraphError as error:
+                bad.append(BadRow(key, row, str(error).lstrip(": ")))
+        arrays = {
+            name: np.array([value[name] for value in values.values()], np.float32) for name in names
+        }
+        return RowBatch([key] * len(values), list(values), arrays=arrays, bad=tuple(bad))
 
 
 def _lines(part: DataPart, file: str) -> list[bytes]:
-    """Return the lines of a part."""
+    """Return the lines of a part. FileError: they have changed since the file was split."""
+    check_size(part)
     try:
         with opened(file) as stream:
-            check_size(part)
-            stream.seek(max(0, part.offset - 1))
-            before = stream.read(1) if part.offset else b"\n"
+            stream.seek(part.offset)
             text = stream.read(part.bytes)
-            behind = stream.read(1)
     except OSError as error:
         raise cannot_be_read(file, error) from None
     lines = text.split(b"\n")
     if not lines[-1]:
         del lines[-1]
-    begins = before == b"\n" or part.offset == 3  # 3: after a byte-order mark
-    ends = text.endswith(b"\n") or not behind
-    if len(lines) != part.rows or len(text) != part.bytes or not (begins and ends):
-        raise FileError(
-            "data-changed",
-            source=file,
-            what="its lines have changed",
-            changed=CHANGED,
-        )
+    if len(lines) != part.rows or len(text) != part.bytes:
+        what = "its lines have changed"
+        raise FileError("data-changed", source=file, what=what, changed=CHANGED)
     return lines
 
 
@@ -190,6 +162,7 @@ _READERS: dict[str, Callable[[Data], PartReader]] = {
     "csv": LineReader,
     "images": PhotoReader,
     "arrays": ArrayReader,
+    "table": TableReader,
 }
 
 

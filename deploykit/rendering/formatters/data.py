@@ -86,7 +86,8 @@ def inferred_lines(inferred: Inferred) -> Iterator[str]:
     speed = "{rows:n row}" if run.rows_per_second is None else "{rows_per_second:number} rows/s"
     yield from filled_lines(
         run,
-        f"{speed} by {{workers:n worker}} ({{engine}})[[ on {{cpus:.2f}} CPUs]], {{seconds:time}}",
+        f"{speed} by {{workers:n worker}} ({{scheduler}})[[ on {{cpus:.2f}} CPUs]], "
+        "{seconds:time}",
     )
     if run.lost:
         yield from filled_lines(run, "{lost:n worker} lost; deploykit ran the rows again")

@@ -54,7 +54,8 @@ class Run:
         model, data, *how = work
         self.out = out if cwd is None else cwd / out
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "deploykit", "infer", model, data, str(out), *how, *options],
+            [sys.executable, "-m", "deploykit", "infer", model, data, str(out), "--format", "npz",
+             *how, *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
         )  # fmt: skip
 

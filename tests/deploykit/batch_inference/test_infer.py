@@ -37,7 +37,9 @@ def in_small_parts(monkeypatch, rows):
 def test_rows_keep_their_order_and_know_their_source(tmp_path, data, monkeypatch, batch):
     path, rows = data
     in_small_parts(monkeypatch, 17)
-    found = deploykit.infer(tiny_model(), path, tmp_path / "out", processes=2, batch=batch)
+    found = deploykit.infer(
+        tiny_model(), path, tmp_path / "out", processes=2, batch=batch, format="npz"
+    )
     assert (found.rows, found.parts, found.skipped) == (50, 3, [])
     index = json.loads((tmp_path / "out" / "rows.index.json").read_text())
     parts = [np.load(tmp_path / "out" / shard["file"]) for shard in index["shards"]]
@@ -51,29 +53,29 @@ def test_the_files_are_the_same_bytes_however_many_workers_wrote_them(tmp_path, 
     path, _ = data
     in_small_parts(monkeypatch, 9)
     one, two = tmp_path / "one", tmp_path / "two"
-    deploykit.infer(tiny_model(), path, one, processes=1)
-    again = deploykit.infer(tiny_model(), path, two, processes=2)
+    deploykit.infer(tiny_model(), path, one, processes=1, format="npz")
+    again = deploykit.infer(tiny_model(), path, two, processes=2, format="npz")
     assert digests(one) == digests(two)
     assert again.run.workers == 2
-    kept = deploykit.infer(tiny_model(), path, two)
+    kept = deploykit.infer(tiny_model(), path, two, format="npz")
     assert (kept.run.kept, kept.run.workers, kept.rows) == (6, 0, 50)
 
 
 def test_a_model_that_demands_a_batch_gets_it_and_answers_each_row_once(tmp_path, data):
     path, rows = data
-    found = deploykit.infer(tiny_model(batch=4), path, tmp_path / "out", processes=1)
+    found = deploykit.infer(tiny_model(batch=4), path, tmp_path / "out", processes=1, format="npz")
     (shard,) = found.index["shards"]
     with np.load(tmp_path / "out" / shard["file"]) as part:
         np.testing.assert_allclose(part["scores"], scores_of(rows), rtol=1e-6)
     with raises(GraphError, "batch-fixed", fixed=4):
-        deploykit.infer(tiny_model(batch=4), path, tmp_path / "other", batch=5)
+        deploykit.infer(tiny_model(batch=4), path, tmp_path / "other", batch=5, format="npz")
 
 
 def test_nothing_is_left_in_the_folder_but_results(tmp_path, data):
     out = tmp_path / "out"
     out.mkdir()
     (out / ".rows.model.pb.0123abcd.tmp").write_bytes(b"of a run that was killed")
-    deploykit.infer(tiny_model(), data[0], out, processes=1)
+    deploykit.infer(tiny_model(), data[0], out, processes=1, format="npz")
     assert sorted(path.name for path in out.iterdir()) == [
         "rows-00000-of-00001.npz", "rows.index.json"
     ]  # fmt: skip
@@ -89,7 +91,8 @@ def test_of_damaged_photos_it_is_said_what_is_wrong(tmp_path):
     for name, content in photos.items():
         (tmp_path / "photos" / f"{name}.png").write_bytes(content)
     found = deploykit.infer(graph.as_graph_def(), tmp_path / "photos", tmp_path / "out",
-                            preprocess="0..255", on_error="skip", processes=1)  # fmt: skip
+                            preprocess="0..255", on_error="skip", processes=1,
+                            format="npz")  # fmt: skip
     assert found.rows == 1
     said = {each["file"]: each["reason"] for each in found.skipped}
     assert said["empty.png"] == Containing("file is empty")
@@ -107,9 +110,9 @@ def test_a_record_that_is_no_example_is_a_bad_row(tmp_path):
     records[6] = b"\xff" * len(records[6])
     shard.write_bytes(b"".join(map(framed, records)))
     with raises(GraphError, "item-failed"):
-        deploykit.infer(tiny_model(), tmp_path / "set", tmp_path / "out", processes=1)
+        deploykit.infer(tiny_model(), tmp_path / "set", tmp_path / "out", processes=1, format="npz")
     found = deploykit.infer(
-        tiny_model(), tmp_path / "set", tmp_path / "out", processes=1, on_error="skip"
+        tiny_model(), tmp_path / "set", tmp_path / "out", processes=1, on_error="skip", format="npz"
     )
     assert (found.rows, [each["row"] for each in found.skipped]) == (19, [6])
 
@@ -118,7 +121,9 @@ def test_arrays_bear_the_names_of_inputs(tmp_path):
     rows = np.ones((20, 4), np.float32)
     np.savez(tmp_path / "rows.npz", y=rows, z=rows)
     with raises(GraphError, "feature-missing", name="x"):
-        deploykit.infer(tiny_model(), tmp_path / "rows.npz", tmp_path / "out", processes=1)
+        deploykit.infer(
+            tiny_model(), tmp_path / "rows.npz", tmp_path / "out", processes=1, format="npz"
+        )
 
 
 @pytest.mark.parametrize("end", [".npz", ".csv", ".parquet"])
@@ -138,7 +143,7 @@ def test_a_model_of_scalars_runs_each_row_by_itself(tmp_path, end, top):
         path.write_text("\n".join(["text,count", *lines]) + "\n")
     else:
         pyarrow.parquet.write_table(pyarrow.table({"text": texts, "count": counts}), path)
-    found = deploykit.infer(graph.as_graph_def(), path, tmp_path / "out", top=top)
+    found = deploykit.infer(graph.as_graph_def(), path, tmp_path / "out", top=top, format="npz")
     assert (found.rows, found.skipped) == (3, [])
     (part,) = (tmp_path / "out").glob("*.npz")
     scores = np.array([[2, 5, 25], [4, 2, 4], [1, 7, 49]], np.float32)
@@ -155,8 +160,10 @@ def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("1,2,0\n3,4.7,1\n5,6,0\n")
     with raises(GraphError, "item-failed", reason=Containing("is not an integer")):
-        deploykit.infer(graph.as_graph_def(), path, tmp_path / "refused")
-    found = deploykit.infer(graph.as_graph_def(), path, tmp_path / "out", on_error="skip")
+        deploykit.infer(graph.as_graph_def(), path, tmp_path / "refused", format="npz")
+    found = deploykit.infer(
+        graph.as_graph_def(), path, tmp_path / "out", on_error="skip", format="npz"
+    )
     assert (found.rows, len(found.skipped)) == (2, 1)
     (part,) = (tmp_path / "out").glob("*.npz")
     assert np.load(part)["y"].tolist() == [[1, 2], [5, 6]]

@@ -17,7 +17,7 @@ def index(tmp_path_factory):
 
 
 def test_a_run_is_told_in_lines(index):
-    run_ = InferRun("processes", 2, 9, 1, 1, seconds=4.5, rows_per_second=2.0, cpus=1.9)
+    run_ = InferRun("local", 2, 9, 1, 1, seconds=4.5, rows_per_second=2.0, cpus=1.9)
     assert list(lines(Inferred("out/photos.index.json", index, run_))) == [
         "file: string []",
         "row: int64 []",
@@ -26,7 +26,7 @@ def test_a_run_is_told_in_lines(index):
         "  1.jpg: no é JPEG \udcff",
         f"out/photos.index.json: 11 rows in 4 parts, {index['bytes'] / 1000:.2f} kB "
         "(1 of an earlier run)",
-        "2.00 rows/s by 2 workers (processes) on 1.90 CPUs, 0:04",
+        "2.00 rows/s by 2 workers (local) on 1.90 CPUs, 0:04",
         "1 worker lost; deploykit ran the rows again",
     ]
 
@@ -46,15 +46,15 @@ def test_at_most_five_rows_are_named_and_the_rest_counted(index, count):
 
 
 def test_a_run_that_did_nothing_says_so(index):
-    found = Inferred("p", index, InferRun("processes", kept=4))
+    found = Inferred("p", index, InferRun("local", kept=4))
     assert list(lines(found))[-2:][0].endswith("(4 of an earlier run)")
     assert list(lines(found))[-1] == "nothing left to run"
     assert found.document()["run"]["rows_per_second"] is None
 
 
 def test_a_run_that_was_too_short_to_tell_its_rate_says_what_it_did(index):
-    found = Inferred("p", index, InferRun("processes", 1, 11, seconds=3.0))
-    assert list(lines(found))[-1] == Containing("11 rows", "1 worker (processes)", "0:03")
+    found = Inferred("p", index, InferRun("local", 1, 11, seconds=3.0))
+    assert list(lines(found))[-1] == Containing("11 rows", "1 worker (local)", "0:03")
 
 
 def test_a_program_is_told_all_of_it(index):

@@ -49,12 +49,12 @@ def cluster():
         yield found
 
 
-@pytest.fixture(params=["processes", "ray"])
-def engine(request):
-    """Return the options of an engine."""
-    if request.param == "processes":
+@pytest.fixture(params=["local", "ray"])
+def scheduler(request):
+    """Return the options of a scheduler."""
+    if request.param == "local":
         return []
-    return ["--engine", "ray", "--address", request.getfixturevalue("cluster").address]
+    return ["--scheduler", "ray", "--address", request.getfixturevalue("cluster").address]
 
 
 def check(run: Run, expected: dict[str, str]) -> str:
@@ -66,12 +66,12 @@ def check(run: Run, expected: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("number", TIMES)
-def test_a_worker(work, expected, engine, tmp_path, number):
+def test_a_worker(work, expected, scheduler, tmp_path, number):
     chance = random.Random(number)
-    run = Run(work, tmp_path, *engine)
+    run = Run(work, tmp_path, *scheduler)
     run.wait_for(chance.randint(1, 20))
-    kinds = [WORKER, ACTOR] if engine else [WORKER]
-    ours = list(processes(chance.choice(kinds))) if engine else [
+    kinds = [WORKER, ACTOR] if scheduler else [WORKER]
+    ours = list(processes(chance.choice(kinds))) if scheduler else [
         each for each in descendants(run.process.pid) if WORKER in " ".join(each.cmdline())
     ]  # fmt: skip
     chance.choice(ours).kill()
@@ -79,8 +79,8 @@ def test_a_worker(work, expected, engine, tmp_path, number):
 
 
 @pytest.mark.parametrize("number", TIMES)
-def test_the_driver(work, expected, engine, tmp_path, number):
-    run = Run(work, tmp_path, *engine)
+def test_the_driver(work, expected, scheduler, tmp_path, number):
+    run = Run(work, tmp_path, *scheduler)
     run.wait_for(random.Random(number).randint(1, 20))
     run.kill()
     if number % 2:  # the others go on while what was killed may still be ending
@@ -89,13 +89,13 @@ def test_the_driver(work, expected, engine, tmp_path, number):
             assert time.monotonic() < end
             time.sleep(0.1)
         assert len(digests(tmp_path)) < len(expected) + 3
-    check(Run(work, tmp_path, *engine), expected)
+    check(Run(work, tmp_path, *scheduler), expected)
 
 
 @pytest.mark.parametrize("number", TIMES)
 def test_a_machine(work, expected, cluster, tmp_path, number):
     chance = random.Random(number)
-    run = Run(work, tmp_path, "--engine", "ray", "--address", cluster.address)
+    run = Run(work, tmp_path, "--scheduler", "ray", "--address", cluster.address)
     run.wait_for(chance.randint(1, 20))
     lost = chance.choice(sorted(cluster.worker_nodes, key=lambda each: each.unique_id))
     cluster.remove_node(lost, allow_graceful=False)
@@ -109,7 +109,7 @@ def test_paths_below_the_folder_in_which_the_command_runs(work, expected, cluste
     folder = Path(work[0]).parent
     model, data, *rest = work
     near = [model, os.path.relpath(data, folder), *rest]
-    how = ["--engine", "ray", "--address", cluster.address]
+    how = ["--scheduler", "ray", "--address", cluster.address]
     check(Run(near, Path("near"), *how, cwd=folder), expected)
 
 
@@ -121,7 +121,7 @@ def test_a_full_object_store(work, expected, cluster, tmp_path):
     ray.init(cluster.address, log_to_driver=False)
     try:
         held = [ray.put(bytes(10 << 20)) for _ in range(store // (10 << 20) + 2)]
-        check(Run(work, tmp_path, "--engine", "ray", "--address", cluster.address), expected)
+        check(Run(work, tmp_path, "--scheduler", "ray", "--address", cluster.address), expected)
         assert held
     finally:
         ray.shutdown()
@@ -133,9 +133,9 @@ def test_a_program_that_is_connected_already_stays_so(work, expected, cluster, t
     model, data, _, preprocess, *_ = work
     ray.init(cluster.address, log_to_driver=False)
     try:
-        how = {"preprocess": json.loads(preprocess), "batch": 1}
-        found = deploykit.infer(model, data, tmp_path, engine="ray", **how)
-        assert (found.run.engine, found.run.workers) == ("ray", 3)
+        how = {"preprocess": json.loads(preprocess), "batch": 1, "format": "npz"}
+        found = deploykit.infer(model, data, tmp_path, scheduler="ray", **how)
+        assert (found.run.scheduler, found.run.workers) == ("ray", 3)
         assert ray.is_initialized()
     finally:
         ray.shutdown()
@@ -146,7 +146,7 @@ def test_a_program_that_is_connected_already_stays_so(work, expected, cluster, t
 
 def test_a_cluster_without_a_cpu(work, tmp_path):
     with nodes(0) as empty:
-        how = ["--engine", "ray", "--address", empty.address, "--timeout", "12"]
+        how = ["--scheduler", "ray", "--address", empty.address, "--timeout", "12"]
         status, said = Run(work, tmp_path, *how).ended()
     assert status == 6
     assert "Ray has had no CPU for a worker for 20 seconds; the cluster has 0" in said

@@ -30,7 +30,7 @@ def test_a_cluster_of_its_own_writes_the_same_files_though_a_worker_is_killed(tm
     work = write_work(tmp_path)
     alone, on_ray = tmp_path / "alone", tmp_path / "ray"
     assert Run(work, alone, "--processes", "1").ended()[0] == 0
-    run = Run(work, on_ray, "--engine", "ray", "--processes", "2", "--json")
+    run = Run(work, on_ray, "--scheduler", "ray", "--processes", "2", "--json")
     run.wait_for(2)
     ours = descendants(run.process.pid)
     next(each for each in ours if WORKER in " ".join(each.cmdline())).kill()
@@ -39,7 +39,7 @@ def test_a_cluster_of_its_own_writes_the_same_files_though_a_worker_is_killed(tm
     document = json.loads(run.stdout)  # there is nothing of Ray's beside it
     assert (document["rows"], len(document["shards"])) == (FILES * ROWS, FILES)
     told = document["run"]
-    assert (told["engine"], told["workers"], told["lost"]) == ("ray", 2, 1)
+    assert (told["scheduler"], told["workers"], told["lost"]) == ("ray", 2, 1)
     assert "raylet" not in said
     assert digests(on_ray) == digests(alone)
     end = time.monotonic() + EVER

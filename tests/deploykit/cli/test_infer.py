@@ -26,7 +26,7 @@ def work(tmp_path):
 
 def test_what_is_written_is_said_and_is_there(deploykit, work, tmp_path):
     model, data, rows = work
-    found = deploykit("infer", model, data, tmp_path / "out", "--processes", 1)
+    found = deploykit("infer", model, data, tmp_path / "out", "--processes", 1, "--format", "npz")
     assert found.status == 0
     assert "scores: float32 [3]" in found.stdout
     assert f"{tmp_path}/out/rows.index.json: 50 rows in 1 part" in found.stdout
@@ -43,7 +43,7 @@ def test_best_classes_of_a_table(deploykit, work, tmp_path):
     assert found.document["rows"] == 50
     assert found.document["inputs"] == ["x"]
     assert found.document["outputs"] == ["scores"]
-    assert found.document["run"]["engine"] == "processes"
+    assert found.document["run"]["scheduler"] == "local"
     with open(tmp_path / "out" / "best-00000-of-00001.csv", newline="") as file:
         table = list(csv.DictReader(file))
     best = np.argsort(-scores_of(rows), axis=1)[:, :2]
@@ -96,9 +96,10 @@ def test_a_bad_row_ends_the_run_or_is_left_out_and_named(deploykit, work, tmp_pa
     [
         (["--address", "local"], says("option-needs", option="address")),
         (["--labels", "labels.txt"], says("option-needs")),
+        (["--scheduler", "spark"], says("not-one-of", got="spark")),
         (["--outputs", "nothing"], re.escape("nothing")),
-        (["--engine", "ray", "--address", "here"], says("unexpected", got="here")),
-        (["--engine", "ray", "--address", "ray://h:10001"], says("ray-client-address")),
+        (["--scheduler", "ray", "--address", "here"], says("unexpected", got="here")),
+        (["--scheduler", "ray", "--address", "ray://h:10001"], says("ray-client-address")),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_anything_is_done(
@@ -109,3 +110,27 @@ def test_what_contradicts_itself_is_refused_before_anything_is_done(
     assert found.status == GraphError.exit_status
     assert re.search(said, found.stderr)
     assert not (tmp_path / "out").exists()
+
+
+def test_columns_of_a_table(deploykit, work, tmp_path):
+    model, _, rows = work
+    path = tmp_path / "table.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"id": f"r{n}", "values": list(map(float, row))}) + "\n"
+            for n, row in enumerate(rows)
+        )
+    )
+    options = ["--columns", "x=values", "--keep-columns", "id", "--format", "jsonl"]
+    found = deploykit("infer", model, path, tmp_path / "out", *options, "--engine", "processes")
+    assert found.status == 0, found.stderr
+    (part,) = (tmp_path / "out").glob("*.jsonl")
+    records = [json.loads(line) for line in part.read_text().splitlines()]
+    assert [record["id"] for record in records] == [f"r{n}" for n in range(len(rows))]
+    scores = [record["scores"] for record in records]
+    np.testing.assert_allclose(scores, scores_of(rows), rtol=1e-5)
+    wrong = deploykit("infer", model, path, tmp_path / "no", "--columns", "x=id")
+    assert wrong.status == GraphError.exit_status
+    assert shows(wrong.stderr, "column-type", name="id", got="string", expected="float32 [?, 4]")
+    assert shows(deploykit("infer", model, path, tmp_path / "no", "--columns", "x=value").stderr,
+                 "unknown-name", kind="column", name="value")  # fmt: skip

@@ -1,12 +1,9 @@
 """Columns of CSV and Parquet files as the inputs of a model: by name, or as the only one."""
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from deploykit.batch_inference.reading.partitions import cut_parts
-from deploykit.batch_inference.reading.readers import reader_for
 from deploykit.data.data import open_data
 from deploykit.data.input_benchmark import pipeline_for
 from deploykit.data.reading import records
@@ -49,16 +46,11 @@ def test_columns_are_samples_by_name(houses):
     assert found["price"].tolist() == [1.5, 2.0, -1.0]
 
 
-def test_columns_are_read_in_parts_by_name(houses):
-    data = open_data(houses, None, MODEL)
-    pipeline = pipeline_for(data, MODEL, batch=2)
+def test_columns_are_features_by_name(houses):
+    pipeline = pipeline_for(open_data(houses, None, MODEL), MODEL, batch=2)
     assert {name: each.shape for name, each in pipeline.features.items()} == {
         "city": (1,), "rooms": (1,), "price": (),
     }  # fmt: skip
-    (part,) = cut_parts(data, None)
-    batches = list(reader_for(data).batches(part, 2))
-    assert [batch.arrays["city"].tolist() for batch in batches] == [[[b"a"], [b"bb"]], [[b"c"]]]
-    np.testing.assert_array_equal(batches[1].arrays["price"], [-1.0])
 
 
 @pytest.mark.parametrize("name", ["review", "text"])
@@ -86,7 +78,7 @@ def test_a_text_for_a_number_is_named(houses):
 
 @pytest.mark.parametrize("name", ["zip", "other"])
 def test_numbers_that_an_input_takes_as_texts_are_the_cells(name, tmp_path):
-    """However they are read: whole, one by one, or in parts."""
+    """However they are read: whole or one by one."""
     path = tmp_path / "zips.csv"
     path.write_text("zip,label\n01234,1\n00777,0\n")
     model = graph(**{name: ("string", (-1,))})
@@ -94,8 +86,5 @@ def test_numbers_that_an_input_takes_as_texts_are_the_cells(name, tmp_path):
     assert open_samples(str(path), model).arrays[name].tolist() == expected
     data = open_data(str(path), None, model)
     assert pipeline_for(data, model, batch=2).features["zip"].dtype == "string"
-    (part,) = cut_parts(data, None)
-    (batch,) = reader_for(data).batches(part, 8)
-    assert batch.arrays["zip"].tolist() == expected
     found = [each["zip"] for _, each in records(data, ("zip",))]
     assert found == expected

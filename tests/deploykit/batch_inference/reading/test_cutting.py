@@ -38,11 +38,8 @@ def test_samples_and_lines_are_cut_for_many_workers(tmp_path, rows, parts):
 def test_shards_stay_whole_where_they_are_not_large():
     data = Data(".", "records", ("a", "b"), {"x": Feature("float32")}, (3000, 5000))
 
-    class Size:
-        st_size = 1 << 20
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitions, "check_regular", lambda file: Size)
+        patch.setattr(partitions, "size_of", lambda file: 1 << 20)
         assert [(each.files, each.rows) for each in cut_parts(data, None)] == [
             (("a",), 3000), (("b",), 2500), (("b",), 2500)
         ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Tables with named columns as input: CSV, Parquet and JSON Lines, read with pyarrow."""

@@ -1,0 +1,100 @@
+"""Tables in memory as data, and predictions as a table of the same kind.
+
+The rows go to the workers through a temporary Parquet file, so that they have the memory and the
+failure handling of any other run.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploykit.batch_inference.formats.part_table import FILE, ROW
+from deploykit.batch_inference.tables.table_files import arrow
+from deploykit.transforms.common.errors import GraphError
+
+_KINDS = {
+    ("pyarrow", "Table"): "arrow",
+    ("pandas", "DataFrame"): "pandas",
+    ("polars", "DataFrame"): "polars",
+    ("ray", "Dataset"): "ray",
+    ("ray", "MaterializedDataset"): "ray",
+}
+_AT_ONCE = 4096  # rows of a Ray Dataset that are written at a time
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A table in memory."""
+
+    data: Any
+    kind: str
+    """One of arrow, pandas, polars, ray."""
+
+    @classmethod
+    def of(cls, data: Any) -> "Frame | None":
+        """Return a table in memory; None: `data` is a path."""
+        if isinstance(data, str | os.PathLike):
+            return None
+        type_ = type(data)
+        kind = _KINDS.get((type_.__module__.partition(".")[0], type_.__name__))
+        if kind is None:
+            expected = "a path, a pyarrow Table, a pandas or polars DataFrame, or a Ray Dataset"
+            got = type_.__name__
+            raise GraphError("unexpected", what="the data", got=got, expected=expected)
+        return cls(data, kind)
+
+    @contextlib.contextmanager
+    def in_folder(self) -> Iterator[Path]:
+        """Yield a temporary folder that contains the rows as `data.parquet`."""
+        pa = arrow("a table in memory")
+        import pyarrow.parquet as pq
+
+        with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+            writer = None
+            try:
+                for table in self._tables(pa):
+                    writer = writer or pq.ParquetWriter(f"{folder}/data.parquet", table.schema)
+                    writer.write_table(table, row_group_size=_AT_ONCE)
+            except pa.ArrowException as error:
+                reason = " ".join(str(error).split())[:200]
+                raise GraphError("data-not-a-table", reason=reason) from None
+            finally:
+                if writer is not None:
+                    writer.close()
+            if writer is None:
+                raise GraphError("no-samples", source="the table", purpose="run")
+            yield Path(folder)
+
+    def predictions(self, files: Sequence[Path]) -> Any:
+        """Return the rows of result files as a table of the same kind as the data.
+
+        `row` is the number of the row in the data. A pandas DataFrame has the index of the data.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.concat_tables([pq.read_table(file) for file in files]).drop_columns([FILE])
+        if self.kind == "pandas":
+            return table.to_pandas().set_index(self.data.index[table[ROW].to_numpy()])
+        if self.kind == "polars":
+            import polars
+
+            return polars.from_arrow(table)
+        if self.kind == "ray":
+            import ray
+
+            return ray.data.from_arrow(table)
+        return table
+
+    def _tables(self, pa: Any) -> Iterator[Any]:
+        """Yield the rows as Arrow tables."""
+        if self.kind == "ray":
+            yield from self.data.iter_batches(batch_size=_AT_ONCE, batch_format="pyarrow")
+        elif self.kind == "pandas":
+            yield pa.Table.from_pandas(self.data, preserve_index=False)
+        else:
+            yield self.data if self.kind == "arrow" else self.data.to_arrow()

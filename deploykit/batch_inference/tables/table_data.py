@@ -1,0 +1,298 @@
+"""Opens a table for a model: its files and rows, and the column that each input takes."""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from deploykit.batch_inference.formats.part_table import FILE, ROW
+from deploykit.batch_inference.infer_task import IN_NUMPY
+from deploykit.batch_inference.tables.table_files import (
+    folder_of,
+    format_of,
+    is_glob,
+    is_remote,
+    table_files,
+)
+from deploykit.batch_inference.tables.table_schema import column_types
+from deploykit.batch_inference.tables.table_values import ColumnKind, kind_of
+from deploykit.data.data import IMAGE_ENDS, Data, is_table_for
+from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.data.preprocessing_plan import is_computed
+from deploykit.data.word_pieces import read_vocabulary
+from deploykit.records.examples import Feature
+from deploykit.records.index import index_names
+from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
+from deploykit.transforms.ir.graph import Graph
+from deploykit.verification.fitting import only_of_type, tell_only
+from deploykit.verification.samples import NOT_INPUTS, names_of_inputs
+from deploykit.verification.synthetic.sample_inputs import takes_scalars, type_and_shape
+
+KIND = "table"
+MAX_TOKENS = 128
+"""The maximum number of tokens of a text, if the model takes any number."""
+
+
+@dataclass(frozen=True)
+class TableData(Data):
+    """A table on disk or in an object store. A feature has the name of its column."""
+
+    format: str = ""
+    """One of csv, parquet, jsonl."""
+    facts: tuple[tuple[int, int], ...] = ()
+    """The size and the modification time of each file."""
+    types: Mapping[str, Any] = field(default_factory=dict)
+    """The Arrow types of all columns. Those of CSV and JSON Lines are inferred from the start."""
+    mixed: tuple[str, ...] = ()
+    """The text columns of a CSV file of which some cells are numbers."""
+    keep: tuple[str, ...] = ()
+    """The columns to copy to the results."""
+    tokens: "Tokens | None" = None
+    """How the features are made of the texts of one column; None: each is a column."""
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that are read."""
+        features = [self.tokens.column] if self.tokens is not None else self.features
+        return list(dict.fromkeys([*features, *self.keep]))
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A column of texts that become token ids and a mask."""
+
+    column: str
+    vocabulary: tuple[str, ...] = field(repr=False)
+    parts: Mapping[str, str]
+    """Each feature is one of ids, mask, types."""
+    length: int
+    """The maximum number of tokens."""
+    is_fixed: bool
+    """Whether the model takes this number only."""
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the vocabulary."""
+        return hashlib.sha256("\n".join(self.vocabulary).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """The columns that the user selected."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The column of each input, where it has another name."""
+    keep: tuple[str, ...] = ()
+    vocabulary: str | os.PathLike[str] | None = None
+    """The file with the pieces of texts, for a model that takes token ids."""
+
+
+def open_table(
+    path: str, graph: Graph, declared: Preprocessing, choice: ColumnChoice
+) -> tuple[TableData, Preprocessing]:
+    """Return a table whose columns fit the inputs of a graph, and which column each input takes.
+
+    FileError: a file cannot be read. GraphError: it is damaged, a column does not exist, or has
+    another type than the input.
+    """
+    files = table_files(path)
+    format_ = format_of(files[0].path) or ""
+    types, counts, mixed = column_types(path, format_, [file.path for file in files])
+    data = TableData(
+        folder_of(path), KIND, tuple(file.path for file in files), {}, counts,
+        format=format_, facts=tuple((file.size, file.changed) for file in files),
+        types=types, mixed=mixed, keep=choice.keep,
+    )  # fmt: skip
+    for name in choice.keep:
+        _check_column(data, name)
+    declared, features = declared.among(graph), {}
+    if tokens := _tokens(data, graph, choice):
+        steps = {name: Steps(feature=name) for name in tokens.parts}
+        features = {
+            name: Feature(type_and_shape(graph, tensor)[0], (tokens.length,))
+            for name, tensor in zip(tokens.parts, graph.inputs, strict=True)
+        }
+        return replace(data, features=features, tokens=tokens), replace(declared, inputs=steps)
+    steps = dict(declared.inputs)
+    for tensor, names in names_of_inputs(graph).items():
+        column = _column_for(data, graph, tensor, declared.of(names).feature, choice)
+        steps[names[0]] = replace(declared.of(names), feature=column)
+        computed = is_computed(steps[names[0]], Feature("float32"))
+        features[column] = _feature(data, column, graph, tensor, computed)
+    return replace(data, features=features), replace(declared, inputs=steps)
+
+
+def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: ColumnChoice) -> bool:
+    """Return whether a path is a table whose named columns are inputs.
+
+    A CSV file without names of inputs or text is a table of numbers, which `open_data` reads.
+    """
+    if choice.columns or choice.keep or is_remote(path) or is_glob(path):
+        return True
+    first = Path(path)
+    if first.is_dir():
+        files = sorted(file for file in first.iterdir() if format_of(file.name))
+        if not files or index_names(first) or any(is_image(file) for file in first.rglob("*")):
+            return False
+        first = files[0]
+    format_ = format_of(first.name)
+    if format_ == "csv":
+        return declared.columns is None and is_table_for(str(first), graph)
+    return format_ is not None
+
+
+def is_image(file: Path) -> bool:
+    """Return whether a file is an image, by the end of its name."""
+    return file.suffix.lower() in IMAGE_ENDS
+
+
+def check_kept(data: TableData, format_: str) -> None:
+    """Raise GraphError for columns to keep that the results cannot contain."""
+    for name in data.keep:
+        if name in (FILE, ROW):
+            raise GraphError("kept-column-name", source=data.path, name=name)
+        kind = kind_of(data.types[name])
+        if format_ in IN_NUMPY and (kind is None or kind.depth):
+            raise GraphError(
+                "kept-column-type", name=name, got=data.types[name], format=format_
+            ).within(data.path)
+
+
+def _check_column(data: TableData, name: str) -> None:
+    """Raise GraphError for a column that does not exist."""
+    if name not in data.types:
+        hint = nearest(name, list(data.types))
+        raise unknown_name("column", name, data.types, hint).within(data.path)
+
+
+def _column_for(
+    data: TableData, graph: Graph, tensor: str, stated: str, choice: ColumnChoice
+) -> str:
+    """Return the column of an input: the stated one, one of its name, or the only fitting one."""
+    inputs = names_of_inputs(graph)
+    known = {name for names in inputs.values() for name in names}
+    for name in choice.columns:
+        if name not in known:
+            raise unknown_name("input", name, [names[0] for names in inputs.values()])
+    names = inputs[tensor]
+    chosen = next((choice.columns[name] for name in names if name in choice.columns), stated)
+    if chosen:
+        _check_column(data, chosen)
+        return chosen
+    for name in names:
+        if name in data.types:
+            return name
+    if len(inputs) == 1:
+        kinds = {
+            name: kind.is_text
+            for name, type_ in data.types.items()
+            if name not in NOT_INPUTS and name not in data.keep and (kind := kind_of(type_))
+        }
+        if only := only_of_type(kinds, type_and_shape(graph, tensor)[0]):
+            tell_only(names[0], only[0])
+            return only[0]
+    raise GraphError(
+        "column-missing",
+        source=data.path,
+        input=names[0],
+        expected=_said(*type_and_shape(graph, tensor)[:2]),
+        known=[f"{name} ({type_})" for name, type_ in data.types.items()],
+    )
+
+
+def _tokens(data: TableData, graph: Graph, choice: ColumnChoice) -> Tokens | None:
+    """Return how the inputs are made of texts; None: they are columns, or take something else."""
+    inputs = names_of_inputs(graph)
+    known = [name for names in inputs.values() for name in names]
+    kinds = {names[0]: _token_kind(names) for names in inputs.values()}
+    shapes = [type_and_shape(graph, tensor)[:2] for tensor in inputs]
+    sizes = [shape[1] for type_, shape in shapes if "int" in type_ and shape and len(shape) == 2]
+    is_column = any(name in data.types for name in known)
+    if choice.vocabulary is None or is_column or len(sizes) < len(inputs):
+        return None
+    if not all(kinds.values()) or "ids" not in kinds.values():
+        return None
+    columns = sorted({choice.columns[name] for name in known if name in choice.columns})
+    columns = columns or only_of_type(_texts(data), "string")
+    if len(columns) != 1:
+        raise GraphError(
+            "column-missing", source=data.path, input=next(iter(kinds)), expected="a text",
+            known=[f"{name} ({type_})" for name, type_ in data.types.items()],
+        )  # fmt: skip
+    _check_column(data, columns[0])
+    length = max(sizes)
+    return Tokens(
+        columns[0],
+        read_vocabulary(choice.vocabulary),
+        kinds,
+        length if length > 0 else MAX_TOKENS,
+        length > 0,
+    )
+
+
+def _texts(data: TableData) -> dict[str, bool]:
+    """Return the columns that may be the only text."""
+    kinds = {name: kind_of(type_) for name, type_ in data.types.items() if name not in data.keep}
+    return {name: True for name, kind in kinds.items() if kind == ColumnKind(True, 0)}
+
+
+def _token_kind(names: Sequence[str]) -> str:
+    """Return what an input of a text model takes, by its names; empty: unknown."""
+    for kind, words in (("mask", ("mask",)), ("types", ("type", "segment")), ("ids", ("ids",))):
+        if any(word in name.lower() for name in names for word in words):
+            return kind
+    return ""
+
+
+def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled: bool) -> Feature:
+    """Return the feature that a reader makes of a column. GraphError: it does not fit the input."""
+    type_, shape = type_and_shape(graph, tensor)[:2]
+    if takes_scalars(graph):
+        shape = (-1,)
+    found = data.types[column]
+    kind = kind_of(found)
+    if kind is not None and data.format == "csv" and type_ == "string":
+        kind = ColumnKind(True, 0)  # the text of the cells
+    elif kind is not None and type_ and column in data.mixed:
+        kind = ColumnKind(False, 0)  # the other cells are invalid rows
+    if kind is None or not _fits(kind, type_, shape):
+        raise GraphError(
+            "column-type", source=data.path, name=column, got=found, input=tensor,
+            expected=_said(type_, shape), columns=f"{names_of_inputs(graph)[tensor][0]}=COLUMN",
+        )  # fmt: skip
+    dtype = "string" if kind.is_text else "float64" if is_scaled else type_
+    return Feature("string" if type_ == "string" else dtype, _shape(kind, shape))
+
+
+def _fits(kind: ColumnKind, type_: str, shape: tuple[int, ...] | None) -> bool:
+    """Return whether values of a kind fit an input of a dtype and a shape with the batch axis."""
+    if type_ and kind.is_text != (type_ == "string"):
+        return False
+    if shape is None:
+        return True
+    row = shape[1:]
+    if kind.depth == 0:
+        return row in ((), (1,), (-1,))
+    return len(row) == kind.depth or (kind.depth == 1 and bool(row) and min(row) >= 0)
+
+
+def _shape(kind: ColumnKind, shape: tuple[int, ...] | None) -> tuple[int | None, ...]:
+    """Return the shape of a row."""
+    row = shape[1:] if shape is not None else None
+    if kind.depth == 0:
+        return () if not row else (1,)
+    sizes = kind.sizes or (-1,) * kind.depth
+    if row is None:
+        row = sizes
+    if len(row) == kind.depth:
+        row = tuple(known if known >= 0 else own for known, own in zip(row, sizes, strict=True))
+    return tuple(None if size < 0 else size for size in row)
+
+
+def _said(type_: str, shape: tuple[int, ...] | None) -> str:
+    """Return the expected values as text, such as `float32 [?, 4]`."""
+    if shape is None:
+        return type_ or "any values"
+    return f"{type_} [{', '.join('?' if size < 0 else str(size) for size in shape)}]"

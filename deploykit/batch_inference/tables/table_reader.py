@@ -1,0 +1,253 @@
+"""Reads parts of tables in a worker, and finds the rows that no model can take."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from deploykit.batch_inference.reading.data_parts import (
+    CHANGED,
+    BadRow,
+    DataPart,
+    RowBatch,
+    check_size,
+    key_of,
+)
+from deploykit.batch_inference.tables.table_data import TableData
+from deploykit.batch_inference.tables.table_files import arrow, opened_table
+from deploykit.batch_inference.tables.table_values import Bad, column_values, text_numbers
+from deploykit.data.data import Data
+from deploykit.data.word_pieces import WordPieces
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.ir.tensors import Array
+
+_AT_ONCE = 4096  # rows of a Parquet file that are decoded at a time
+
+
+class TableReader:
+    """Reads the columns of features and those to keep; fast for parts in ascending order."""
+
+    def __init__(self, data: Data) -> None:
+        """Store which columns to read. GraphError: pyarrow is missing."""
+        assert isinstance(data, TableData)
+        self._data = data
+        self._pa = arrow("reading a table")
+        self._columns = data.read
+        self._pieces = WordPieces(data.tokens.vocabulary) if data.tokens is not None else None
+        self._parquet = _ParquetRows(self._columns)
+
+    def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
+        """Yield the rows of a part in batches of `size`; texts are bytes.
+
+        FileError: the file cannot be read, or has changed since it was split.
+        """
+        (file,) = part.files
+        check_size(part)
+        key = key_of(self._data, file)
+        table, bad = self._read(file, part)
+        arrays = {}
+        for name, feature in self._features().items():
+            arrays[name], wrong = self._values(name, table[name], feature)
+            for place, reason in wrong.items():
+                bad.setdefault(place, reason)
+        kept = {name: self._kept(table[name].combine_chunks()) for name in self._data.keep}
+        for start in range(0, part.rows, size):
+            rows = range(start, min(start + size, part.rows))
+            good = [row for row in rows if row not in bad]
+            taken = self._pa.array(good, self._pa.int64())
+            yield RowBatch(
+                [key] * len(good),
+                [part.start + row for row in good],
+                arrays=self._tokenized({name: array[good] for name, array in arrays.items()}),
+                bad=tuple(BadRow(key, part.start + row, bad[row]) for row in rows if row in bad),
+                kept={name: column.take(taken) for name, column in kept.items()},
+            )
+
+    def _features(self) -> Mapping[str, Feature]:
+        """Return the values to read of each column."""
+        tokens = self._data.tokens
+        return self._data.features if tokens is None else {tokens.column: Feature("string")}
+
+    def _tokenized(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """Return the token ids and masks of texts, if the model takes these."""
+        tokens = self._data.tokens
+        if tokens is None or self._pieces is None:
+            return arrays
+        ids, mask = self._pieces.arrays(arrays[tokens.column], tokens.length, tokens.is_fixed)
+        made = {"ids": ids, "mask": mask, "types": np.zeros_like(ids)}
+        return {name: made[kind] for name, kind in tokens.parts.items()}
+
+    def _values(self, name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
+        column = column.combine_chunks()
+        bad: Bad = {}
+        if self._data.format == "csv" and feature.dtype != "string":
+            column, bad = text_numbers(name, column, feature.dtype)
+        array, wrong = column_values(name, column, feature)
+        return array, wrong | bad
+
+    def _kept(self, column: Any) -> Any:
+        r"""Return a column to keep; the cells of a CSV file are strings, and other bytes `\xff`."""
+        pa = self._pa
+        if self._data.format != "csv":
+            return column
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowInvalid:
+            cells = [cell and cell.decode(errors="backslashreplace") for cell in column.to_pylist()]
+            return pa.array(cells, pa.string())
+
+    def _read(self, file: str, part: DataPart) -> tuple[Any, Bad]:
+        """Return the columns of all rows of a part, and the rows that cannot be parsed."""
+        try:
+            if self._data.format == "parquet":
+                return self._parquet.read(file, part), {}
+            with opened_table(file) as stream:
+                stream.seek(part.offset)
+                text = bytes(stream.read(part.bytes))
+            if self._data.format == "csv":
+                return self._of_csv(file, part, text)
+            return self._of_jsonl(file, part, text)
+        except (self._pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())[:200]
+            what = f"{self._data.format} file"
+            raise GraphError("damaged-or-not", source=file, what=what, reason=reason) from None
+
+    def _of_csv(self, file: str, part: DataPart, text: bytes) -> tuple[Any, Bad]:
+        """Return the cells of the rows, as bytes."""
+        from pyarrow import csv
+
+        pa = self._pa
+        bad: Bad = {}
+
+        def skipped(row: Any) -> str:
+            counts = f"{row.actual_columns} cells, expected {row.expected_columns}"
+            bad[row.number - 1] = f"it has {counts}"
+            return "skip"
+
+        read = csv.ReadOptions(
+            column_names=list(self._data.types), use_threads=False, block_size=len(text) + 1
+        )
+        parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skipped)
+        convert = csv.ConvertOptions(
+            include_columns=self._columns,
+            column_types=dict.fromkeys(self._columns, pa.binary()),
+            strings_can_be_null=False,
+        )
+        table = csv.read_csv(pa.BufferReader(text), read, parse, convert)
+        _check_rows(file, part, len(table) + len(bad))
+        return _with_gaps(pa, table, part.rows, bad), bad
+
+    def _of_jsonl(self, file: str, part: DataPart, text: bytes) -> tuple[Any, Bad]:
+        from pyarrow import json as arrow_json
+
+        pa = self._pa
+        schema = pa.schema([(name, self._type_of(name)) for name in self._columns])
+        read = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+        parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        with contextlib.suppress(pa.ArrowInvalid):
+            table = arrow_json.read_json(pa.BufferReader(text), read, parse)
+            if len(table) == part.rows:
+                return table.select(self._columns), {}
+        lines = [line for line in text.split(b"\n") if line.strip(b"\r")]
+        _check_rows(file, part, len(lines))
+        return _of_lines(pa, lines, schema)
+
+    def _type_of(self, name: str) -> Any:
+        """Return the type of a JSON value: that of the feature, in the lists of the column."""
+        pa, feature = self._pa, self._features().get(name)
+        if feature is None or name in self._data.keep:
+            return self._data.types[name]
+        type_ = pa.float64() if "float" in feature.dtype else pa.int64()
+        type_ = {"string": pa.string(), "bool": pa.bool_()}.get(feature.dtype, type_)
+        found = self._data.types[name]
+        while pa.types.is_list(found):
+            type_, found = pa.list_(type_), found.value_type
+        return type_
+
+
+class _ParquetRows:
+    """Rows of Parquet files, of which one is open; a part behind the last one continues it."""
+
+    def __init__(self, columns: list[str]) -> None:
+        self._columns = columns
+        self._file = ""
+        self._groups: list[int] = []
+        self._open: Any = None
+        self._rest: Any = None
+        self._next = 0
+        self._batches: Iterator[Any] = iter(())
+
+    def read(self, file: str, part: DataPart) -> Any:
+        """Return the rows of a part as a table."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._file != file:
+            self._file, self._open = file, pq.ParquetFile(opened_table(file), buffer_size=1 << 20)
+            counts = self._open.metadata
+            sizes = [counts.row_group(n).num_rows for n in range(counts.num_row_groups)]
+            self._groups = [0, *np.cumsum(sizes).tolist()]
+            self._next = self._groups[-1] + 1
+        _check_rows(file, part, part.rows if self._groups[-1] == part.file_rows else -1)
+        group = int(np.searchsorted(self._groups, part.start, "right")) - 1
+        if self._next > part.start or self._next < self._groups[group]:
+            self._next, self._rest = self._groups[group], None
+            groups = range(group, len(self._groups) - 1)
+            self._batches = self._open.iter_batches(
+                _AT_ONCE, row_groups=list(groups), columns=self._columns, use_threads=False
+            )
+        pieces = []
+        while self._next < part.stop:
+            piece = self._rest if self._rest is not None else next(self._batches)
+            begin = max(0, part.start - self._next)
+            end = min(len(piece), part.stop - self._next)
+            self._rest = piece.slice(end) if end < len(piece) else None
+            self._next += end
+            if end > begin:
+                pieces.append(piece.slice(begin, end - begin))
+        return pa.Table.from_batches(pieces).select(self._columns)
+
+
+def _check_rows(file: str, part: DataPart, rows: int) -> None:
+    """Raise FileError if a file has not the rows that it had, or quotes inside of cells."""
+    if rows != part.rows:
+        raise FileError("table-rows-differ", source=file, changed=CHANGED)
+
+
+def _with_gaps(pa: Any, table: Any, rows: int, bad: Mapping[int, str]) -> Any:
+    """Return a table with a null row for each bad one."""
+    if not bad:
+        return table
+    places, number = [], 0
+    for row in range(rows):
+        places.append(None if row in bad else number)
+        number += row not in bad
+    return table.take(pa.array(places, pa.int64()))
+
+
+def _of_lines(pa: Any, lines: list[bytes], schema: Any) -> tuple[Any, Bad]:
+    """Return JSON Lines parsed one by one; invalid ones are null."""
+    bad: Bad = {}
+    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+    for row, line in enumerate(lines):
+        value: Any = None
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            bad[row] = f"it is not JSON: {error}"[:200]
+        if not isinstance(value, dict):
+            bad.setdefault(row, "it is not a JSON object")
+            value = {}
+        for field in schema:
+            cell = value.get(field.name)
+            try:
+                pa.array([cell], field.type)
+            except (pa.ArrowException, OverflowError) as error:
+                reason = " ".join(str(error).split())[:120]
+                bad.setdefault(row, f"column '{field.name}': {reason}")
+                cell = None
+            columns[field.name].append(cell)
+    return pa.table(columns, schema=schema), bad

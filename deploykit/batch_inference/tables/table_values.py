@@ -1,0 +1,243 @@
+"""Converts columns of Arrow into the arrays that a model takes, and finds the rows that do not fit.
+
+A column of lists is an axis more. Every conversion is exact, or the row is invalid.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.tensors import Array, numpy_type
+from deploykit.verification.fitting import in_type
+
+Bad = dict[int, str]
+"""The reason for each invalid row, by its number in the column."""
+_WORDS = {b"true": 1, b"false": 0}
+_SHOWN = 40  # characters of a value in a reason
+
+
+@dataclass(frozen=True)
+class ColumnKind:
+    """What the values of an Arrow type are: texts or numbers, and how many lists are nested."""
+
+    is_text: bool
+    depth: int
+    sizes: tuple[int, ...] = ()
+    """The sizes of fixed-size lists, if all lists are."""
+
+
+def kind_of(type_: Any) -> ColumnKind | None:
+    """Return the kind of an Arrow type; None: no model takes such values."""
+    import pyarrow as pa
+
+    depth, sizes = 0, []
+    while is_list(type_):
+        depth += 1
+        if pa.types.is_fixed_size_list(type_):
+            sizes.append(type_.list_size)
+        type_ = type_.value_type
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    is_number = (
+        pa.types.is_integer(type_)
+        or pa.types.is_floating(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_decimal(type_)
+    )
+    if not (is_number or is_text(type_)):
+        return None
+    return ColumnKind(not is_number, depth, tuple(sizes) if len(sizes) == depth else ())
+
+
+def is_list(type_: Any) -> bool:
+    """Return whether an Arrow type is one of lists."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    return bool(
+        kinds.is_list(type_) or kinds.is_large_list(type_) or kinds.is_fixed_size_list(type_)
+    )
+
+
+def is_text(type_: Any) -> bool:
+    """Return whether an Arrow type is one of strings or bytes."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    return bool(
+        kinds.is_string(type_)
+        or kinds.is_large_string(type_)
+        or kinds.is_string_view(type_)
+        or kinds.is_binary(type_)
+        or kinds.is_large_binary(type_)
+        or kinds.is_fixed_size_binary(type_)
+    )
+
+
+def column_values(name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
+    """Return the values of a column, [rows, *shape], and the invalid rows, whose values are any.
+
+    If the feature has a variable size, each value is an array of its own, in an object array.
+    """
+    bad: Bad = dict.fromkeys(_nulls(column), f"column '{name}' is null")
+    good = np.array([row for row in range(len(column)) if row not in bad], np.int64)
+    valid = column.drop_null()
+    if is_list(column.type):
+        valid, kept, wrong = _fitting_lists(name, valid, feature)
+        bad |= {int(good[row]): reason for row, reason in wrong.items()}
+        good = good[kept]
+        found, wrong = _of_lists(name, valid, feature)
+    else:
+        found, wrong = flat_values(name, valid, feature.dtype)
+        found = found.reshape(len(found), *(size or 1 for size in feature.shape))
+    bad |= {int(good[row]): reason for row, reason in wrong.items()}
+    if not bad:
+        return found, bad
+    result = np.zeros((len(column), *found.shape[1:]), found.dtype)
+    result[good] = found
+    return result, bad
+
+
+def flat_values(name: str, column: Any, dtype: str) -> tuple[Array, Bad]:
+    """Return a column without lists and nulls as an array of a dtype, and the invalid rows."""
+    import pyarrow as pa
+
+    if dtype == "string":
+        return _texts(column), {}
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    array = np.asarray(column.to_numpy(zero_copy_only=False))
+    if not dtype:
+        return array, {}
+    try:
+        return in_type(name, array, dtype), {}
+    except GraphError:
+        return _one_by_one(name, array, dtype)
+
+
+def text_numbers(name: str, cells: Any, dtype: str) -> tuple[Any, Bad]:
+    """Return cells of a CSV file, as bytes, as an Arrow column of numbers, and the invalid rows.
+
+    An empty cell is null.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = pc.replace_with_mask(
+        cells, pc.equal(pc.binary_length(cells), 0), pa.scalar(None, cells.type)
+    )
+    type_ = pa.int64() if "int" in dtype else pa.bool_() if dtype == "bool" else pa.float64()
+    for kind in dict.fromkeys((type_, pa.float64())):
+        try:
+            return pc.cast(pc.utf8_trim_whitespace(cells.cast(pa.string())), kind), {}
+        except pa.ArrowInvalid:
+            continue
+    return _numbers_one_by_one(name, cells)
+
+
+def _numbers_one_by_one(name: str, cells: Any) -> tuple[Any, Bad]:
+    import pyarrow as pa
+
+    numbers: list[float | None] = []
+    bad: Bad = {}
+    for row, cell in enumerate(cells.to_pylist()):
+        try:
+            numbers.append(None if cell is None else float(_WORDS.get(cell.lower(), cell)))
+        except ValueError:
+            numbers.append(0.0)
+            bad[row] = f"column '{name}' has {_shown(cell)}, expected a number"
+    return pa.array(numbers, pa.float64()), bad
+
+
+def _nulls(column: Any) -> Sequence[int]:
+    """Return the numbers of the rows without a value."""
+    if not column.null_count:
+        return []
+    rows = np.flatnonzero(np.asarray(column.is_null().to_numpy(zero_copy_only=False)))
+    return list(map(int, rows))
+
+
+def _texts(column: Any) -> Array:
+    """Return strings as an object array of bytes."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    result = np.empty(len(column), object)
+    result[:] = column.cast(pa.large_binary() if large else pa.binary()).to_numpy(
+        zero_copy_only=False
+    )
+    return result
+
+
+def _one_by_one(name: str, array: Array, dtype: str) -> tuple[Array, Bad]:
+    result = np.zeros(len(array), numpy_type(dtype))
+    bad: Bad = {}
+    for row in range(len(array)):
+        try:
+            result[row : row + 1] = in_type(name, array[row : row + 1], dtype)
+        except GraphError as error:
+            reason = error.fields.get("misfit", f"is not of {dtype}")
+            bad[row] = f"column '{name}': the value {_shown(array[row])} {reason}"
+    return result, bad
+
+
+def _fitting_lists(name: str, column: Any, feature: Feature) -> tuple[Any, Array, Bad]:
+    """Return the lists with the size of a feature and without nulls, their rows, and the others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths, nulls = _lengths(column)
+    bad: Bad = dict.fromkeys(
+        map(int, np.flatnonzero(nulls)), f"column '{name}' has a null in its list"
+    )
+    if None not in feature.shape:
+        size = math.prod(size or 0 for size in feature.shape)
+        for row in np.flatnonzero(lengths != size):
+            reason = f"column '{name}' has {lengths[row]} values, expected {size}"
+            bad.setdefault(int(row), reason)
+    kept = np.array([row for row in range(len(column)) if row not in bad], np.int64)
+    return (pc.take(column, pa.array(kept)) if bad else column), kept, bad
+
+
+def _lengths(column: Any) -> tuple[Array, Array]:
+    """Return the number of values in each row, over all nested lists, and whether one is null."""
+    rows = np.arange(len(column))
+    count, nulls = len(column), np.zeros(len(column), bool)
+    while is_list(column.type):
+        sizes = np.asarray(column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
+        nulls[rows[_nulls(column)]] = True
+        rows, column = np.repeat(rows, sizes.astype(np.int64)), column.flatten()
+    nulls[rows[_nulls(column)]] = True
+    return np.bincount(rows, minlength=count), nulls
+
+
+def _of_lists(name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
+    """Return lists that fit a feature as an array; `bad` are rows with a value that does not."""
+    lengths, _ = _lengths(column)
+    flat = column
+    while is_list(flat.type):
+        flat = flat.flatten()
+    values, wrong = flat_values(name, flat, feature.dtype)
+    of_value = np.repeat(np.arange(len(column)), lengths)
+    bad = {int(of_value[place]): reason for place, reason in wrong.items()}
+    if None not in feature.shape:
+        return values.reshape(len(column), *feature.shape), bad
+    result = np.empty(len(column), object)
+    ends = np.cumsum(lengths)
+    for row, (end, length) in enumerate(zip(ends, lengths, strict=True)):
+        result[row] = values[end - length : end]
+    return result, bad
+
+
+def _shown(value: Any) -> str:
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    return repr(text[:_SHOWN]) if isinstance(value, bytes) else text[:_SHOWN]

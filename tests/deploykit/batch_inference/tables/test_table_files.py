@@ -1,0 +1,93 @@
+"""Files of tables: of a folder, of a pattern, and of an object store."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deploykit.batch_inference.reading.data_parts import fingerprint, source_name
+from deploykit.batch_inference.tables.table_files import table_files
+from deploykit.transforms.common.errors import FileError, GraphError
+from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read
+from tests.deploykit.batch_inference.tables.object_store import object_store
+from tests.support import raises
+
+MODEL = graph(x=("int64", (-1,)))
+
+
+@pytest.fixture
+def store(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    objects = {}
+    for number, end in ((0, "csv"), (1, "parquet"), (2, "csv")):
+        content = io.BytesIO()
+        rows = list(range(10 * number, 10 * number + 10))
+        if end == "csv":
+            content.write("\n".join(map(str, ["x", *rows])).encode())
+        else:
+            pq.write_table(pa.table({"x": rows}), content)
+        objects[f"data/{number}.{end}"] = content.getvalue()
+    with object_store("bucket", objects) as options:
+        yield options
+
+
+@pytest.mark.parametrize(
+    ("path", "files", "name"),
+    [("s3://bucket/data/1.parquet", ["1.parquet"], "1"),
+     ("s3://bucket/data/*.csv", ["0.csv", "2.csv"], "data"),
+     ("s3://bucket/data/2.csv", ["2.csv"], "2")],
+)  # fmt: skip
+def test_an_object_store(store, path, files, name):
+    data = opened(path + store, MODEL)
+    good, bad = read(data)
+    assert not bad
+    assert list(dict.fromkeys(file for file, *_ in good)) == files
+    numbers = [int(file[0]) for file in files]
+    expected = np.concatenate([np.arange(10 * n, 10 * n + 10) for n in numbers])
+    assert [values["x"] for *_, values, _ in good] == expected.tolist()
+    assert source_name(data) == name
+    assert fingerprint(data) == fingerprint(opened(path + store, MODEL))
+
+
+def test_what_is_not_in_an_object_store_is_named(store):
+    with raises(FileError, "file-action-failed"):
+        table_files(f"s3://bucket/other.csv{store}")
+    with raises(GraphError, "table-formats-several"):
+        table_files(f"s3://bucket/data{store}")
+
+
+def test_a_folder_without_tables_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    for path in (tmp_path, tmp_path / "*.csv"):
+        with raises(FileError, "table-files-missing"):
+            table_files(str(path))
+
+
+def test_files_with_other_columns_are_refused(tmp_path):
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": [1.5]}), tmp_path / "b.parquet")
+    with raises(GraphError, "table-schemas-differ"):
+        opened(tmp_path, MODEL)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 99])
+def test_a_damaged_file_is_named(tmp_path, content):
+    (tmp_path / "a.parquet").write_bytes(content)
+    with raises(GraphError, "damaged-or-not"):
+        opened(tmp_path / "a.parquet", MODEL)
+
+
+def test_an_open_quote_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text('x,y\n1,"a\n2,b\n')
+    with pytest.raises(GraphError, match=r"a\.csv"):
+        read(opened(tmp_path / "a.csv", MODEL))
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("x,x\n1,2\n")
+    with raises(GraphError, "two-columns-same-name"):
+        opened(tmp_path / "a.csv", MODEL)

@@ -1,0 +1,149 @@
+"""Every type of column in every format becomes the input's array, or an invalid row or an error."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploykit.batch_inference.reading import partitions
+from deploykit.batch_inference.tables import table_splits
+from deploykit.transforms.common.errors import GraphError
+from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read, write_table
+from tests.support import Containing, raises
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=12)
+INTS = st.integers(-(2**31), 2**31 - 1)
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+KINDS = {
+    "texts": (pa.string(), TEXTS, "string", ()),
+    "ints": (pa.int64(), INTS, "int32", ()),
+    "floats": (pa.float64(), FLOATS, "float32", ()),
+    "bools": (pa.bool_(), st.booleans(), "bool", ()),
+    "bools as numbers": (pa.bool_(), st.booleans(), "float32", ()),
+    "rows of one": (pa.int64(), INTS, "int64", (1,)),
+    "fixed lists": (pa.list_(pa.float64(), 3), st.lists(FLOATS, min_size=3, max_size=3),
+                    "float32", (3,)),
+    "lists": (pa.list_(pa.int64()), st.lists(INTS, max_size=5), "int64", (-1,)),
+    "texts in lists": (pa.list_(pa.string()), st.lists(TEXTS, min_size=2, max_size=2),
+                       "string", (2,)),
+    "lists of lists": (pa.list_(pa.list_(pa.float64())), st.lists(
+        st.lists(FLOATS, min_size=2, max_size=2), min_size=2, max_size=2), "float64", (2, 2)),
+}  # fmt: skip
+LISTS = [name for name in KINDS if "list" in name]
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(partitions, "MAX_ROWS", 6)
+    monkeypatch.setattr(partitions, "MIN_ROWS", 6)
+    monkeypatch.setattr(table_splits, "_BLOCK", 37)
+
+
+@pytest.mark.parametrize("end", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize("name", KINDS)
+def test_values_and_nulls(tmp_path_factory, small_parts, name, end):
+    type_, values, dtype, shape = KINDS[name]
+    if end == "csv" and name in LISTS:
+        pytest.skip("CSV has no lists")
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.none() | values, min_size=1, max_size=20).filter(any))
+    def check(rows):
+        folder = tmp_path_factory.mktemp("table")
+        table = pa.table({"n": pa.array(range(len(rows))), "x": pa.array(rows, type_)})
+        path = write_table(folder / f"t.{end}", table)
+        model = graph(x=(dtype, (-1, *shape)))
+        nulls = {n for n, value in enumerate(rows) if value is None}
+        if end == "csv" and dtype == "string":
+            nulls, rows = set(), [value or "" for value in rows]
+        elif end == "jsonl" and not [item for row in rows if row for item in np.ravel(row)]:
+            return  # only empty lists, whose type nobody can know
+        good, bad = read(opened(path, model, keep=["n"]))
+        assert set(bad) == nulls
+        assert all("column 'x' is null" in reason for reason in bad.values())
+        assert [row for _, row, _, _ in good] == [n for n in range(len(rows)) if n not in nulls]
+        for file, row, found, kept in good:
+            assert (file, str(kept["n"])) == (f"t.{end}", str(row))
+            if dtype == "string":
+                expected = np.array(rows[row], object)
+                encoded = [text.encode() for text in expected.reshape(-1)]
+                assert np.array(found["x"], object).reshape(-1).tolist() == encoded
+            else:
+                array = np.asarray(found["x"])
+                assert array.dtype == dtype
+                assert array.reshape(-1).tolist() == np.array(rows[row], dtype).reshape(-1).tolist()
+
+    check()
+
+
+@pytest.mark.parametrize("end", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize(("given_", "type_"), [("text", "float32"), ("number", "string")])
+def test_a_column_of_another_type_is_named_with_what_it_is(tmp_path, end, given_, type_):
+    table = pa.table({"text": ["a", "b"], "number": [1.5, 2.5]})
+    path = write_table(tmp_path / f"t.{end}", table)
+    if end == "csv" and type_ == "string":
+        (_, _, first, _), _ = read(opened(path, graph(**{given_: (type_, (-1,))})))[0]
+        assert first == {"number": b"1.5"}
+        return
+    with raises(GraphError, "column-type", name=given_, got=Containing(), input=given_,
+                expected=f"{type_} [?]"):  # fmt: skip
+        opened(path, graph(**{given_: (type_, (-1,))}))
+
+
+@pytest.mark.parametrize("end", ["parquet", "jsonl", "csv"])
+def test_the_only_column_that_fits_is_taken_and_others_by_name(tmp_path, end):
+    table = pa.table({"id": [4, 5], "review": ["a", "b"], "label": [0, 1]})
+    path = write_table(tmp_path / f"t.{end}", table)
+    text = graph(text=("string", (-1, 1)))
+    assert [*opened(path, text).features] == ["review"]
+    assert [*opened(path, graph(x=("int64", (-1,)))).features] == ["id"]
+    two = graph(a=("string", (-1,)), b=("int64", (-1,)))
+    with raises(GraphError, "column-missing", input="a"):
+        opened(path, two)
+    found = opened(path, two, {"a": "review", "b": "label"})
+    assert [*found.features] == ["review", "label"]
+    with raises(GraphError, "unknown-name", kind="column", name="reviews"):
+        opened(path, text, {"text": "reviews"})
+    with raises(GraphError, "unknown-name", kind="input", name="texts"):
+        opened(path, text, {"texts": "review"})
+    with raises(GraphError, "unknown-name", kind="column", name="key"):
+        opened(path, text, keep=["key"])
+
+
+@pytest.mark.parametrize("end", ["parquet", "jsonl"])
+def test_lists_that_do_not_fit_are_invalid_rows(tmp_path, end):
+    table = pa.table({"x": pa.array([[1.0, 2.0], [1.0], [None, 2.0], [3.0, 4.0]])})
+    path = write_table(tmp_path / f"t.{end}", table)
+    good, bad = read(opened(path, graph(x=("float32", (-1, 2)))))
+    assert [row for _, row, _, _ in good] == [0, 3]
+    assert bad == {1: "column 'x' has 1 values, expected 2", 2: "column 'x' has a null in its list"}
+
+
+def test_numbers_that_do_not_fit_are_invalid_rows(tmp_path):
+    path = write_table(tmp_path / "t.parquet", pa.table({"x": [1.0, 2.5, 3e9, 4.0]}))
+    good, bad = read(opened(path, graph(x=("int32", (-1,)))))
+    assert [row for _, row, _, _ in good] == [0, 3]
+    assert set(bad) == {1, 2}
+
+
+@pytest.mark.parametrize("blanks", ["", "\n", "\r\n"])
+def test_lines_of_csv_that_do_not_fit_are_invalid_rows(tmp_path, small_parts, blanks):
+    lines = ["x,y"] + [f'{n},"a\n{n}"' for n in range(20)]
+    lines[4], lines[9], lines[14] = "7", "many,b", ",c"
+    (tmp_path / "t.csv").write_bytes("\n".join([*lines[:6], blanks, *lines[6:], ""]).encode())
+    good, bad = read(opened(tmp_path / "t.csv", graph(x=("int64", (-1,)), y=("string", (-1,)))))
+    assert bad == {3: "it has 1 cells, expected 2", 13: "column 'x' is null",
+                   8: "column 'x' has 'many', expected a number"}  # fmt: skip
+    assert [row for _, row, _, _ in good] == [n for n in range(20) if n not in bad]
+    assert all(values == {"x": row, "y": f"a\n{row}".encode()} for _, row, values, _ in good)
+
+
+def test_lines_that_are_not_json_are_invalid_rows(tmp_path, small_parts):
+    lines = [f'{{"x": {n}, "other": {{"deep": [1]}}}}' for n in range(20)]
+    lines[3], lines[8], lines[9], lines[11] = "{", "[1]", '{"x": "a"}', '{"y": 1}'
+    (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n\n")
+    good, bad = read(opened(tmp_path / "t.jsonl", graph(x=("int64", (-1,)))))
+    assert set(bad) == {3, 8, 9, 11}
+    assert bad[11] == "column 'x' is null"
+    assert [values["x"] for _, _, values, _ in good] == [n for n in range(20) if n not in bad]
