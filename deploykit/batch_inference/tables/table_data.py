@@ -24,6 +24,7 @@ from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
 from deploykit.records.examples import Feature
 from deploykit.records.index import index_names
+from deploykit.storage.tables import is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.fitting import only_of_type, tell_only
@@ -139,7 +140,8 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         first = files[0]
     format_ = format_of(first.name)
     if format_ == "csv":
-        return declared.columns is None and is_table_for(str(first), graph)
+        has_text = is_table(first, takes_text=True)  # which no table of numbers has
+        return declared.columns is None and (has_text or is_table_for(str(first), graph))
     return format_ is not None
 
 

@@ -102,9 +102,8 @@ def table_files(path: str) -> tuple[TableFile, ...]:
 
     FileError: there are none. GraphError: they have several formats, or pyarrow is missing.
     """
-    system, inner = file_system(path)
     try:
-        results = sorted(_listed(system, path, inner), key=lambda file: file.path)
+        results = sorted(_listed(path), key=lambda file: file.path)
     except OSError as error:
         raise _unreadable(path, error) from None
     if not results:
@@ -134,13 +133,16 @@ def size_of(path: str) -> int:
     return int(size)
 
 
-def _listed(system: Any, path: str, inner: str) -> Iterator[TableFile]:
-    """Yield the files of a path in a file system."""
+def _listed(path: str) -> Iterator[TableFile]:
+    """Yield the files of a path."""
     from pyarrow import fs
 
-    base = inner
-    if is_glob(path):
-        base = _GLOB.split(inner)[0].rpartition("/")[0] or "."
+    scheme, pattern, options = "", path, ""
+    if is_remote(path):
+        scheme, pattern = path[: path.index("://") + 3], without_options(path)
+        pattern, options = pattern.removeprefix(scheme), path.removeprefix(pattern)
+    base = folder_of(path)
+    system, inner = file_system(base + options if is_glob(path) and options else base)
     if not is_glob(path):
         info = system.get_file_info(inner)
         if info.type == fs.FileType.File:
@@ -148,18 +150,14 @@ def _listed(system: Any, path: str, inner: str) -> Iterator[TableFile]:
             return
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError(2, "No such file or folder")
-    start, end = "", ""
-    if is_remote(path):
-        start = path[: path.index("://") + 3]
-        end = path.removeprefix(without_options(path))
-    for info in system.get_file_info(fs.FileSelector(base, recursive=True)):
-        below = info.path.removeprefix(base).lstrip("/")
+    for info in system.get_file_info(fs.FileSelector(inner, recursive=True)):
+        below = info.path.removeprefix(inner).lstrip("/")
         is_hidden = any(part.startswith((".", "_")) for part in below.split("/"))
         if info.type != fs.FileType.File or is_hidden or format_of(info.path) is None:
             continue
-        if is_glob(path) and not _matches(info.path.removeprefix("./"), inner):
+        if is_glob(path) and not _matches(info.path.removeprefix("./"), pattern):
             continue
-        yield _file(f"{start}{info.path}{end}", info)
+        yield _file(f"{scheme}{info.path}{options}", info)
 
 
 def _matches(path: str, pattern: str) -> bool:
