@@ -74,7 +74,7 @@ fuzz: setup  ## change sound files at random for MINUTES=10, and keep in .fuzz/ 
 	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
 
 ops: setup  ## rewrite the table of ops from the installed TensorFlow
-	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.transforms.ir.ops
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m docs.generator.op_table
 
 protos: setup  ## rewrite the descriptors of messages from the installed packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check grpcio-tools

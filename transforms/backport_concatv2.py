@@ -20,11 +20,9 @@ def backport_concatv2(graph: Graph) -> None:
 
 
 def _axis_as_int32(graph: Graph, node: Node, axis: str) -> str:
-    """Return the axis in the type that Concat takes, as a constant or by a Cast."""
     const = graph.constant(axis)
     if const is not None:
         new = graph.constant_beside(const, const.value.astype(np.int32), f"{node.name}/axis")
         return new.name
-    cast = Node(graph.unique_name(f"{node.name}/axis"), "Cast", (axis,), {}, node.device)
     types = {"SrcT": node.attr("Tidx"), "DstT": DType("int32")}
-    return graph.add(cast.with_attrs(**types)).name
+    return graph.put(f"{node.name}/axis", "Cast", axis, like=node, **types)

@@ -9,10 +9,11 @@ from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, DType
-from deploykit.transforms.layers.affine import chain_of, lift, through
-from deploykit.transforms.layers.fused_ops import ADD_OPS
-from deploykit.transforms.layers.layer_norms import Row, norm_of, row_of
+from deploykit.transforms.layers.affine import lift, through
+from deploykit.transforms.layers.composites import Row, norm_of, row_of
+from deploykit.transforms.layers.fused_ops import ADD_OPS, chain
 from deploykit.transforms.layers.layers import is_product, scaled, weights_of, with_weights
+from deploykit.transforms.shapes.sizes import require
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 FLOAT = DType("float32")
@@ -96,7 +97,8 @@ def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
         if graph.is_output(name) or graph.is_input(name):
             return f"'{name}' is an input or an output of the graph"
         for reader in graph.readers(name):
-            if reader.op == "Reshape" and _keeps_rows(shapes, reader, name, shape[-1]):
+            keeps_rows = (shapes.shape(reader.name) or ())[-1:] == shape[-1:]
+            if reader.op == "Reshape" and reader.data_inputs[0] == name and keeps_rows:
                 waiting.append(reader.name)
             elif is_product(graph, reader, name):
                 products.append(reader.name)
@@ -110,12 +112,6 @@ def _norm(graph: Graph, shapes: Shapes, row: Row) -> _Norm | str:
     if len(added) < len(sums) or added & set(products):
         return "a product of it is added to it, or one product more than once"
     return _Norm(row, tuple(steps), scale, offset, tuple(products), tuple(sums))
-
-
-def _keeps_rows(shapes: Shapes, node: Node, tensor: str, channels: int) -> bool:
-    """Return whether a Reshape keeps the rows of `channels` elements."""
-    result = shapes.shape(node.name)
-    return node.data_inputs[0] == tensor and result is not None and result[-1:] == (channels,)
 
 
 def _summed_product(graph: Graph, shapes: Shapes, add: Node, tensor: str, channels: int) -> str:
@@ -134,7 +130,7 @@ def _summed_product(graph: Graph, shapes: Shapes, add: Node, tensor: str, channe
         return ""
     read = [t for t in node.data_inputs if graph.constant(t) is None]
     product = node if node.op == "MatMul" or len(read) != 1 else graph.producer(read[0])
-    is_last = is_product(graph, product) and chain_of(graph, product).nodes[-1].name == node.name
+    is_last = is_product(graph, product) and chain(graph, product).nodes[-1].name == node.name
     return product.name if is_last else ""
 
 
@@ -146,7 +142,6 @@ def _range(known: Ranges, norm: _Norm) -> TensorRange | None:
 
 
 def _balance(graph: Graph, norm: _Norm, seen: TensorRange, exponent: float) -> None:
-    """Rewrite a layer norm and its readers."""
     low, high = np.array(seen.channel_min), np.array(seen.channel_max)
     middle, half = (low + high) / 2, (high - low) / 2
     factor = _factor(half, exponent)
@@ -156,8 +151,7 @@ def _balance(graph: Graph, norm: _Norm, seen: TensorRange, exponent: float) -> N
     for name in norm.products:
         layer = graph[name]
         change = through(graph, layer, middle)
-        const = weights_of(graph, layer)
-        assert const is not None
+        const = require(weights_of(graph, layer))
         rows = (1, -1) if layer.attr("transpose_b", False) else (-1, 1)
         weights = scaled(const.value, (1 / factor).reshape(rows))
         graph.replace(layer, with_weights(graph, layer, const, weights))
@@ -166,9 +160,8 @@ def _balance(graph: Graph, norm: _Norm, seen: TensorRange, exponent: float) -> N
         if (factor != 1).any():
             _restore(graph, sum_, factor)
         lift(graph, sum_.product, middle, is_shifted=True)
-    moves = {norm.name: new.name, f"^{norm.name}": f"^{new.name}"}
-    graph.redirect(moves)
-    graph.absorb(norm.steps, into=graph[new.name])
+    graph.redirect({norm.name: new, f"^{norm.name}": f"^{new}"})
+    graph.absorb(norm.steps, into=graph[new])
 
 
 def _factor(half: Array, exponent: float) -> Array:
@@ -190,8 +183,7 @@ def _gain(graph: Graph, norm: _Norm, half: Array, factor: Array) -> float:
     power = np.zeros(half.size)
     for name in norm.products:
         layer = graph[name]
-        const = weights_of(graph, layer)
-        assert const is not None
+        const = require(weights_of(graph, layer))
         axis = 0 if layer.attr("transpose_b", False) else 1
         power += np.square(const.value, dtype=np.float64).sum(axis)
     before = half.max() ** 2 * power.sum()
@@ -199,7 +191,7 @@ def _gain(graph: Graph, norm: _Norm, half: Array, factor: Array) -> float:
     return float(before / after) if after > 0 else 1.0
 
 
-def _rewritten(graph: Graph, norm: _Norm, scale: Array, offset: Array) -> Node:
+def _rewritten(graph: Graph, norm: _Norm, scale: Array, offset: Array) -> str:
     """Add the layer norm with another scale and offset, in the ops of batch_normalization."""
     last, row = norm.steps[-1], norm.row
     name = graph.unique_name(f"{last.name}_balanced")
@@ -208,8 +200,7 @@ def _rewritten(graph: Graph, norm: _Norm, scale: Array, offset: Array) -> Node:
         return graph.constant_beside(last, value.astype(np.float32), f"{name}/{part}").name
 
     def step(op: str, part: str, *inputs: str) -> str:
-        node = Node(graph.unique_name(f"{name}/{part}"), op, inputs, {}, last.device)
-        return graph.add(node.with_attrs(T=FLOAT)).name
+        return graph.put(f"{name}/{part}", op, *inputs, like=last, T=FLOAT)
 
     factor = step("Mul", "mul", row.root, const("scale", scale))
     rest = step("Mul", "mul_2", row.mean, factor)
@@ -217,13 +208,12 @@ def _rewritten(graph: Graph, norm: _Norm, scale: Array, offset: Array) -> Node:
         step("Mul", "mul_1", row.x, factor),
         step("Sub", "sub", const("offset", offset), rest),
     )
-    return graph.add(Node(name, "AddV2", parts, {}, last.device).with_attrs(T=FLOAT))
+    return graph.put(name, "AddV2", *parts, like=last, T=FLOAT)
 
 
 def _restore(graph: Graph, sum_: _Sum, factor: Array) -> None:
     """Divide the input of a residual sum by the factor of each channel."""
     add, name = graph[sum_.add], graph.unique_name(f"{sum_.tensor}_restored")
     inverse = graph.constant_beside(add, (1 / factor).astype(np.float32), f"{name}/scale").name
-    mul = graph.add(Node(name, "Mul", (sum_.tensor, inverse), {}, add.device).with_attrs(T=FLOAT))
-    inputs = [mul.name if t == sum_.tensor else t for t in add.data_inputs]
-    graph.replace(add, add.with_data_inputs(*inputs))
+    mul = graph.put(name, "Mul", sum_.tensor, inverse, like=add, T=FLOAT)
+    graph.replace(add, add.reading({sum_.tensor: mul}))

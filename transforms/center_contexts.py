@@ -11,6 +11,7 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.affine import lift, through
 from deploykit.transforms.layers.fused_ops import ADD_OPS
 from deploykit.transforms.layers.layers import is_product, only_reader
+from deploykit.transforms.shapes.sizes import require
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 _BATCH = 3
@@ -109,22 +110,21 @@ def _channels(graph: Graph, shapes: Shapes, bias: Node, path: tuple[Node, ...]) 
     if const is None or shape is None:
         return None
     size = const.value.size
-    array: Array | None = np.broadcast_to(np.arange(size).reshape(const.value.shape), shape)
+    array: Array = np.broadcast_to(np.arange(size).reshape(const.value.shape), shape)
     tensor = bias.name
     for node in path:
-        assert array is not None
+        moved: Array | None = array
         if node.op == "Reshape":
             shape = shapes.full_shape(node.name)
-            array = None if shape is None else array.reshape(shape)
+            moved = None if shape is None else array.reshape(shape)
         elif node.op == "Transpose":
             order = graph.constant(node.data_inputs[1])
-            array = None if order is None else array.transpose(order.value.ravel().tolist())
+            moved = None if order is None else array.transpose(order.value.ravel().tolist())
         elif node.op != "Identity":
-            array = _mixed(graph, shapes, node, tensor, array)
-        if array is None:
+            moved = _mixed(graph, shapes, node, tensor, array)
+        if moved is None:
             return None
-        tensor = node.name
-    assert array is not None
+        array, tensor = moved, node.name
     rows = array.reshape(-1, array.shape[-1])
     is_one_to_one = np.array_equal(np.sort(rows[0]), np.arange(size))
     return rows[0] if is_one_to_one and (rows == rows[0]).all() else None
@@ -179,8 +179,7 @@ def _mixed_by_equation(
 def _center(graph: Graph, context: _Context, middle: Array) -> None:
     """Subtract the midrange from the bias, and add its effect to the bias of the product."""
     tensor = _bias(graph, context.bias)
-    const = graph.constant(tensor)
-    assert const is not None
+    const = require(graph.constant(tensor))
     shift = np.zeros(const.value.size)
     shift[context.channels] = middle
     value = const.value.astype(np.float64) - shift.reshape(const.value.shape)
@@ -189,13 +188,8 @@ def _center(graph: Graph, context: _Context, middle: Array) -> None:
     new = graph.constant_beside(const, value.astype(np.float32), f"{context.bias.name}/centered")
     moves = {tensor: new.name}
     for node in (context.bias, *context.path):
-        inputs = [moves.get(data_input, data_input) for data_input in node.data_inputs]
-        copy = graph[node.name].with_data_inputs(*inputs)
-        moves[node.name] = graph.add(
-            copy.with_name(graph.unique_name(f"{node.name}_centered"))
-        ).name
+        copy = graph[node.name].reading(moves)
+        moves[node.name] = graph.add_copy(copy, f"{node.name}_centered").name
     del moves[tensor]
-    graph.redirect(moves | {f"^{old}": f"^{moved}" for old, moved in moves.items()})
-    for old in reversed(moves):
-        graph.remove(graph[old])
+    graph.supersede(moves)
     lift(graph, product.name, change)

@@ -209,16 +209,14 @@ class _Conversion:
         """Return a Transpose of an image, with the type and the device of the node `like`."""
         key = (*order, like.device, *self._graph.waits_beside(like))
         if key not in self._orders:
-            const_name = f"transpose_to_{self._layout(order)}"
+            layout = self._to if order == self._order else self._from
+            const_name = f"transpose_to_{layout.lower()}"
             const = self._graph.constant_beside(like, np.array(order, np.int32), const_name)
             self._orders[key] = const.name
         if name != like.name:
             name = self._graph.unique_name(name)
         node = Node(name, "Transpose", (image, self._orders[key]), device=like.device)
         return node.with_attrs(T=like.attrs["T"], Tperm=DType("int32"))
-
-    def _layout(self, order: list[int]) -> str:
-        return (self._to if order == self._order else self._from).lower()
 
     def _const(self, node: Node, part: str, value: Array) -> str:
         return self._graph.constant_beside(node, value, f"{node.name}/{part}").name

@@ -16,6 +16,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import normal
 from deploykit.transforms.layers.affine import mean_output
 from deploykit.transforms.layers.layers import weights_of
+from deploykit.transforms.shapes.sizes import require
 
 
 def correct_biases(
@@ -46,8 +47,7 @@ def correct_planned(
     for chain in planned.chains.values():
         layer = chain.nodes[0]
         tensor = known.tensors.get(normal(layer.data_inputs[0]))
-        weights = weights_of(graph, layer)
-        assert weights is not None
+        weights = require(weights_of(graph, layer))
         signed = planned.reads[layer.name].signed
         if (chosen := rounded_in(rounded, chain, exact_sums, signed)) is not None:
             add_to_bias(graph, chain, chosen.bias)

@@ -14,12 +14,13 @@ from deploykit.transforms.layers.affine import SameShape, linear_chains, passes_
 from deploykit.transforms.layers.fused_ops import Chain, channel_count, shape_comparison
 from deploykit.transforms.layers.layers import (
     WEIGHTS,
-    channel_axes,
+    channel_shape,
     rename,
     scaled,
     weights_of,
     with_weights,
 )
+from deploykit.transforms.shapes.sizes import require
 
 LARGEST_FACTOR = 4.0
 """A consumer's weights share one step per output channel: unequal factors make them coarser.
@@ -70,9 +71,11 @@ def equalize_channels(graph: Graph, *, ranges: str) -> None:
             continue
         made = [chains[name].nodes[0] for name in group if name in chains]
         try:
-            factors = _factors([known.of(n, channel_count(graph, made[0])) for n in group])
+            count = channel_count(graph, made[0])
+            room = np.min([_room(known.of(name, count)) for name in group], axis=0)
         except GraphError as error:
             raise error.within(ranges) from None
+        factors = np.minimum(room, LARGEST_FACTOR)  # widens no tensor of the group
         if (factors != 1).any():
             produced |= dict.fromkeys((layer.name for layer in made), factors)
             readers = {r.name for name in group for r in graph.readers(name)} & layers
@@ -117,7 +120,6 @@ def _obstacle(
     chains: Mapping[str, Chain],
     layers: set[str],
 ) -> str:
-    """Return why the tensors of a group cannot be scaled, or an empty string."""
     members = set(group)
     for name in group:
         if graph.is_output(name):
@@ -153,13 +155,6 @@ def _can_divide(graph: Graph, reader: Node, tensor: str, layers: set[str]) -> bo
     return not (reader.op == "MatMul" and reader.attr("transpose_a", False))
 
 
-def _factors(tensor_ranges: list[TensorRange]) -> Array:
-    """Return the largest factor per channel that widens no tensor of a group."""
-    room = np.min([_room(tensor_range) for tensor_range in tensor_ranges], axis=0)
-    factors: Array = np.minimum(room, LARGEST_FACTOR)
-    return factors
-
-
 def _room(tensor_range: TensorRange) -> Array:
     """Return the factor by which each channel could grow within the range of the whole tensor."""
     low, high = np.array(tensor_range.channel_min), np.array(tensor_range.channel_max)
@@ -181,21 +176,14 @@ def _scale(
         layer = chain.nodes[0]
         if layer.name not in produced and layer.name not in consumed:
             continue
-        const = weights_of(graph, layer)
-        assert const is not None
+        const = require(weights_of(graph, layer))
         weights = const.value
         scale = np.ones(weights.shape)
         if layer.name in produced:
-            factors = produced[layer.name]
-            axes = channel_axes(layer)
-            scale *= factors.reshape(
-                [size if axis in axes else 1 for axis, size in enumerate(weights.shape)]
-            )
+            scale *= produced[layer.name].reshape(channel_shape(layer, weights.shape))
         if layer.name in consumed:
             scale /= _by_input(layer, weights.shape, consumed[layer.name])
-        current = with_weights(graph, layer, const, scaled(weights, scale))
-        if current is not layer:
-            graph.replace(layer, current)
+        graph.replace(layer, with_weights(graph, layer, const, scaled(weights, scale)))
         if chain.bias and layer.name in produced:
             _scale_bias(graph, chain, produced[layer.name])
 
@@ -216,11 +204,8 @@ def _by_input(layer: Node, shape: tuple[int, ...], factors: Array) -> Array:
 
 
 def _scale_bias(graph: Graph, chain: Chain, factors: Array) -> None:
-    """Give the node after a layer a separate bias, multiplied by the factors."""
     add = graph[chain.nodes[1].name]
-    const = graph.constant(chain.bias)
-    assert const is not None
+    const = require(graph.constant(chain.bias))
     value = scaled(const.value, factors)
     new = graph.constant_beside(const, value, f"{add.name}/equalized_bias", const.attr("dtype"))
-    inputs = [new.name if tensor == chain.bias else tensor for tensor in add.data_inputs]
-    graph.replace(add, add.with_data_inputs(*inputs))
+    graph.replace(add, add.reading({chain.bias: new.name}))

@@ -56,8 +56,7 @@ def flatten_products(graph: Graph) -> None:
             read = _einsum if node.op == "Einsum" else _batched
             result = read(graph, node, shapes)
             if isinstance(result, str):
-                if result:
-                    graph.skip(node, result)
+                graph.skip(node, result)
                 continue
             _rewrite(graph, node, result, shapes.shape(result.rows))
         elif node.op == "MatMul":
@@ -102,12 +101,8 @@ def _of_heads(
 ) -> _Product | str:
     """Return the product of rows with the matrices of all heads, or the reason why it is not one.
 
-    Args:
-        graph: contains the node.
-        node: the product.
-        const: its second input.
-        matrices: the value of `const`, [heads, summed, made] with leading axes of size 1.
-        shape: shape of the rows.
+    `matrices` are the value of `const`, [heads, summed, made] with leading axes of size 1; `shape`
+    is that of the rows.
     """
     heads, summed, made = matrices.shape[-3:]
     if math.prod(matrices.shape[:-3]) != 1 or (len(shape) > 2 and shape[-3] != 1):
@@ -197,7 +192,6 @@ def _kind(node: Node) -> DType | None:
 
 
 def _rewrite(graph: Graph, node: Node, result: _Product, shape: Shape | None) -> None:
-    """Replace a product by a Reshape, a MatMul and a Reshape."""
     if not result.weights.size:
         graph.skip(node, "its weights are empty")
         return
@@ -210,9 +204,8 @@ def _rewrite(graph: Graph, node: Node, result: _Product, shape: Shape | None) ->
         second = graph.constant_beside(result.const, weights, name, result.const.attr("dtype")).name
     else:
         second = result.const.name
-    product = Node(graph.unique_name(f"{node.name}/product"), "MatMul", (rows, second))
-    product = product.with_attrs(T=kind, transpose_a=False, transpose_b=False)
-    made = graph.add(_placed(product, node)).name
+    flags = {"transpose_a": False, "transpose_b": False}
+    made = graph.put(f"{node.name}/product", "MatMul", rows, second, like=node, T=kind, **flags)
     if result.by_head:
         _move_heads(graph, node, result, made)
         return
@@ -221,8 +214,8 @@ def _rewrite(graph: Graph, node: Node, result: _Product, shape: Shape | None) ->
         sizes = _sizes(graph, node, [*retained, *result.made])
     else:
         sizes = _open_sizes(graph, node, result)
-    last = Node(node.name, "Reshape", (made, sizes)).with_attrs(T=kind, Tshape=INT32)
-    graph.absorb([node], into=_placed(last, node))
+    last = Node(node.name, "Reshape", (made, sizes), {}, node.device)
+    graph.absorb([node], into=last.with_attrs(T=kind, Tshape=INT32))
 
 
 def _move_heads(graph: Graph, node: Node, product: _Product, made: str) -> None:
@@ -232,47 +225,37 @@ def _move_heads(graph: Graph, node: Node, product: _Product, made: str) -> None:
         (const,) = (c for t in product.bias.data_inputs if (c := graph.constant(t)) is not None)
         name = graph.unique_name(f"{node.name}/biased")
         add = bias_add(graph, name, graph[made], const.value.reshape(-1), "/bias")
-        made, replaced = graph.add(_placed(add, node)).name, [node, product.bias]
+        made, replaced = graph.add(add).name, [node, product.bias]
     sizes = [*product.by_head, *product.made]
     split = _reshape(graph, node, f"{node.name}/by_head", made, sizes)
     last = product.kept - 1
-    order: Array = np.array([*range(last), last + 1, last, last + 2], np.int32)
+    order = np.array([*range(last), last + 1, last, last + 2], np.int32)
     axes = graph.constant_beside(node, order, f"{node.name}/order").name
-    moved = Node(replaced[-1].name, "Transpose", (split, axes)).with_attrs(T=kind, Tperm=INT32)
-    graph.absorb(replaced, into=_placed(moved, replaced[-1]))
+    moved = Node(replaced[-1].name, "Transpose", (split, axes), {}, replaced[-1].device)
+    graph.absorb(replaced, into=moved.with_attrs(T=kind, Tperm=INT32))
 
 
 def _reshape(graph: Graph, node: Node, name: str, tensor: str, sizes: list[int]) -> str:
-    """Add a Reshape to known sizes on the device of a node; return its name."""
     shape = _sizes(graph, node, sizes)
-    made = Node(graph.unique_name(name), "Reshape", (tensor, shape))
-    return graph.add(_placed(made.with_attrs(T=_kind(node), Tshape=INT32), node)).name
+    return graph.put(name, "Reshape", tensor, shape, like=node, T=_kind(node), Tshape=INT32)
 
 
 def _sizes(graph: Graph, node: Node, sizes: list[int]) -> str:
-    array: Array = np.array(sizes, np.int32)
-    return graph.constant_beside(node, array, f"{node.name}/shape").name
+    return graph.constant_beside(node, np.array(sizes, np.int32), f"{node.name}/shape").name
 
 
 def _open_sizes(graph: Graph, node: Node, product: _Product) -> str:
     """Add nodes that compute the result shape from that of the rows; return the last name."""
 
-    def add(part: str, op: str, inputs: tuple[str, ...], **attrs: object) -> str:
-        made = Node(graph.unique_name(f"{node.name}/{part}"), op, inputs).with_attrs(**attrs)
-        return graph.add(_placed(made, node)).name
+    def add(part: str, op: str, *inputs: str, **attrs: object) -> str:
+        return graph.put(f"{node.name}/{part}", op, *inputs, like=node, **attrs)
 
-    whole = add("shape_of_rows", "Shape", (product.rows,), T=_kind(node), out_type=INT32)
+    whole = add("shape_of_rows", "Shape", product.rows, T=_kind(node), out_type=INT32)
     ends = [_sizes(graph, node, [place]) for place in (0, product.kept)]
-    retained = add("kept", "Slice", (whole, *ends), T=INT32, Index=INT32)
+    retained = add("kept", "Slice", whole, *ends, T=INT32, Index=INT32)
     made = _sizes(graph, node, list(product.made))
-    axis: Array = np.array(0, np.int32)
-    zero = graph.constant_beside(node, axis, f"{node.name}/axis").name
-    return add("shape_of_result", "ConcatV2", (retained, made, zero), T=INT32, N=2, Tidx=INT32)
-
-
-def _placed(new: Node, old: Node) -> Node:
-    """Return a new node on the device of the node that it replaces."""
-    return Node(new.name, new.op, new.inputs, new.attrs, old.device)
+    zero = graph.constant_beside(node, np.array(0, np.int32), f"{node.name}/axis").name
+    return add("shape_of_result", "ConcatV2", retained, made, zero, T=INT32, N=2, Tidx=INT32)
 
 
 def _read_rows(graph: Graph, node: Node) -> None:
@@ -288,9 +271,9 @@ def _read_rows(graph: Graph, node: Node) -> None:
     summed = const.value.shape[1 if node.attr("transpose_b", False) else 0]
     source = before.data_inputs[0]
     while (step := graph.producer(source)).op in ("Reshape", "Transpose"):
-        if graph.is_input(step.name) or (
-            step.op == "Transpose" and not _moves_nothing(graph, step)
-        ):
+        order = graph.constant(step.data_inputs[1]) if step.op == "Transpose" else None
+        moves = order is None or order.value.tolist() != list(range(order.value.size))
+        if graph.is_input(step.name) or (step.op == "Transpose" and moves):
             break
         source = step.data_inputs[0]
     shape = graph.constant(before.data_inputs[1])
@@ -298,8 +281,3 @@ def _read_rows(graph: Graph, node: Node) -> None:
         return
     rows = _reshape(graph, node, f"{node.name}/rows", source, [-1, summed])
     graph.absorb([before, node], into=node.with_data_inputs(rows, *node.data_inputs[1:]))
-
-
-def _moves_nothing(graph: Graph, node: Node) -> bool:
-    order = graph.constant(node.data_inputs[1])
-    return order is not None and order.value.tolist() == list(range(order.value.size))

@@ -1,6 +1,6 @@
 """A scale and shift per channel after a layer can be part of the layer's weights and bias."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from deploykit.transforms.layers.layers import (
     with_weights,
 )
 from deploykit.transforms.runtime.constants import Constants
+from deploykit.transforms.shapes.sizes import require
 
 LAYER = Op("|".join(LAYER_OPS), name="layer")
 
@@ -119,11 +120,9 @@ def _chain(
         step = readers[0]
         reason = "it is fed" if graph.is_input(step.name) else only_port_0(graph, step)
         result = reason or read_step(constants, layer, channels, step, last.name, scalars)
-        if isinstance(result, str):
-            graph.skip(layer, f"'{step.name}' is not folded: {result}")
-            break
-        if not result.finite:
-            graph.skip(layer, f"'{step.name}' is not folded: it scales or shifts by NaN or Inf")
+        if isinstance(result, str) or not result.finite:
+            why = result if isinstance(result, str) else "it scales or shifts by NaN or Inf"
+            graph.skip(layer, f"'{step.name}' is not folded: {why}")
             break
         steps.append(step)
         affine, last = affine.then(result), step
@@ -150,7 +149,6 @@ def _scaled_weights(chain: _StepsAfter) -> Array | None:
 
 
 def _rewrite(graph: Graph, chain: _StepsAfter, weights: Array) -> None:
-    """Replace the chain by the folded layer, and a BiasAdd if there is an offset."""
     layer, last = chain.layer, chain.steps[-1].name
     if chain.affine.scale is not None:
         layer = with_weights(graph, layer, chain.weights, weights)
@@ -165,25 +163,21 @@ def _fold_parameters(graph: Graph, constants: Constants, batch_norm: Node) -> No
     """Replace a batch norm without a foldable layer by `x * scale + offset`."""
     tensor = batch_norm.inputs[0]
     if graph.producer(tensor).op in BIAS_OPS | LAYER_OPS.keys():
-        return None  # the layer was visited before and has reported the reason
+        return  # the layer was visited before and has reported the reason
     affine = only_port_0(graph, batch_norm) or read_batch_norm(constants, batch_norm)
-    if isinstance(affine, str):
-        return graph.skip(batch_norm, affine)
-    assert affine.scale is not None
-    assert affine.offset is not None
     type_ = batch_norm.attr("T")
-    if type_ != "float32" or not affine.finite:
-        return graph.skip(batch_norm, "it is not computed in float32, or not finite")
+    if isinstance(affine, str) or type_ != "float32" or not affine.finite:
+        why = "it is not computed in float32, or not finite"
+        graph.skip(batch_norm, affine if isinstance(affine, str) else why)
+        return
     data_format = batch_norm.attr("data_format", "NHWC")
     shape = (-1,) + (1,) * (len(data_format) - 2 if data_format[1] == "C" else 0)
     names = []
     for part, value in (("scale", affine.scale), ("offset", affine.offset)):
-        array = value.astype(np.float32).reshape(shape)
+        array = require(value).astype(np.float32).reshape(shape)
         name = f"{batch_norm.name}_bn_{part}"
         names.append(graph.constant_beside(batch_norm, array, name).name)
-    name = graph.unique_name(f"{batch_norm.name}_scaled")
-    scaled = Node(name, "Mul", (tensor, names[0]), device=batch_norm.device).with_attrs(T=type_)
-    shifted = Node(batch_norm.name, "AddV2", (graph.add(scaled).name, names[1]))
-    shifted = replace(shifted, device=batch_norm.device).with_attrs(T=type_)
-    graph.absorb([batch_norm], into=shifted)
-    return None
+    name, device = f"{batch_norm.name}_scaled", batch_norm.device
+    product = graph.put(name, "Mul", tensor, names[0], like=batch_norm, T=type_)
+    shifted = Node(batch_norm.name, "AddV2", (product, names[1]), {}, device)
+    graph.absorb([batch_norm], into=shifted.with_attrs(T=type_))

@@ -8,7 +8,7 @@ import numpy as np
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name, split
-from deploykit.transforms.ir.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
+from deploykit.transforms.ir.ops import LAST_VERSION_WITHOUT_SCALARS, output_types
 from deploykit.transforms.ir.tensors import Array, held_bytes, numpy_type
 from deploykit.transforms.remove_attribute import remove_attribute
 from deploykit.transforms.runtime.constants import PURE_OPS, Constants, compute
@@ -129,30 +129,28 @@ def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
     large: dict[str, list[Node]] = {}
     for name, tensors in expected.items():
         size = sum(held_bytes(values[tensor]) for tensor in tensors if tensor in values)
+        why = ""
         if any(split(tensor)[1] > 0 and tensor in outputs for tensor in tensors):
-            graph.skip(graph[name], "a Const cannot have the name of a second output")
-            refused.add(name)
+            why = "a Const cannot have the name of a second output"
         elif any(tensor not in values for tensor in tensors):
-            graph.skip(graph[name], f"its value cannot be computed{reason}")
-            refused.add(name)
+            why = f"its value cannot be computed{reason}"
         elif size > max_bytes:
-            graph.skip(graph[name], f"its value takes {size} bytes, more than {max_bytes}")
+            why = f"its value takes {size} bytes, more than {max_bytes}"
+        if why:
+            graph.skip(graph[name], why)
             refused.add(name)
+            continue
+        new = [_constant(graph[name], tensor, values[tensor]) for tensor in tensors]
+        if sum(map(_bytes, new)) <= SLACK:
+            _write(graph, name, tensors, new)
         else:
-            new = [_constant(graph[name], tensor, values[tensor]) for tensor in tensors]
-            if sum(map(_bytes, new)) <= SLACK:
-                _write(graph, name, tensors, new)
-            else:
-                large[name] = new
+            large[name] = new
     freed = _freed(graph, constants, large) if large else {}
     for name, new in large.items():
         size = sum(map(_bytes, new))
         if size > freed.get(name, 0) + SLACK:
-            graph.skip(
-                graph[name],
-                f"its value takes {size} bytes in the file, and the constants that it replaces "
-                f"{freed.get(name, 0)}",
-            )
+            why = f"its value takes {size} bytes in the file, and the constants that it replaces"
+            graph.skip(graph[name], f"{why} {freed.get(name, 0)}")
             refused.add(name)
         else:
             _write(graph, name, expected[name], new)
@@ -181,7 +179,7 @@ def _values(constants: Constants, tensors: list[str]) -> tuple[dict[str, Array],
 
 def _constant(node: Node, tensor: str, value: Array) -> Node:
     port = split(tensor)[1]
-    types = output_types(node) if node.op in op_defs() else None
+    types = output_types(node)
     name = node.name if port == 0 else f"{node.name}/output_{port}"
     return Node.constant(name, value, types[port] if types else None, node.device)
 

@@ -7,10 +7,10 @@ from deploykit.transforms.fold_batch_norms import fold_steps, only_port_0
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.pattern import Any, Op
-from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.affine import BATCH_NORM_OPS, BIAS_OPS, read_step
 from deploykit.transforms.layers.layers import LAYER_OPS, channel_shape, channels_first, weights_of
 from deploykit.transforms.runtime.constants import Constants
+from deploykit.transforms.shapes.sizes import require
 
 LAYERS = frozenset(op for op, rank in LAYER_OPS.items() if rank == 4)
 CHANNEL_AXIS = 3
@@ -98,16 +98,10 @@ def _move_before_join(
         name = graph.unique_name(part.name)
         inputs = [part.layer]
         for number, tensor in enumerate(norm.data_inputs[1:], 1):
-            value = _value(constants, tensor)[part.channels]
+            value = require(constants.value(tensor))[part.channels]
             const = graph.constant_beside(norm, value, f"{name}/{number}", norm.attr("U"))
             inputs.append(const.name)
         own = Node(name, norm.op, tuple(inputs), norm.attrs, norm.device)
         moved[part.layer] = graph.add(own).name
     inputs = [moved.get(tensor, tensor) for tensor in join.data_inputs]
     graph.absorb([join, norm], into=join.with_name(norm.name).with_data_inputs(*inputs))
-
-
-def _value(constants: Constants, tensor: str) -> Array:
-    value = constants.value(tensor)
-    assert value is not None, tensor  # read_step has read it before
-    return value

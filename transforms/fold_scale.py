@@ -60,28 +60,17 @@ def _fold_before(graph: Graph) -> None:
     ]
     shapes = static_shapes(graph, {chain.source for chain in chains if chain.has_vector})
     for chain in chains:
-        channels = _channels(chain.layer, chain.weights.shape)
-        if chain.has_vector and not _has_channels(chain.layer, shapes[chain.source], channels):
-            graph.skip(chain.layer, f"'{chain.source}' is not known to have {channels} channels")
+        layer, shape = chain.layer, shapes.get(chain.source)
+        channels, axis = chain.weights.shape[_input_axis(layer)], 1 if channels_first(layer) else -1
+        is_known = shape is not None and len(shape) == LAYER_OPS[layer.op]
+        if chain.has_vector and not (shape and is_known and shape[axis] == channels):
+            graph.skip(layer, f"'{chain.source}' is not known to have {channels} channels")
             continue
-        reason = _fold(graph, chain)
-        if reason:
-            graph.skip(chain.layer, reason)
-
-
-def _channels(layer: Node, weights: tuple[int, ...]) -> int:
-    """Return the number of input channels that each window of a layer covers."""
-    return weights[_input_axis(layer)]
+        graph.skip(layer, _fold(graph, chain))
 
 
 def _input_axis(layer: Node) -> int:
-    """Return the axis of a layer's weights for its input channels."""
     return LAYER_OPS[layer.op] - 2 if layer.op != "MatMul" else 1 - channel_axes(layer)[0]
-
-
-def _has_channels(layer: Node, shape: tuple[int, ...] | None, channels: int) -> bool:
-    axis = 1 if channels_first(layer) else -1
-    return shape is not None and len(shape) == LAYER_OPS[layer.op] and shape[axis] == channels
 
 
 def _chain(graph: Graph, constants: Constants, layer: Node) -> _StepsBefore | None:
@@ -89,7 +78,7 @@ def _chain(graph: Graph, constants: Constants, layer: Node) -> _StepsBefore | No
     weights = weights_of(graph, layer)
     if weights is None or graph.is_input(layer.name) or layer.attr("transpose_a", False):
         return None
-    channels = _channels(layer, weights.shape)
+    channels = weights.shape[_input_axis(layer)]
     steps: list[Node] = []
     affine, source, reader, has_vector = Affine(), layer.data_inputs[0], layer, False
     while True:
@@ -134,7 +123,7 @@ def _fold(graph: Graph, chain: _StepsBefore) -> str:
         source, nodes = _shifted(graph, chain, shift), [chain.layer]
     layer = layer.with_data_inputs(source, *layer.data_inputs[1:])
     if bias is not None:
-        inner = graph.add(layer.with_name(graph.unique_name(f"{layer.name}/scaled")))
+        inner = graph.add_copy(layer, f"{layer.name}/scaled")
         layer = bias_add(graph, layer.name, inner, bias)
     graph.absorb(nodes, into=layer)
     return ""

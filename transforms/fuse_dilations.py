@@ -54,9 +54,7 @@ def fuse_dilations(graph: Graph) -> None:
         for axis, rate in atrous.rates.items():
             dilations[axis] *= rate
         dilated = layer.with_attrs(dilations=dilations)
-        if reason := limit(layer.op, dilated):
-            graph.skip(layer, reason)
-        else:
+        if not graph.skip(layer, limit(layer.op, dilated)):
             replace_atrous(graph, atrous, dilated, atrous.kernel)
 
 

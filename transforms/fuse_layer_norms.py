@@ -6,7 +6,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.kernel_limits import limit
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
-from deploykit.transforms.layers.layer_norms import Row, norm_of, row_of
+from deploykit.transforms.layers.composites import Row, norm_of, row_of
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 OP = "_MklLayerNorm"
@@ -30,9 +30,7 @@ def fuse_layer_norms(graph: Graph) -> None:
         shape = shapes.shape(row.x)
         if shape is None or len(shape) not in _RANKS or shape[-1] < 1:
             graph.skip(node, "the number of normed axes is unknown, or more than the kernel takes")
-        elif reason := limit(OP, node):
-            graph.skip(node, reason)
-        elif not _fuse(graph, row, shape[-1]):
+        elif not graph.skip(node, limit(OP, node)) and not _fuse(graph, row, shape[-1]):
             graph.skip(node, "it is not a layer norm, or another node reads a part of it")
 
 

@@ -25,25 +25,19 @@ def fuse_resize_pad_and_conv(graph: Graph) -> None:
 
 def fuse_before_conv(graph: Graph, before: Op) -> None:
     """Fuse the ops that `before` matches before a Conv2D into the Conv2D."""
-    results = []
-    for match in graph.match(Op("Conv2D", before, Any("weights"), name="conv")):
-        if reason := _reason(graph, match):
-            graph.skip(match["conv"], reason)
-        else:
-            results.append(match)
+    matches = graph.match(Op("Conv2D", before, Any("weights"), name="conv"))
+    results = [match for match in matches if not graph.skip(match["conv"], _reason(graph, match))]
     read = ("image", "weights")
     shapes = static_shapes(graph, {match.tensor(name) for match in results for name in read})
     for match in results:
         known = [shapes[match.tensor(name)] for name in read]
-        if reason := limit(_op(match), match["conv"], known):
-            graph.skip(match["conv"], reason)
+        if graph.skip(match["conv"], limit(_op(match), match["conv"], known)):
             continue
         nodes = [match[name] for name in ("resize", "pad", "conv") if name in match.nodes]
         graph.absorb(nodes, into=_fused(graph, match))
 
 
 def _reason(graph: Graph, match: Match) -> str:
-    """Return why the fused op would give another result, or an empty string."""
     conv, resize, pad = match["conv"], match.nodes.get("resize"), match.nodes.get("pad")
     chain = [node for node in (resize, pad, conv) if node is not None]
     if reason := needed_elsewhere(graph, chain):

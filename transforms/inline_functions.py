@@ -38,9 +38,7 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
     while waiting:
         current = waiting.pop()
         name, callee = current.name, current.callee
-        reason = _reason_to_stay(graph, library, graph[name], callee)
-        if reason:
-            graph.skip(graph[name], reason)
+        if graph.skip(graph[name], _reason_to_stay(graph, library, graph[name], callee)):
             continue
         body = library.body(callee)
         producers = dict.fromkeys(map(producer_name, graph[name].data_inputs))
@@ -114,7 +112,6 @@ def _measure(library: Library, callee: Callee, sizes: dict[Callee, tuple[int, in
 
 
 def _reason_to_stay(graph: Graph, library: Library, call: Node, callee: Callee) -> str:
-    """Return why a call is not inlined, or an empty string."""
     if graph.is_input(call.name):
         return "it is fed, so its function does not run"
     op = library.unknown_op(callee.name)
@@ -246,7 +243,6 @@ class _Call:
         return [tensor_name(name, port) for port in ports], [f"^{name}"]
 
     def _free_prefix(self) -> str:
-        """Return a prefix that makes the names of all nodes of the body unique."""
         prefix, number = self._node.name, 0
         while any(f"{prefix}/{node.name}" in self._graph for node in self._body.nodes):
             number += 1
@@ -290,9 +286,8 @@ class _Call:
         """Return one control input that replaces several."""
         if len(control_inputs) < 2:
             return control_inputs
-        name = self._graph.unique_name(f"{self._node.name}/{name}")
-        node = Node(name, "NoOp", tuple(control_inputs), device=self._node.device)
-        return [f"^{self._graph.add(node).name}"]
+        name = f"{self._node.name}/{name}"
+        return [f"^{self._graph.put(name, 'NoOp', *control_inputs, like=self._node)}"]
 
 
 def _with_own_names(node: Node, prefix: str, names: set[str]) -> Node:

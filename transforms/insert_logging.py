@@ -47,11 +47,8 @@ def insert_logging(
     for node in selected:
         read = sorted(port for port in ports[node.name] if port >= 0)
         types = _types(library, node, read)
-        reason = _reason(graph, node, read, types)
-        if reason:
-            graph.skip(node, reason)
+        if graph.skip(node, _reason(graph, node, read, types)) or types is None:
             continue
-        assert types is not None
         tensors = [tensor_name(node.name, port) for port in read]
         parts = [f";{node.op};"] if show_op else []
         parts += [f";{node.name}{SUFFIX};"] if show_name else []
@@ -65,18 +62,16 @@ def insert_logging(
 
 
 def _types(library: Library, node: Node, ports: list[int]) -> list[DType] | None:
-    """Return the types of a node's outputs, or None if they are unknown."""
     op_def = library.op_def(node.op)
-    types = output_types(node, op_def) if op_def is not None else None
-    if types is None or any(port >= len(types) for port in ports):
+    types = output_types(node, op_def)
+    if op_def is None or types is None or any(port >= len(types) for port in ports):
         return None
-    if any(arg.is_ref for arg in op_def.output_arg):  # type: ignore[union-attr]
+    if any(arg.is_ref for arg in op_def.output_arg):
         return [DType(f"{types[port]}_ref") for port in ports]
     return [types[port] for port in ports]
 
 
 def _reason(graph: Graph, node: Node, ports: list[int], types: list[DType] | None) -> str:
-    """Return why a node prints nothing, or an empty string."""
     if not ports:
         return "no node reads it"
     if node.op == "Print" or f"{node.name}{SUFFIX}" in graph:

@@ -78,11 +78,8 @@ class _Switch:
             for reader in self._graph.readers(name)
             if reader.name not in self._values
         }
-        results = [
-            self._is_part(self._graph[name], self._graph[reader]) for name, reader in readers
-        ]
-        outputs = any(map(self._graph.is_output, self._values))
-        return bool(results) and all(results) and not outputs
+        are_parts = all(self._is_part(self._graph[n], self._graph[r]) for n, r in readers)
+        return bool(readers) and are_parts and not any(map(self._graph.is_output, self._values))
 
     def _is_part(self, value: Node, reader: Node) -> bool:
         if reader.name in self._noise:
@@ -111,11 +108,9 @@ class _Switch:
         if _drops({node.op for node in inside}) or any(map(_normalises_a_batch, inside)):
             return True
         merges = [graph[name] for name in below if graph[name].op in MERGE_OPS]
-        return any(map(self._chooses_moments, merges))
-
-    def _chooses_moments(self, merge: Node) -> bool:
-        """Return whether a Merge selects a moving average or the moments of the batch."""
-        return {"Const", "Mean"} <= {self._source(tensor) for tensor in merge.data_inputs}
+        sources = ({self._source(tensor) for tensor in merge.data_inputs} for merge in merges)
+        # a Merge that selects a moving average or the moments of the batch
+        return any({"Const", "Mean"} <= ops for ops in sources)
 
     def _source(self, tensor: str) -> str:
         """Return the op that computes a tensor, skipping nodes that only pass it on."""
@@ -125,17 +120,12 @@ class _Switch:
         return node.op
 
     def _function_trains(self, call: Node) -> bool:
-        library, ops = Library(self._graph), set[str]()
-        waiting = [name for name in names_in(call.attrs.values()) if name in library.functions]
-        seen = set(waiting)
-        while waiting:
-            for proto in library.functions[waiting.pop()].node_def:
-                ops.add(proto.op)
-                if _normalises_a_batch(Node.from_proto(proto)):
-                    return True
-                new = {*names_in(proto.attr.values()), proto.op} & library.functions.keys() - seen
-                seen |= new
-                waiting += new
+        library = Library(self._graph)
+        names = library.below(names_in(call.attrs.values()))
+        protos = [proto for name in names for proto in library[name].node_def]
+        if any(_normalises_a_batch(Node.from_proto(proto)) for proto in protos):
+            return True
+        ops = {proto.op for proto in protos}
         sources = {self._source(tensor) for tensor in call.data_inputs[1:]}
         if "Mean" in sources and ops <= _CHOOSING_OPS and "Const" in ops | sources:
             return True

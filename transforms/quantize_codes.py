@@ -8,6 +8,7 @@ from deploykit.transforms.int8.affine_codes import Form
 from deploykit.transforms.int8.int8_kernels import sums_exactly
 from deploykit.transforms.int8.openvino_workarounds import is_misfused, keep_apart, widen
 from deploykit.transforms.int8.plan import Plan, plan
+from deploykit.transforms.int8.quantized_ops import number_range
 from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.int8.stored_codes import (
     APART,
@@ -25,6 +26,7 @@ from deploykit.transforms.ir.node import Node, split
 from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.layers.fused_ops import Chain
 from deploykit.transforms.layers.layers import channel_axes, channel_shape, weights_of
+from deploykit.transforms.shapes.sizes import require
 
 FLOAT, INT8 = DType("float32"), DType("int8")
 
@@ -81,8 +83,7 @@ class _Rounding:
         reads = plan.reads[layer.name]
         if plan.forms.get(source) != reads and not plan.has_fake_quants:
             source = self._read_rounded(source, reads)
-        const = weights_of(graph, layer)
-        assert const is not None
+        const = require(weights_of(graph, layer))
         codes, steps = codes_of(self._chosen, chain, const.value, self._exact_sums, reads.signed)
         name = self._with_rest_of_zero(chain, reads, codes, steps)
         inputs = [source, self._weights(layer, const, codes, steps)]
@@ -93,12 +94,11 @@ class _Rounding:
         if chain.summand and chain.summand not in plan.forms:
             rounded = self._read_rounded(chain.summand, plan.sums[layer.name])
             add = graph[next(n.name for n in chain.nodes if chain.summand in n.data_inputs)]
-            read = [rounded if tensor == chain.summand else tensor for tensor in add.data_inputs]
-            graph.replace(add, add.with_data_inputs(*read))
+            graph.replace(add, add.reading({chain.summand: rounded}))
         last = chain.nodes[-1].name
         if form := plan.forms.get(last):
             node = graph[last]
-            made = graph.add(node.with_name(graph.unique_name(f"{last}/float")))
+            made = graph.add_copy(node, f"{last}/float")
             graph.replace(node, self._rounding(last, made.name, form, node, OF_A_LAYER))
 
     def _with_rest_of_zero(self, chain: Chain, reads: Form, codes: Array, steps: Array) -> str:
@@ -118,12 +118,10 @@ class _Rounding:
         steps = steps.reshape(channel_shape(layer, codes.shape))
         stored = graph.constant_beside(const, codes, f"{layer.name}/weights/codes")
         factor = graph.constant_beside(const, steps, f"{layer.name}/weights/steps")
-        name = graph.unique_name(f"{layer.name}/weights/floats")
-        cast = Node(name, "Cast", (stored.name,), {}, layer.device)
-        graph.add(cast.with_attrs(SrcT=INT8, DstT=FLOAT, Truncate=False))
-        name = graph.unique_name(f"{layer.name}/weights")
-        mul = Node(name, "Mul", (cast.name, factor.name), {}, layer.device)
-        return graph.add(mul.with_attrs(T=FLOAT, **{ROUNDS: WEIGHTS})).name
+        name, types = f"{layer.name}/weights/floats", {"SrcT": INT8, "DstT": FLOAT}
+        cast = graph.put(name, "Cast", stored.name, like=layer, Truncate=False, **types)
+        attrs = {"T": FLOAT, ROUNDS: WEIGHTS}
+        return graph.put(f"{layer.name}/weights", "Mul", cast, factor.name, like=layer, **attrs)
 
     def _read_rounded(self, tensor: str, form: Form) -> str:
         """Return a float tensor, rounded for its int8 readers."""
@@ -140,7 +138,6 @@ class _Rounding:
         return self._rounded[tensor, form]
 
     def _add_rounding(self, name: str, tensor: str, form: Form, maker: Node) -> str:
-        """Add nodes that round a float tensor, under a name."""
         if form.of_zero:
             return self._shifted(name, tensor, form, maker)
         return self._graph.add(self._rounding(name, tensor, form, maker, FROM_FLOATS)).name
@@ -150,13 +147,10 @@ class _Rounding:
         graph, free = self._graph, replace(maker, device="")
         axis = graph.constant_beside(free, np.array(0, np.int32), f"{name}/axis").name
         attrs = {"T": FLOAT, ROUNDS: APART}
-        more = Node(graph.unique_name(f"{name}/more"), "ExpandDims", (tensor, axis), {})
-        more = replace(more.with_attrs(Tdim=DType("int32"), **attrs), device=maker.device)
-        inner = self._add_rounding(
-            graph.unique_name(f"{name}/inner"), graph.add(more).name, form, maker
-        )
-        same = Node(name, "Squeeze", (inner,), {}, maker.device)
-        graph.add(same.with_attrs(squeeze_dims=[0], **attrs))
+        types = {"Tdim": DType("int32"), **attrs}
+        more = graph.put(f"{name}/more", "ExpandDims", tensor, axis, like=maker, **types)
+        inner = self._add_rounding(graph.unique_name(f"{name}/inner"), more, form, maker)
+        graph.put(name, "Squeeze", inner, like=maker, squeeze_dims=[0], **attrs)
 
     def _shifted(self, name: str, tensor: str, form: Form, maker: Node) -> str:
         """Round a tensor whose codes include none for zero; padding zeros then have a code again.
@@ -169,10 +163,9 @@ class _Rounding:
 
         def less(made: str, source: str, number: float, part: str) -> str:
             end = graph.constant_beside(free, np.array(number, np.float32), f"{name}/{part}")
-            node = Node(made, "Sub", (source, end.name), {}, maker.device)
-            return graph.add(node.with_attrs(T=FLOAT)).name
+            return graph.put(made, "Sub", source, end.name, like=maker, T=FLOAT)
 
-        above = less(graph.unique_name(f"{name}/above"), tensor, form.offset, "lowest")
+        above = less(f"{name}/above", tensor, form.offset, "lowest")
         whole = replace(form, offset=0.0)
         codes = self._rounding(graph.unique_name(f"{name}/codes"), above, whole, maker, SHIFTED)
         return less(name, graph.add(codes).name, form.zero * form.step, "zero")
@@ -180,11 +173,7 @@ class _Rounding:
     def _rounding(self, name: str, tensor: str, form: Form, beside: Node, what: str) -> Node:
         """Return the node that rounds a tensor to the values of its codes."""
         low, high = form.lowest, form.peak + form.offset
-        free = replace(beside, device="")
-        ends = [
-            self._graph.constant_beside(free, np.array(end, np.float32), f"{name}/{which}").name
-            for which, end in (("min", low), ("max", high))
-        ]
+        ends = number_range(self._graph, beside, f"{name}/", low, high)
         node = Node(name, ROUNDING, (tensor, *ends), {}, beside.device)
         # OpenVINO shifts the values of 255 levels by half a step if a layer reads them.
         return node.with_attrs(num_bits=8, **{ROUNDS: what, SIGNED: form.signed})

@@ -110,7 +110,7 @@ def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
             graph.skip(node, f"it is {kind}, so it takes no codes of floats")
             continue
         graph.replace(node, node.with_attrs(dtype=QUINT8))
-        ends = quantized_ops.constant_range(graph, f"{node.name}_eightbit/", low, high, node)
+        ends = quantized_ops.number_range(graph, node, f"{node.name}_eightbit/", low, high)
         name = graph.unique_name(f"{node.name}_eightbit/dequantize")
         moved[node.name] = quantized_ops.dequantize(name, EightBit(node.name, *ends))
     graph.redirect({name: node.name for name, node in moved.items()})
@@ -141,22 +141,18 @@ def _drop_needless_pairs(graph: Graph) -> None:
         same = match["dequantize"] == match["low"] == match["high"]
         codes = (match.root.attr("T"), match.root.attr("mode"), match.root.attr("axis", -1))
         if result is not None and same and codes == (QUINT8, "MIN_FIRST", -1):
-            moves |= dict(zip(EightBit.made_by(match.root), result, strict=True))
+            moves |= dict(zip(EightBit.made_by(match.root.name), result, strict=True))
     graph.redirect(moves)
 
 
 def _hoist_fake_quants(graph: Graph) -> None:
     """Move fake quantizations before the ops that pass their values on."""
     for name in [node.name for node in graph if node.op == FAKE_QUANT]:
-        reason = _fake_quant_reason(graph, graph[name])
-        if reason is None:
+        if not graph.skip(graph[name], _fake_quant_reason(graph, graph[name])):
             _hoist(graph, graph[name])
-        else:
-            graph.skip(graph[name], reason)
 
 
 def _fake_quant_reason(graph: Graph, node: Node) -> str | None:
-    """Return why a fake quantization has no 8-bit form, or None."""
     ends = [graph.constant(tensor) for tensor in node.data_inputs[1:3]]
     low, high = (None if end is None or end.shape else float(end.value) for end in ends)
     if graph.is_input(node.name):
@@ -181,8 +177,8 @@ def _hoist(graph: Graph, fake_quant: Node) -> None:
         tensor, reader = node.data_inputs[0], node
     if first is None or last is None:
         return
-    hoisted = fake_quant.with_name(graph.unique_name(f"{fake_quant.name}_hoisted"))
-    graph.add(hoisted.with_data_inputs(tensor, *fake_quant.data_inputs[1:]))
+    hoisted = fake_quant.with_data_inputs(tensor, *fake_quant.data_inputs[1:])
+    hoisted = graph.add_copy(hoisted, f"{fake_quant.name}_hoisted")
     graph.replace(first, first.with_data_inputs(hoisted.name, *first.data_inputs[1:]))
     graph.replace(fake_quant, graph[last.name])  # under the name that others read
     graph.redirect({f"^{last.name}": f"^{fake_quant.name}"})
@@ -202,10 +198,10 @@ def _convert(graph: Graph, node: Node) -> None:
     else:
         wide = _wide_source(graph, node)
         if wide is None:
-            quantize = Node(graph.unique_name(f"{node.name}_eightbit/quantize"), "QuantizeV2")
-            quantize = quantize.with_data_inputs(*node.data_inputs)
-            quantize = quantize.with_attrs(T=QINT32, mode="MIN_FIRST")
-            wide = EightBit.made_by(graph.add(quantize))
+            attrs = {"T": QINT32, "mode": "MIN_FIRST"}
+            base = f"{node.name}_eightbit/quantize"
+            made = graph.put(base, "QuantizeV2", *node.data_inputs, like=None, **attrs)
+            wide = EightBit.made_by(made)
         result = quantized_ops.requantize(graph, name, wide, low, high)
     graph.absorb([node], into=graph[result.codes])
     graph.replace(node, quantized_ops.dequantize(node.name, result))
@@ -271,11 +267,11 @@ def _quantize(
         forms[tensor] = value or quantized_ops.quantize(graph, name, tensor)
     main = quantized_ops.eight_bit_op(graph, node, forms, shapes)
     main = graph.add(graph.absorb([node], into=main.with_name(node.name)).with_name(main.name))
-    result = EightBit.made_by(main)
+    result = EightBit.made_by(main.name)
     if kernel.wide:
         if fallback is None:
             ends = quantized_ops.measured_range(graph, f"{main.name}/requant_range", result)
         else:
-            ends = quantized_ops.constant_range(graph, f"{main.name}/fallback_", *fallback, main)
+            ends = quantized_ops.number_range(graph, main, f"{main.name}/fallback_", *fallback)
         result = quantized_ops.requantize(graph, f"{main.name}/requantize", result, *ends)
     graph.replace(node, quantized_ops.dequantize(node.name, result))

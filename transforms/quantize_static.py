@@ -8,7 +8,7 @@ import numpy as np
 
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.int8.affine_codes import CODES, Form
-from deploykit.transforms.int8.fake_quant.grids import OPS as FAKE_QUANTS
+from deploykit.transforms.int8.fake_quants import OPS as FAKE_QUANTS
 from deploykit.transforms.int8.int8_kernels import sums_exactly
 from deploykit.transforms.int8.plan import OPS, Plan, plan
 from deploykit.transforms.int8.ranges import load_ranges
@@ -20,6 +20,7 @@ from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.layers.fused_ops import Chain
 from deploykit.transforms.layers.layers import channel_axes, weights_of
 from deploykit.transforms.layers.padding import ZerosByAxis
+from deploykit.transforms.shapes.sizes import require
 
 FLOAT, QINT8, UINT8 = DType("float32"), DType("qint8"), DType("uint8")
 _KEPT = ("data_format", "dilations", "explicit_paddings", "padding", "strides")
@@ -70,7 +71,6 @@ def write_kernels(graph: Graph, result: Plan, rounded: Rounded, exact_sums: bool
 
 
 def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> None:
-    """Convert a graph of codes to oneDNN's kernels."""
     if any(keep_float):
         raise GraphError("keep-float-needs-ranges")
     result, stored = taken_out(graph)
@@ -216,20 +216,17 @@ class _Rewriting:
         graph, type_ = self._graph, DType(form.type)
         name = f"{codes.name}/cut"
         plain = self._bitcast(f"{name}/uint8_in", codes.name, type_, UINT8)
-        top = graph.constant_beside(
-            replace(codes, device=""), np.array(form.top, np.uint8), f"{name}/top"
-        )
-        cut = Node(graph.unique_name(f"{name}/uint8"), "Minimum", (plain, top.name))
-        cut = graph.add(replace(cut.with_attrs(T=UINT8), device=codes.device))
-        return graph[self._bitcast(name, cut.name, UINT8, type_)]
+        free = replace(codes, device="")
+        top = graph.constant_beside(free, np.array(form.top, np.uint8), f"{name}/top").name
+        cut = graph.put(f"{name}/uint8", "Minimum", plain, top, like=codes, T=UINT8)
+        return graph[self._bitcast(name, cut, UINT8, type_)]
 
     def _parameters(
         self, layer: Node, chain: Chain, reads: Form
     ) -> tuple[tuple[str, str, str], str]:
         """Add codes and range of a layer's weights, and its bias; return their names."""
         graph = self._graph
-        const = weights_of(graph, layer)
-        assert const is not None
+        const = require(weights_of(graph, layer))
         codes, steps = self._codes_of(chain, const.value)
         bias = graph.constant(chain.bias) if chain.bias else None
         offsets = np.zeros(len(steps)) if bias is None else bias.value.astype(np.float64)
@@ -253,7 +250,6 @@ class _Rewriting:
         return (names[0], names[1], names[2]), bias_name
 
     def _quantize(self, tensor: str, form: Form, layer: Node) -> str:
-        """Return the codes of a float tensor for a layer."""
         if self._plan.has_fake_quants:
             tensor = self._before_fake_quant(tensor, form)
         if (tensor, form) not in self._quantized:
@@ -265,12 +261,10 @@ class _Rewriting:
                 return made
             high = form.peak + form.offset
             ends = self._number(form.low + form.offset, layer), self._number(high, layer)
-            node = Node(
-                name, "QuantizeV2", (tensor, *ends), {}, self._graph.producer(tensor).device
-            )
             mode = "SCALED" if form.signed else "MIN_COMBINED"
             attrs = {"T": DType(form.type), "mode": mode, "ensure_minimum_range": 0.0}
-            self._graph.add(node.with_attrs(**attrs))
+            maker = self._graph.producer(tensor)
+            self._graph.put(name, "QuantizeV2", tensor, *ends, like=maker, **attrs)
             self._quantized[tensor, form] = name
         return self._quantized[tensor, form]
 
@@ -290,8 +284,7 @@ class _Rewriting:
         return codes
 
     def _bitcast(self, name: str, tensor: str, old: DType, new: DType) -> str:
-        node = Node(self._graph.unique_name(name), "Bitcast", (tensor,))
-        return self._graph.add(node.with_attrs(T=old, type=new)).name
+        return self._graph.put(name, "Bitcast", tensor, T=old, type=new)
 
     def _with_zeros(self, layer: Node, codes: str, reads: Form, zeros: ZerosByAxis) -> str:
         """Pad the codes of a layer's input with the code of zero, which is not the code 0."""
@@ -300,9 +293,8 @@ class _Rewriting:
         sizes = graph.constant_beside(layer, pairs, f"{name}/sizes").name
         zero = graph.constant_beside(layer, np.array(reads.zero, np.uint8), f"{name}/code").name
         plain = self._bitcast(f"{name}/uint8_in", codes, type_, UINT8)
-        pad = Node(graph.unique_name(f"{name}/uint8"), "PadV2", (plain, sizes, zero), {})
-        pad = graph.add(replace(pad.with_attrs(T=UINT8), device=layer.device))
-        return self._bitcast(name, pad.name, UINT8, type_)
+        pad = graph.put(f"{name}/uint8", "PadV2", plain, sizes, zero, like=layer, T=UINT8)
+        return self._bitcast(name, pad, UINT8, type_)
 
     def _ends(self, form: Form, node: Node, offset: float = 0.0) -> tuple[str, str]:
         """Return scalars for the values of the lowest and the highest code, next to a node."""
@@ -311,9 +303,8 @@ class _Rewriting:
     def _number(self, value: float, node: Node) -> str:
         key = (value, *self._graph.waits_beside(node))
         if key not in self._constants:
-            array: Array = np.array(value, np.float32)
             name = f"int8/{'zero' if not value else f'end_{len(self._constants)}'}"
-            free = replace(node, device="")
+            free, array = replace(node, device=""), np.array(value, np.float32)
             self._constants[key] = self._graph.constant_beside(free, array, name)
         const = self._constants[key]
         if const.name not in self._graph:  # it was removed with its only reader

@@ -22,7 +22,7 @@ from deploykit.transforms.int8.ranges import TensorRange, load_ranges
 from deploykit.transforms.int8.weights import OPS, add_to_bias
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal
-from deploykit.transforms.ir.ops import op_defs, output_types
+from deploykit.transforms.ir.ops import output_types
 from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.layers.affine import BATCH_NORM_OPS, mean_output
 from deploykit.transforms.layers.constant_readers import Axes, Reading, Readings
@@ -88,11 +88,9 @@ def quantize_weights(
         channels = [reading.channels(node.shape) for reading in result]
         uses = [(r, axes) for r, axes in zip(result, channels, strict=True) if axes is not None]
         others = [r for r, axes in zip(result, channels, strict=True) if axes is None]
-        if node.name in listed:
-            graph.skip(node, "it is listed in skip")
-        elif (reason := _reason(graph, node, readings, uses, others)) is not None:
-            graph.skip(node, reason)
-        elif uses:
+        reason = "it is listed in skip" if node.name in listed else None
+        reason = reason or _reason(graph, node, readings, uses, others)
+        if not graph.skip(node, reason) and uses:
             coded = _coded_well(graph, node, uses, per_channel, keep_sums)
             if coded is not None:
                 shifts += _shifts(graph, coded.error, uses, means)
@@ -115,15 +113,13 @@ def _shifts(graph: Graph, error: Array, uses: Uses, means: Mapping[str, TensorRa
         if seen is not None and not graph.is_input(layer.name):
             values = mean_output(layer, error, np.array(seen.channel_mean))
             if values is not None:
-                behind = chain(graph, layer, (), lambda one, other: False)
-                shifts.append((behind, -values))
+                shifts.append((chain(graph, layer), -values))
     return shifts
 
 
 def _reason(
     graph: Graph, node: Node, readings: Readings, uses: Uses, others: list[Reading]
 ) -> str | None:
-    """Return why a Const has to keep its exact values, or None."""
     if graph.is_input(node.name):
         return "it is an input of the graph"
     if any(reading.is_fetched for reading in others):
@@ -147,9 +143,7 @@ def _needs_exact_values(reader: Node, place: int) -> bool:
         return place > 0
     if reader.op in ROUNDING_OPS | STEEP_OPS or "uant" in reader.op:  # QuantizeV2, FakeQuant...
         return True
-    if place < 0 or reader.op not in op_defs():
-        return False
-    types = output_types(reader)
+    types = None if place < 0 else output_types(reader)
     return types is not None and not any(t in INEXACT or t.startswith("complex") for t in types)
 
 
@@ -169,7 +163,8 @@ def _coded_well(
     ranges = _ranges(weights.shape, uses) if per_channel else [()]
     keep_sums &= all(reading.reader.op not in LOOKUP_OPS for reading, _ in uses)
     coded = max(
-        (_coded(weights, axes, uses, per_channel, keep_sums) for axes in ranges), key=_decibels
+        (_coded(weights, axes, uses, per_channel, keep_sums) for axes in ranges),
+        key=lambda coded: coded.decibels,
     )
     if coded.decibels < MIN_DECIBELS:
         stays = per_channel or not np.isfinite(coded.error).all()
@@ -193,10 +188,6 @@ class _Coded(NamedTuple):
     decibels: float
     channel: int
     error: Array
-
-
-def _decibels(coded: _Coded) -> float:
-    return coded.decibels
 
 
 def _coded(weights: Array, axes: Axes, uses: Uses, per_channel: bool, keep_sums: bool) -> _Coded:
@@ -303,7 +294,7 @@ def _rewrite(graph: Graph, node: Node, coded: _Coded) -> None:
     )
     new = Node(node.name, "Dequantize", inputs, {}, node.device).with_attrs(**attrs)
     if form != shape:
-        new = graph.add(new.with_name(graph.unique_name(f"{node.name}_dequantized")))
+        new = graph.add_copy(new, f"{node.name}_dequantized")
         target = add("shape", np.array(shape, np.int32))
         types = {"T": DType("float32"), "Tshape": DType("int32")}
         new = Node(node.name, "Reshape", (new.name, target), {}, node.device).with_attrs(**types)

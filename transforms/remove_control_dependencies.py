@@ -7,7 +7,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.liveness import read, when_nodes_run
 from deploykit.transforms.ir.node import ENTER_OPS, MERGE_OPS, SWITCH_OPS
-from deploykit.transforms.ir.state_order import StateOrder, state_order
+from deploykit.transforms.ir.stateful_ops import StateOrder, state_order
 
 _WAY_OUT = "remove_control_dependencies(force=true) does it anyway"
 

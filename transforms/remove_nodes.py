@@ -23,11 +23,17 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
         op: an op whose nodes are removed, such as Identity or CheckNumerics; may be repeated.
         max_inputs: nodes with more data inputs are kept; all inputs but the first are lost.
     """
-    _check_parameters(graph, op, max_inputs)
+    if not op:
+        raise PipelineError("op-empty")
+    if max_inputs < 1:
+        least = "at least 1"
+        raise PipelineError("out-of-range", name="max_inputs", expected=least, got=max_inputs)
+    check_ops(graph, op)
     if graph.ops.isdisjoint(op):
         return
     ports = ports_read(graph, [node for node in graph if node.op in op])
-    varying = _varying(graph) if max_inputs > 1 else set()
+    fed = [node.name for node in graph if graph.is_input(node.name) or node.op in FEEDABLE_OPS]
+    varying = graph.descendants(fed, control=False) if max_inputs > 1 else set()
     sources: dict[str, str] = {}  # removed node -> the tensor that its readers read instead
     waits: dict[str, dict[str, None]] = {}  # removed node -> the control inputs that they inherit
     for name in graph.order():
@@ -40,8 +46,7 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
             source = sources.get(first, first)
             inherited = {**waits.get(first, {}), **_waits(node, sources, waits)}
             reason = _reason_around(graph, node, source, inherited, ports[name])
-        if reason:
-            graph.skip(node, reason)
+        if graph.skip(node, reason):
             continue
         sources[name], waits[name] = source, inherited
     moves: dict[str, list[str]] = {}
@@ -54,22 +59,6 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
     graph.redirect(moves)
     for name in reversed(sources):
         graph.remove(graph[name])
-
-
-def _check_parameters(graph: Graph, op: tuple[str, ...], max_inputs: int) -> None:
-    if not op:
-        raise PipelineError("op-empty")
-    if max_inputs < 1:
-        raise PipelineError(
-            "out-of-range", name="max_inputs", expected="at least 1", got=max_inputs
-        )
-    check_ops(graph, op)
-
-
-def _varying(graph: Graph) -> set[str]:
-    """Return the nodes whose values depend on the graph's inputs."""
-    fed = [node.name for node in graph if graph.is_input(node.name) or node.op in FEEDABLE_OPS]
-    return graph.descendants(fed, control=False)
 
 
 def _waits(
@@ -104,10 +93,9 @@ def _reason_as_such(
         return f"it has {len(inputs)} data inputs, more than max_inputs={max_inputs}"
     if max(ports, default=0) > 0:
         return f"its output {max(ports)} is read, which no input can replace"
-    if node.op in op_defs():
-        before, after = input_types(node), output_types(node)
-        if before and after and before[0] != after[0]:
-            return f"it returns {after[0]} for {before[0]}"
+    before, after = input_types(node), output_types(node)
+    if before and after and before[0] != after[0]:
+        return f"it returns {after[0]} for {before[0]}"
     fed = [tensor for tensor in inputs if producer_name(tensor) in varying]
     if fed and producer_name(inputs[0]) not in varying:
         return f"its first input is constant, and the one that is fed, '{fed[0]}', would be lost"

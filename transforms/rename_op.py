@@ -36,7 +36,7 @@ def rename_op(graph: Graph, *, old_op_name: str, new_op_name: str) -> None:
 
 
 def _check_inputs(node: Node) -> None:
-    types = input_types(node) if node.op in op_defs() else None
+    types = input_types(node)
     if types is not None and len(types) != len(node.data_inputs):
         raise GraphError(
             "op-inputs-count",

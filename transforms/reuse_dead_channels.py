@@ -9,7 +9,7 @@ from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.layers.affine import chain_of, set_bias
+from deploykit.transforms.layers.affine import set_bias
 from deploykit.transforms.layers.fused_ops import Chain, chain
 from deploykit.transforms.layers.layers import (
     has_weights,
@@ -19,6 +19,7 @@ from deploykit.transforms.layers.layers import (
     set_matrix,
     weights_of,
 )
+from deploykit.transforms.shapes.sizes import require
 
 _UPPER_LIMITS = {"Relu": np.inf, "Relu6": 6.0}
 _LEVELS = 255  # steps of an int8 range
@@ -92,10 +93,10 @@ def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source
 
     Otherwise, return the reason. `original` is the graph that `known` was measured on.
     """
-    stages = [chain(graph, node, _UPPER_LIMITS, lambda _, __: False)]
+    stages = [chain(graph, node, _UPPER_LIMITS)]
     reader = only_reader(graph, stages[0].nodes[-1])
     if reader is not None and _is_depthwise(graph, reader, stages[0].nodes[-1].name):
-        stages.append(chain(graph, reader, _UPPER_LIMITS, lambda _, __: False))
+        stages.append(chain(graph, reader, _UPPER_LIMITS))
     tensors = [stage.nodes[-1].name for stage in stages]
     if not all(stage.bias and stage.activation is not None for stage in stages):
         return "no bias with Relu or Relu6 follows it"
@@ -105,7 +106,7 @@ def _source(graph: Graph, original: Graph, known: Ranges, node: Node) -> _Source
         return f"the ranges do not contain '{tensors[-1]}'"
     if not all(len(r.channel_mean) == len(r.channel_max) == weights.shape[-1] for r in ranges):
         return f"the ranges contain no mean and maximum per channel of '{tensors[-1]}'"
-    dead = _upper_bounds(original, chain_of(original, original[node.name]), known) <= 0
+    dead = _upper_bounds(original, chain(original, original[node.name]), known) <= 0
     for item in stages[1:]:
         dead &= _bias(graph, item) <= 0
     if not dead.any() or not all(np.isfinite(_bias(graph, stage)).all() for stage in stages):
@@ -130,9 +131,7 @@ def _is_depthwise(graph: Graph, node: Node, tensor: str) -> bool:
 
 def _bias(graph: Graph, layer: Chain) -> Array:
     """Return the bias as float64 [output channels]."""
-    const = graph.constant(layer.bias)
-    assert const is not None
-    bias: Array = const.value.astype(np.float64)
+    bias: Array = require(graph.constant(layer.bias)).value.astype(np.float64)
     return bias
 
 

@@ -30,15 +30,11 @@ def round_weights(graph: Graph, *, num_steps: int = 256) -> None:
             continue
         values = node.value
         low, high = float(values.min()), float(values.max())
-        reason = _reason(graph, node, low, high)
-        if reason:
-            graph.skip(node, reason)
-        else:
+        if not graph.skip(node, _reason(graph, node, low, high)):
             graph.replace(node, node.with_attrs(value=_rounded(values, low, high, num_steps)))
 
 
 def _reason(graph: Graph, node: Node, low: float, high: float) -> str:
-    """Return why a Const keeps its values, or an empty string."""
     if graph.is_input(node.name):
         return "it is an input of the graph"
     if graph.is_output(node.name):

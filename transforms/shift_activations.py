@@ -20,6 +20,7 @@ from deploykit.transforms.layers.affine import (
 from deploykit.transforms.layers.fused_ops import Chain, channel_count, shape_comparison
 from deploykit.transforms.layers.layers import weights_of
 from deploykit.transforms.layers.padding import zeros_around
+from deploykit.transforms.shapes.sizes import require
 
 
 def shift_activations(graph: Graph, *, ranges: str) -> None:
@@ -50,9 +51,7 @@ def shift_activations(graph: Graph, *, ranges: str) -> None:
             if passed:
                 offsets[name] = np.sum(passed, axis=0)
                 moves[name] = shifted_copy(graph, graph[name])
-    graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
-    for name in moves:
-        graph.remove(graph[name])
+    graph.supersede(moves)
 
 
 def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape) -> dict[str, str]:
@@ -90,8 +89,7 @@ def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape)
 
 def _can_undo(graph: Graph, layer: Node) -> bool:
     """Return whether an input offset shifts a layer's result equally at each position."""
-    weights = weights_of(graph, layer)
-    assert weights is not None
+    weights = require(weights_of(graph, layer))
     if layer.op == "MatMul":
         unpadded = not layer.attr("transpose_a", False)
     else:
@@ -122,8 +120,7 @@ def _wanted(
         channels = channel_count(graph, item.nodes[0])
         expected[name] = np.zeros(channels)
         reason = obstacles[name] or ("" if name in known.tensors else "the ranges lack it")
-        if reason:
-            graph.skip(graph[name], reason)
+        if graph.skip(graph[name], reason):
             continue
         try:
             smallest = known.of(name, channels).channel_min
@@ -145,8 +142,7 @@ def _shift(
     The bias compensates the offset of the layer's input; a sum adds that of the summand itself.
     """
     layer, last = chain.nodes[0], chain.nodes[-1]
-    lift = offset - offsets.get(chain.summand, 0.0)
-    change = lift
+    change = lift = offset - offsets.get(chain.summand, 0.0)
     if layer.data_inputs[0] in offsets:
         change = lift - through(graph, layer, offsets[layer.data_inputs[0]])
     if change.any() or lift.any():

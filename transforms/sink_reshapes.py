@@ -6,7 +6,7 @@ from collections.abc import Collection
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal, producer_name
-from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.sizes import Shape, require
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 ALONE = (ELEMENTWISE_OPS - {"Identity"}) | {"BiasAdd", "Erf", "Erfc", "Pow", "SquaredDifference"}
@@ -112,8 +112,7 @@ def _sink(graph: Graph, reshape: Node, steps: list[Node], row: Shape) -> None:
 
 def _flat(graph: Graph, step: Node, tensor: str, row: Shape) -> str:
     """Return the constant of a step as one value for each element of a row."""
-    const = graph.constant(tensor)
-    assert const is not None
+    const = require(graph.constant(tensor))
     if len(row) == 1 or (const.value.size == 1 and not const.value.ndim):
         return tensor
     name = f"{producer_name(tensor)}/row"

@@ -7,8 +7,8 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, split
 from deploykit.transforms.ir.ops import REF_VARIABLE_OPS
 from deploykit.transforms.ir.tensors import Array, DType
-from deploykit.transforms.runtime.checkpoint_values import place_of
 from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.session import place_of
 
 NEAR_ZERO = np.float64(1e-5)  # a float64 comparison, as in the original tool
 
@@ -37,10 +37,7 @@ def sparsify_gather(
     for node in graph:
         if node.op in _GATHER_OPS:
             weights = _weights(graph, node)
-            reason = _reason(graph, node, weights)
-            if reason:
-                graph.skip(node, reason)
-            elif weights is not None:
+            if not graph.skip(node, _reason(graph, node, weights)) and weights is not None:
                 gathers[node.name] = weights
     sources = {weights.name: weights for weights in gathers.values()}
     variables = [weights for weights in sources.values() if weights.op in REF_VARIABLE_OPS]
@@ -69,7 +66,6 @@ def _weights(graph: Graph, gather: Node) -> Node | None:
 
 
 def _reason(graph: Graph, gather: Node, weights: Node | None) -> str:
-    """Return why a Gather is not changed, or an empty string."""
     if graph.is_input(gather.name):
         return "it is an input of the graph"
     if weights is None:
@@ -96,7 +92,7 @@ def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str,
         raise GraphError("variable-without-checkpoint", node=variables[0].name)
     places = {variable.name: _place(graph, variable) for variable in variables}
     restored: dict[str, Array] = call(
-        "deploykit.transforms.runtime.checkpoint_values:read_checkpoint", checkpoint, places
+        "deploykit.transforms.runtime.session:read_checkpoint", checkpoint, places
     )
     for variable in variables:
         expected, result = list(variable.attr("shape")), list(restored[variable.name].shape)
@@ -124,15 +120,14 @@ def _add_table(graph: Graph, name: str, weights: Array) -> tuple[str, str]:
     retained = column[rows]
     if not rows.size:  # a table must not be empty
         rows, retained = np.zeros(1, np.int64), np.zeros(1, np.float32)
-    table = Node(graph.unique_name(f"{name}/HashTable"), "HashTable")
-    graph.add(table.with_attrs(key_dtype=_KEY, value_dtype=_VALUE))
+    types = {"key_dtype": _KEY, "value_dtype": _VALUE}
+    table = graph.put(f"{name}/HashTable", "HashTable", like=None, **types)
     inputs = [
         graph.add(Node.constant(graph.unique_name(f"{name}/{part}"), array)).name
         for part, array in (("indices", rows.astype(np.int64)), ("values", retained))
     ]
-    filling = Node(graph.unique_name(f"{name}/InitializeTable"), "InitializeTable")
-    filling = filling.with_data_inputs(table.name, *inputs).with_attrs(Tkey=_KEY, Tval=_VALUE)
-    return table.name, graph.add(filling).name
+    filling, types = f"{name}/InitializeTable", {"Tkey": _KEY, "Tval": _VALUE}
+    return table, graph.put(filling, "InitializeTable", table, *inputs, like=None, **types)
 
 
 def _look_up(graph: Graph, gather: Node, table: str, filling: str) -> None:

@@ -18,6 +18,7 @@ from deploykit.transforms.layers.layers import (
     set_matrix,
     weights_of,
 )
+from deploykit.transforms.shapes.sizes import require
 
 _MOST = 1 / 32  # of a layer's neurons may be replaced by copies
 _ROOM = 1.03  # other samples may exceed the range by this factor
@@ -69,7 +70,7 @@ def _neurons(graph: Graph, known: Ranges, layer: Node) -> _Neurons | None:
     """Return a product with a bias, a GELU and one product that reads it, or None."""
     if not is_product(graph, layer):
         return None
-    before = chain(graph, layer, {"Gelu"}, lambda _, __: False)
+    before = chain(graph, layer, {"Gelu"})
     if not (before.gelu and before.bias):
         return None
     last = before.nodes[-1]
@@ -79,9 +80,8 @@ def _neurons(graph: Graph, known: Ranges, layer: Node) -> _Neurons | None:
         tensor, after = after.name, only_reader(graph, after)
     if after is None or not is_product(graph, after, tensor):
         return None
-    seen, const = known.tensors.get(last.name), weights_of(graph, after)
-    assert const is not None
-    count = const.shape[1 if after.attr("transpose_b", False) else 0]
+    seen = known.tensors.get(last.name)
+    count = require(weights_of(graph, after)).shape[1 if after.attr("transpose_b", False) else 0]
     if seen is None or not len(seen.channel_mean) == len(seen.channel_max) == count:
         return None
     lists = (seen.channel_min, seen.channel_max, seen.channel_mean)
@@ -99,9 +99,7 @@ def _split(graph: Graph, neurons: _Neurons, limit: float) -> bool:
     if not lost.size or power[lost].sum() > _NEGLIGIBLE * power.sum():
         return False
     bias = np.zeros(neurons.high.size)
-    const = graph.constant(neurons.before.bias)
-    assert const is not None
-    old = const.value.astype(np.float64)
+    old = require(graph.constant(neurons.before.bias)).value.astype(np.float64)
     means = neurons.mean[lost] @ outer[lost]
     sources = np.repeat(np.arange(copies.size), copies)
     number = np.concatenate([np.arange(1, count + 1) for count in copies])
@@ -121,11 +119,8 @@ def _chosen(
     """Return the limit with the lowest noise, the copies of each neuron, and the replaced neurons.
 
     The noise is the rounding noise, which a smaller range reduces, plus that of the neurons that
-    the copies replace.
-
-    Args:
-        power: float64 [neurons]: upper bound of the power lost in the next product without each.
-        weight: sum of the squares of that product's weights.
+    the copies replace. `power`, float64 [neurons], is an upper bound of what the next product loses
+    without each; `weight` is the sum of the squares of that product's weights.
     """
     best: tuple[float, float, Array, Array] = (np.inf, 0.0, np.zeros(0), np.zeros(0))
     lowest, highest = float(neurons.low.min()), float(neurons.high.max())
@@ -146,19 +141,13 @@ def _chosen(
 def _copies(high: Array, end: float) -> Array:
     """Return the number of copies that each neuron needs."""
     counts = np.minimum(np.ceil(_ROOM * high / end) - 1, high.size).astype(int)
-    array: Array = np.where(high > _SATURATES * end, counts, 0)
-    return array
+    return np.where(high > _SATURATES * end, counts, 0)
 
 
 def _end_at(graph: Graph, gelu: Node, limit: float) -> None:
-    """Put a Minimum after a GELU."""
     name = graph.unique_name(f"{gelu.name}_ended")
     const = graph.constant_beside(gelu, np.array(limit, np.float32), f"{name}/limit")
     readers = list(graph.readers(gelu.name))
-    node = Node(name, "Minimum", (gelu.name, const.name), {}, gelu.device)
-    graph.add(node.with_attrs(T=DType("float32")))
+    graph.put(name, "Minimum", gelu.name, const.name, like=gelu, T=DType("float32"))
     for reader in readers:
-        inputs = [
-            name if data_input == gelu.name else data_input for data_input in reader.data_inputs
-        ]
-        graph.replace(reader, reader.with_data_inputs(*inputs))
+        graph.replace(reader, reader.reading({gelu.name: name}))

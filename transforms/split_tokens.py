@@ -11,8 +11,8 @@ from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, REDUCTION_OPS
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal, split, tensor_name
 from deploykit.transforms.ir.ops import output_types
-from deploykit.transforms.ir.tensors import Array, DType
-from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.shapes.sizes import Shape, require
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 INT32 = DType("int32")
@@ -80,9 +80,7 @@ class _Splitting:
     def __init__(self, graph: Graph, shapes: Shapes, start: str, parts: int) -> None:
         self._graph, self._shapes, self._count = graph, shapes, parts
         self._start = start
-        shape = shapes.shape(start)
-        assert shape is not None
-        self._tokens = shape[1]
+        self._tokens = require(shapes.shape(start))[1]
         self._splits: dict[str, _Split] = {}
         self._parts: dict[str, list[str]] = {}
         self._cuts: dict[tuple[str, int], list[str]] = {}
@@ -102,7 +100,6 @@ class _Splitting:
             graph.remove(graph.producer(cut.inputs[0]))
 
     def _take(self, node: Node) -> bool:
-        """Split a node into parts if possible; return whether it is possible."""
         if self._graph.is_input(node.name) or node.op not in RULES:
             return False
         if not any(tensor in self._splits for tensor in node.data_inputs):
@@ -117,26 +114,20 @@ class _Splitting:
                 for place, tensor in enumerate(node.data_inputs)
             ]
             if plan.sizes:
-                array: Array = np.array(plan.sizes, np.int32)
-                const = self._graph.constant_beside(node, array, f"{node.name}/part_shape")
+                sizes = np.array(plan.sizes, np.int32)
+                const = self._graph.constant_beside(node, sizes, f"{node.name}/part_shape")
                 inputs[1] = const.name
-            new = node.with_name(self._graph.unique_name(f"{node.name}/part_{part}"))
-            new = new.with_data_inputs(*inputs)
-            if plan.sizes:
-                new = new.with_attrs(Tshape=INT32)
-            names.append(self._graph.add(new).name)
+            new = node.with_data_inputs(*inputs)
+            new = new.with_attrs(Tshape=INT32) if plan.sizes else new
+            names.append(self._graph.add_copy(new, f"{node.name}/part_{part}").name)
         self._parts[node.name], self._splits[node.name] = names, plan.result
         return True
 
     def _part(self, node: Node, tensor: str, part: int, plan: _Plan) -> str:
-        """Return one part of a node's input."""
         if tensor in self._parts:
             return self._parts[tensor][part]
-        const, shape = self._graph.constant(tensor), self.shape(node.name)
-        sizes = self.shape(tensor)
-        assert shape is not None
-        assert sizes is not None
-        axis = len(sizes) - (len(shape) - plan.result.axis)
+        const, shape = self._graph.constant(tensor), require(self.shape(node.name))
+        axis = len(require(self.shape(tensor))) - (len(shape) - plan.result.axis)
         if const is None:
             return self._cut(tensor, axis)[part]
         piece = np.split(const.value, self._count, axis)[part]
@@ -148,11 +139,9 @@ class _Splitting:
         if (tensor, axis) not in self._cuts:
             graph, node = self._graph, self._graph.producer(tensor)
             place = graph.constant_beside(node, np.array(axis, np.int32), f"{node.name}/axis")
-            name = graph.unique_name(f"{node.name}/parts")
-            cut = Node(name, "Split", (place.name, tensor), {}, node.device)
-            cut = graph.add(cut.with_attrs(T=_kind(node, split(tensor)[1]), num_split=self._count))
-            ports = range(self._count)
-            self._cuts[tensor, axis] = [tensor_name(cut.name, port) for port in ports]
+            attrs = {"T": _kind(node, split(tensor)[1]), "num_split": self._count}
+            cut = graph.put(f"{node.name}/parts", "Split", place.name, tensor, like=node, **attrs)
+            self._cuts[tensor, axis] = [tensor_name(cut, port) for port in range(self._count)]
         return self._cuts[tensor, axis]
 
     def _join(self, node: Node) -> None:
@@ -163,32 +152,31 @@ class _Splitting:
             return
         if split.sizes:
             return
-        names, shape = self._parts[node.name], self.shape(node.name)
+        names: list[str] = self._parts[node.name]
+        width: Shape = ()
         kind = _kind(node)
         last = node.name
         if split.mixed:
-            assert shape is not None
-            names = [self._shaped(node, name, [-1, self._each, shape[1]], kind) for name in names]
+            width = require(self.shape(node.name))[1:2]
+            names = [self._shaped(node, name, [-1, self._each, *width], kind) for name in names]
             last = graph.unique_name(f"{node.name}/joined")
-        place: Array = np.array(1 if split.mixed else split.axis, np.int32)
+        place = np.array(1 if split.mixed else split.axis, np.int32)
         axis = graph.constant_beside(node, place, f"{node.name}/axis").name
         whole = Node(last, "ConcatV2", (*names, axis), {}, node.device)
         whole = whole.with_attrs(T=kind, N=len(names), Tidx=INT32)
         if not split.mixed:
             graph.replace(node, whole)
             return
-        assert shape is not None
         graph.add(whole)
-        sizes: Array = np.array([-1, shape[1]], np.int32)
+        sizes = np.array([-1, *width], np.int32)
         const = graph.constant_beside(node, sizes, f"{node.name}/shape").name
         flat = Node(node.name, "Reshape", (last, const), {}, node.device)
         graph.replace(node, flat.with_attrs(T=kind, Tshape=INT32))
 
     def _shaped(self, node: Node, name: str, sizes: list[int], kind: DType) -> str:
-        array: Array = np.array(sizes, np.int32)
-        const = self._graph.constant_beside(node, array, f"{name}/shape").name
-        made = Node(self._graph.unique_name(f"{name}/tokens"), "Reshape", (name, const))
-        return self._graph.add(made.with_attrs(T=kind, Tshape=INT32)).name
+        sizes_, types = np.array(sizes, np.int32), {"T": kind, "Tshape": INT32}
+        shape = self._graph.constant_beside(node, sizes_, f"{name}/shape").name
+        return self._graph.put(f"{name}/tokens", "Reshape", name, shape, like=None, **types)
 
     # --------------------------------------------------------------- properties for the rules
 
@@ -206,7 +194,6 @@ class _Splitting:
         return None if result is None or result.sizes else result
 
     def each_alone(self, node: Node) -> _Plan | None:
-        """Plan an elementwise op."""
         if node.attr("data_format") == "NCHW":
             return None
         ranks = [None if (s := self.shape(t)) is None else len(s) for t in node.data_inputs]
@@ -285,7 +272,6 @@ class _Splitting:
         return _Plan(_Split(split.axis - fewer, split.mixed), (0,))
 
     def transposed(self, node: Node) -> _Plan | None:
-        """Plan a Transpose."""
         split, order = self.split(node.data_inputs[0]), self._graph.constant(node.data_inputs[1])
         if split is None or order is None or split.mixed:
             return None
@@ -315,7 +301,6 @@ class _Splitting:
         return None if split.mixed or self.split(node.data_inputs[0]) else _Plan(split, (1,))
 
     def measured(self, node: Node) -> _Plan | None:
-        """Plan a Shape."""
         split = self.split(node.data_inputs[0])
         if split is None or split.mixed:
             return None
@@ -328,7 +313,6 @@ class _Splitting:
 
 
 def _kind(node: Node, port: int = 0) -> DType:
-    """Return the type of an output of a node."""
     types = output_types(node)
     assert types
     return DType(types[port])

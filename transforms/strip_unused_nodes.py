@@ -40,7 +40,9 @@ def strip_unused_nodes(
         shape_for_name: shape of the input at the same position of `name`.
     """
     everywhere = (_parsed_type(type), _parsed_shape(shape))
-    cut = [tensor for tensor in graph.inputs if not _is_placeholder(graph.producer(tensor), shape)]
+    inputs = [(tensor, graph.producer(tensor)) for tensor in graph.inputs]
+    lacks_shape = {t for t, n in inputs if shape is not None and n.attr("shape") is None}
+    cut = [t for t, node in inputs if node.op != "Placeholder" or t in lacks_shape]
     expected: dict[str, Requested] = dict.fromkeys(cut, everywhere)
     expected |= _wanted_by_name(graph, name, type_for_name, shape_for_name)
     types = {tensor: _type(graph, tensor, expected[tensor][0]) for tensor in expected}
@@ -53,7 +55,8 @@ def strip_unused_nodes(
     moves: dict[str, str] = {}
     for tensor in sorted(expected, key=split):
         node, port = graph.producer(tensor), split(tensor)[1]
-        placeholder = node if node.op == "Placeholder" else _placeholder(node)
+        is_made = node.op != "Placeholder"
+        placeholder = Node(node.name, "Placeholder", device=node.device) if is_made else node
         placeholder = placeholder.with_attrs(dtype=types[tensor], shape=shapes[tensor])
         if node.name in moves.values():
             moves[tensor] = graph.unique_name(f"{node.name}_{port}")
@@ -65,16 +68,6 @@ def strip_unused_nodes(
         graph.redirect({old: new for old, new in moves.items() if old != new})
         graph.inputs = tuple(moves.get(tensor, tensor) for tensor in graph.inputs)
     graph.prune()
-
-
-def _is_placeholder(node: Node, shape: str | None) -> bool:
-    """Return whether a node is a Placeholder that does not need the given shape."""
-    is_open = shape is not None and node.attr("shape") is None
-    return node.op == "Placeholder" and not is_open
-
-
-def _placeholder(node: Node) -> Node:
-    return Node(node.name, "Placeholder", device=node.device)
 
 
 def _parsed_type(text: str | None) -> DType | None:
@@ -132,11 +125,9 @@ def _check_cut(graph: Graph) -> None:
 
 
 def _type_that_is_read(graph: Graph, tensor: str) -> DType | None:
-    """Return the type that the readers of a tensor take, or None if they do not determine it."""
     library = Library(graph)
     for reader in graph.readers(producer_name(tensor)):
-        op_def = library.op_def(reader.op)
-        types = input_types(reader, op_def) if op_def is not None else None
+        types = input_types(reader, library.op_def(reader.op))
         for read, result in zip(map(normal, reader.data_inputs), types or (), strict=False):
             if read == tensor:
                 return DType(result.removesuffix("_ref"))
@@ -146,8 +137,7 @@ def _type_that_is_read(graph: Graph, tensor: str) -> DType | None:
 def _type(graph: Graph, tensor: str, requested: DType | None) -> DType:
     """Return the type of an input; a requested type must not contradict it."""
     node, port = graph.producer(tensor), split(tensor)[1]
-    op_def = Library(graph).op_def(node.op)
-    types = output_types(node, op_def) if op_def is not None else None
+    types = output_types(node, Library(graph).op_def(node.op))
     if types is not None and port >= len(types):
         raise GraphError("input-several-outputs", name=tensor, op=node.op, count=len(types))
     real = DType(types[port].removesuffix("_ref")) if types is not None else None

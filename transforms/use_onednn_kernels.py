@@ -1,6 +1,5 @@
 """A float layer with its bias, residual sum and activation can be one op of oneDNN."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,11 @@ FLOAT = DType("float32")
 WITHOUT_FLAG = {"_kernel": "MklNameChangeOp"}  # the label under which oneDNN registers kernels
 
 
-@dataclass(frozen=True)
-class _Kernel:
-    """A private op for a layer, and the activations that can be fused into it."""
-
-    op: str
-    activations: frozenset[str]
-
-
+# For each layer: the private op, and the activations that can be fused into it.
 KERNELS = {
-    "Conv2D": _Kernel("_MklNativeFusedConv2D", frozenset({"Elu", "LeakyRelu", "Relu", "Relu6"})),
-    "DepthwiseConv2dNative": _Kernel(
-        "_MklNativeFusedDepthwiseConv2dNative", frozenset({"Elu", "Relu", "Relu6"})
-    ),
-    "MatMul": _Kernel(
-        "_MklNativeFusedMatMul", frozenset({"Elu", "Gelu", "Relu", "Relu6", "Sigmoid", "Tanh"})
-    ),
+    "Conv2D": ("_MklNativeFusedConv2D", ("Elu", "LeakyRelu", "Relu", "Relu6")),
+    "DepthwiseConv2dNative": ("_MklNativeFusedDepthwiseConv2dNative", ("Elu", "Relu", "Relu6")),
+    "MatMul": ("_MklNativeFusedMatMul", ("Elu", "Gelu", "Relu", "Relu6", "Sigmoid", "Tanh")),
 }
 
 
@@ -60,19 +48,20 @@ def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, .
     same_shape = shape_comparison(graph)
     for match in graph.match(Op("|".join(ops), name="layer")):
         layer = match["layer"]
-        op = KERNELS[layer.op].op
+        op, activations = KERNELS[layer.op]
         reason = "it is listed in skip" if layer.name in listed else unfit(graph, op, layer)
-        if reason:
-            graph.skip(layer, reason)
+        if graph.skip(layer, reason):
             continue
-        result = chain(graph, layer, KERNELS[layer.op].activations, same_shape)
+        result = chain(graph, layer, activations, same_shape)
         graph.absorb(result.nodes, into=_fused(graph, result))
 
 
 def _fused(graph: Graph, chain: Chain) -> Node:
     """Return the op of a chain; a chain without a bias gets a bias of zeros."""
-    layer = chain.nodes[0]
-    bias = chain.bias or _zeros(graph, layer)
+    layer, bias = chain.nodes[0], chain.bias
+    if not bias:
+        zeros: Array = np.zeros(channel_count(graph, layer), np.float32)
+        bias = graph.constant_beside(layer, zeros, f"{layer.name}/no_bias").name
     args = [bias, chain.summand] if chain.summand else [bias]
     fused_ops = ["BiasAdd"] + ["Add"] * bool(chain.summand)
     attrs: dict[str, Any] = {"num_args": len(args), "is_filter_const": True}
@@ -82,13 +71,7 @@ def _fused(graph: Graph, chain: Chain) -> Node:
             attrs["leakyrelu_alpha"] = chain.activation.attr("alpha", 0.2)
     if layer.op == "Conv2D":
         attrs["TArgs"] = [FLOAT] * len(args)
-    fused = with_op(layer, KERNELS[layer.op].op).with_attrs(
-        **attrs, **WITHOUT_FLAG, fused_ops=fused_ops
-    )
+    attrs |= {**WITHOUT_FLAG, "fused_ops": fused_ops}
+    fused = with_op(layer, KERNELS[layer.op][0]).with_attrs(**attrs)
     fused = fused.with_name(chain.nodes[-1].name)
     return fused.with_data_inputs(*layer.data_inputs, *args)
-
-
-def _zeros(graph: Graph, layer: Node) -> str:
-    zeros: Array = np.zeros(channel_count(graph, layer), np.float32)
-    return graph.constant_beside(layer, zeros, f"{layer.name}/no_bias").name

@@ -12,7 +12,7 @@ from deploykit.data.apply_preprocessing import in_graph, in_python, together
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import is_computed, keeps_files
-from deploykit.data.reading import as_objects, example
+from deploykit.data.reading import as_objects, example, prepared
 from deploykit.data.tfdata import example_spec, inputs_of
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import too_large

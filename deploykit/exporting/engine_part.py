@@ -22,6 +22,7 @@ from deploykit.transforms.engines.engine_manifest import (
     EngineTensor,
     check_parts,
 )
+from deploykit.transforms.engines.engine_session import MODEL, is_cut
 from deploykit.transforms.engines.engines import (
     AUTO,
     OPENVINO,
@@ -31,15 +32,14 @@ from deploykit.transforms.engines.engines import (
     lacking,
     version_of,
 )
-from deploykit.transforms.engines.equivalence import CODES_BAR
 from deploykit.transforms.engines.openvino_model import Compiling
-from deploykit.transforms.engines.signature_parts import MODEL, is_cut
 from deploykit.transforms.int8.stored_codes import holds_codes
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import normal, producer_name
 from deploykit.transforms.ir.ops import FEEDABLE_OPS
 from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array
+from deploykit.transforms.runtime.differences import CODES_BAR
 from deploykit.verification.engine_check import EngineCheck, compared_in
 from deploykit.verification.engine_feeds import (
     EngineCase,

@@ -24,8 +24,8 @@ from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.ir.stateful_ops import TABLE_OPS
 from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
-from deploykit.transforms.runtime.checkpoint_values import place_of
 from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.session import place_of
 from deploykit.transforms.untrusted.side_effects import READING_FILES, Effect
 from deploykit.transforms.untrusted.validate import validate
 from deploykit.transforms.untrusted.vocabularies import Vocabularies, forget_reading
@@ -121,7 +121,7 @@ class Initialisers:
             return {}
         self.checkpoint.check()
         read = call(
-            "deploykit.transforms.runtime.checkpoint_values:read_checkpoint",
+            "deploykit.transforms.runtime.session:read_checkpoint",
             self.checkpoint.prefix,
             places,
         )

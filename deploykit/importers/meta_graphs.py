@@ -16,8 +16,7 @@ from deploykit.transforms.ir.ops import FEEDABLE_OPS, output_types
 from deploykit.transforms.ir.protos import MetaGraphDef, VariableDef
 from deploykit.transforms.remove_device import remove_device
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
-from deploykit.transforms.untrusted.graph_parts import GraphParts
-from deploykit.transforms.untrusted.validate import survey, validate
+from deploykit.transforms.untrusted.validate import GraphParts, survey, validate
 from deploykit.transforms.untrusted.wire import decoded, field_bytes
 
 logger = logging.getLogger("deploykit")

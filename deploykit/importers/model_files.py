@@ -25,9 +25,8 @@ from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.protos import GraphDef, MetaGraphDef, NodeDef, SavedModel
-from deploykit.transforms.untrusted.graph_parts import GraphParts
 from deploykit.transforms.untrusted.side_effects import Effect, may_act
-from deploykit.transforms.untrusted.validate import survey
+from deploykit.transforms.untrusted.validate import GraphParts, survey
 from deploykit.transforms.untrusted.wire import binary_form, check_growth, decoded, fields
 
 logger = logging.getLogger("deploykit")

@@ -40,9 +40,8 @@ from deploykit.transforms.common.documents import AsHtml
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.importing import ImportCheck, light_form
-from deploykit.transforms.untrusted.graph_parts import GraphParts
 from deploykit.transforms.untrusted.side_effects import WAITS, Effect, effects_in, refuse
-from deploykit.transforms.untrusted.validate import check_ends, read_graph
+from deploykit.transforms.untrusted.validate import GraphParts, check_ends, read_graph
 
 logger = logging.getLogger("deploykit")
 

@@ -15,7 +15,6 @@ from deploykit.transforms.ir.node import Node, producer_name
 from deploykit.transforms.ir.ops import VARIABLE_OPS
 from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.runtime.importing import ImportCheck, light_form, without_values
-from deploykit.transforms.untrusted.graph_parts import GraphParts
 from deploykit.transforms.untrusted.side_effects import (
     CHECKPOINT_OPS,
     READING_OPS,
@@ -25,7 +24,7 @@ from deploykit.transforms.untrusted.side_effects import (
     effect_of,
     effects_in,
 )
-from deploykit.transforms.untrusted.validate import check_ends, survey
+from deploykit.transforms.untrusted.validate import GraphParts, check_ends, survey
 from deploykit.transforms.untrusted.wire import decoded
 
 _LISTED = 1000  # ops, and nodes of each

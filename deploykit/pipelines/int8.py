@@ -8,13 +8,8 @@ import numpy as np
 from deploykit.pipelines.transform import PREPARE_LAYERS, run_steps
 from deploykit.transforms.correct_biases import correct_planned
 from deploykit.transforms.fuse_layer_norms import OP as LAYER_NORM
-from deploykit.transforms.int8.fake_quant.grids import OPS
-from deploykit.transforms.int8.fake_quant.planner import (
-    FakeQuantPlanner,
-    place_fake_quants,
-    plan_fake_quants,
-)
-from deploykit.transforms.int8.fake_quant.weights import match_codes, take_weights
+from deploykit.transforms.int8.fake_quant_planner import FakeQuantPlanner, place_fake_quants
+from deploykit.transforms.int8.fake_quants import OPS, match_codes, take_weights
 from deploykit.transforms.int8.int8_kernels import probe, sums_exactly
 from deploykit.transforms.int8.plan import Plan, plan
 from deploykit.transforms.int8.ranges import load_ranges
@@ -89,7 +84,7 @@ def _kernels() -> list[Step]:
     steps = [Step("merge_duplicate_nodes")]
     if probe([LAYER_NORM]):
         steps.append(Step("fuse_layer_norms"))
-    private = {kernel.op for kernel in KERNELS.values()}
+    private = {op for op, _ in KERNELS.values()}
     if private <= probe(private):
         steps.append(Step("use_onednn_kernels"))
     return steps
@@ -115,7 +110,7 @@ class FakeQuantGraph:
     def plan(self, keep_float: Collection[str] = ()) -> Plan:
         """Return which layers run in int8. GraphError: `keep_float` names no node."""
         listed = {self.graph[name].name for name in keep_float}
-        return plan_fake_quants(self.graph, self.weights, self.refused, listed)
+        return FakeQuantPlanner(self.graph, self.weights, self.refused, listed).run()
 
     def missing(self) -> tuple[dict[str, list[str]], list[str]]:
         """Return the tensors without a range, as `FakeQuantPlanner.missing` does."""

@@ -17,11 +17,10 @@ from deploykit.transforms.common.documents import OrNull, Written
 from deploykit.transforms.common.errors import CrashError, GraphError, LimitError, counts_differ
 from deploykit.transforms.engines.engine_session import OpenVinoSession, session_in
 from deploykit.transforms.engines.engines import TENSORFLOW
-from deploykit.transforms.engines.equivalence import CODES_BAR, MAX_LOST_DB
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.transforms.runtime.differences import Sums
+from deploykit.transforms.runtime.differences import CODES_BAR, MAX_LOST_DB, Sums
 from deploykit.transforms.runtime.session import Session
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 from deploykit.verification.confidence import (

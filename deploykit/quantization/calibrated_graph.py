@@ -24,8 +24,7 @@ from deploykit.transforms.int8.ranges import Ranges, load_ranges
 from deploykit.transforms.int8.weights import OPS
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.layers.affine import chain_of
-from deploykit.transforms.layers.fused_ops import channel_count
+from deploykit.transforms.layers.fused_ops import chain, channel_count
 from deploykit.transforms.layers.layers import bias_add, channels_first, weights_of
 from deploykit.transforms.reuse_dead_channels import reuse_dead_channels
 from deploykit.transforms.shift_activations import shift_activations
@@ -104,7 +103,7 @@ def _with_biases(graph: Graph) -> tuple[Graph, dict[str, str]]:
             continue
         if graph.is_output(layer.name) or graph.is_input(layer.name):
             continue
-        if chain_of(graph, layer).bias:
+        if chain(graph, layer).bias:
             continue
         name = work.unique_name(f"{layer.name}/zero_bias")
         readers = work.readers(layer.name)

@@ -31,8 +31,8 @@ from deploykit.quantization.timing.speed import INT8, faster
 from deploykit.rendering.progress import Work, unseen
 from deploykit.rendering.templates import listed
 from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, lacking
-from deploykit.transforms.int8.fake_quant.grids import VARS
-from deploykit.transforms.int8.fake_quant.planner import place_fake_quants
+from deploykit.transforms.int8.fake_quant_planner import place_fake_quants
+from deploykit.transforms.int8.fake_quants import VARS
 from deploykit.transforms.int8.int8_kernels import sums_exactly
 from deploykit.transforms.int8.plan import Plan
 from deploykit.transforms.int8.ranges import Ranges, TensorRange

@@ -14,23 +14,23 @@ from deploykit.transforms.common.errors import (
     VerificationError,
 )
 from deploykit.transforms.engines.engines import OPENVINO, check_engine
-from deploykit.transforms.engines.equivalence import (
-    CODES_BAR,
-    FLOAT_BAR,
-    MAX_LOST_DB,
-    Answered,
-    Bars,
-    departure,
-    nothing_compared,
-    signal_to_noise,
-)
 from deploykit.transforms.engines.openvino_model import DEFAULT, Compiling
 from deploykit.transforms.ir.functions import Library, reachable
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.transforms.runtime.differences import QualityBar
+from deploykit.transforms.runtime.differences import (
+    CODES_BAR,
+    FLOAT_BAR,
+    MAX_LOST_DB,
+    Answered,
+    Bars,
+    QualityBar,
+    departure,
+    nothing_compared,
+    signal_to_noise,
+)
 from deploykit.verification.engine_feeds import (
     EngineCase,
     EngineFeeds,

@@ -14,10 +14,10 @@ from deploykit.transforms.engines.engine_manifest import (
     EngineTensor,
 )
 from deploykit.transforms.engines.engines import EngineUse
-from deploykit.transforms.engines.equivalence import FLOAT_BAR
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import GraphDef, SavedModel
 from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.runtime.differences import FLOAT_BAR
 from tests.serving.small_models import half_plus
 
 needs_openvino = pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is missing")

@@ -16,7 +16,7 @@ from deploykit.transforms.int8.weights import restored, weight_codes
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
-from deploykit.transforms.layers.gelu import gelu_of
+from deploykit.transforms.layers.composites import gelu_of
 from deploykit.transforms.layers.layers import channel_axes
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.transforms.runtime.differences import compare

@@ -26,19 +26,15 @@ def shell_word(text: str) -> str:
     if text.isprintable():
         return shlex.quote(text)
     literal = text.replace("\\", "\\\\").replace("'", "\\'")
-    escapes = "".join(c if c.isprintable() else _shell_escape(c) for c in literal)
-    return f"$'{escapes}'"
+    pieces = [c if c.isprintable() else c.encode("utf-8", "surrogateescape") for c in literal]
+    # octal escapes of bytes: the digits that follow cannot change them
+    escapes = [p if isinstance(p, str) else "".join(f"\\{b:03o}" for b in p) for p in pieces]
+    return f"$'{''.join(escapes)}'"
 
 
 def shell_command(*words: str) -> str:
     """Return a shell command with quoted words."""
     return " ".join(map(shell_word, words))
-
-
-def _shell_escape(character: str) -> str:
-    """Return the octal escapes of a character's bytes; following digits cannot change them."""
-    encoded = character.encode("utf-8", "surrogateescape")
-    return "".join(f"\\{byte:03o}" for byte in encoded)
 
 
 CATALOGUE = Path(__file__).with_name("messages.json")

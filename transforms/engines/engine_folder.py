@@ -186,15 +186,13 @@ class _Values:
 
     def named(self, array: Array) -> str:
         """Return the name of the constant with the value of an array."""
-        key = (type_of(array), array.shape, hashlib.sha256(_bytes(array)).digest())
+        is_text = array.dtype.kind in "OSU"
+        content = repr(array.tolist()).encode() if is_text else array.tobytes()
+        key = (type_of(array), array.shape, hashlib.sha256(content).digest())
         if key not in self._names:
             self._names[key] = f"value_{len(self._names)}"
             Node.constant(self._names[key], array).to_proto(into=self.graph.node.add())
         return self._names[key]
-
-
-def _bytes(array: Array) -> bytes:
-    return repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
 
 
 def _constants(content: bytes) -> dict[str, Array]:

@@ -9,11 +9,10 @@ from msgspec import Meta
 from deploykit.transforms.common.documents import converted, document
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.engines.engines import EngineUse
-from deploykit.transforms.engines.equivalence import Bars
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array, type_number, type_of
-from deploykit.transforms.runtime.differences import QualityBar
+from deploykit.transforms.runtime.differences import Bars, QualityBar
 
 
 @dataclass(frozen=True)
@@ -26,14 +25,9 @@ class EngineTensor:
 
     def takes(self, array: Array) -> bool:
         """Return whether an array has its type and shape."""
-        sizes = self.shape
-        return type_of(array) == self.dtype and (
-            sizes is None
-            or (
-                array.ndim == len(sizes)
-                and all(s < 0 or s == n for s, n in zip(sizes, array.shape, strict=True))
-            )
-        )
+        sizes = array.shape if self.shape is None else self.shape
+        has_rank = type_of(array) == self.dtype and array.ndim == len(sizes)
+        return has_rank and all(s in (-1, n) for s, n in zip(sizes, array.shape, strict=True))
 
 
 @dataclass(frozen=True)
@@ -113,12 +107,9 @@ def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[
 
 
 def parsed(plain: Any, graph_def: bytes, constants: Mapping[str, Array]) -> EngineFolder:
-    """Return the contents of a manifest. GraphError, KeyError, ValueError: it lacks something.
+    """Return the contents of a manifest, given the arrays by their names in it.
 
-    Args:
-        plain: result of `document_of`.
-        graph_def: the graph.
-        constants: the arrays by their names in `plain`.
+    GraphError, KeyError, ValueError: it lacks something.
     """
     try:
         result = converted(plain, EngineManifest)

@@ -1,11 +1,16 @@
-"""A graph in the requested engine: with TensorFlow's `Session`, the one way to run a graph."""
+"""A graph in the requested engine: with TensorFlow's `Session`, the one way to run a graph.
 
-from collections.abc import Mapping, Sequence
+Also a signature split into the graph before its model, the model, and the graph after it.
+"""
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.engines.engines import OPENVINO, check_engine
 from deploykit.transforms.engines.openvino_model import DEFAULT, Compiling, OpenVinoModel
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.ir.node import Node, normal, split
+from deploykit.transforms.ir.node import Node, normal, producer_name, split
+from deploykit.transforms.ir.node_index import reached
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.runtime.session import Session
@@ -73,12 +78,8 @@ def cut(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the part of a graph that fetched tensors need, and the Placeholder of each fed tensor.
 
-    Args:
-        graph_def: the graph.
-        fed: type and number of dimensions of each fed tensor.
-        fetches: the fetched tensors.
-
-    GraphError: a tensor does not exist.
+    `fed` are the type and number of dimensions of each fed tensor. GraphError: a tensor does not
+    exist.
     """
     graph = Graph.from_graph_def(graph_def, fed, fetches)
     names, moves = dict[str, str](), dict[str, str]()
@@ -99,3 +100,52 @@ def cut(
     graph.inputs = tuple(names.values())
     graph.prune()
     return b"".join(graph.serialized()), names
+
+
+MODEL = "deploykit.model"
+"""Name of the model in an engine's manifest if no signature has exactly its outputs."""
+
+
+def is_cut(
+    graph: Graph,
+    fed: Iterable[str],
+    fetched: Iterable[str],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+) -> bool:
+    """Return whether a signature consists of preprocessing, a model, and postprocessing.
+
+    `fed` and `fetched` are the tensors of the signature, `inputs` and `outputs` those of the model.
+    """
+    inputs, outputs, fed = ([normal(item) for item in side] for side in (inputs, outputs, fed))
+    try:
+        before, used = _above(graph, inputs, fed)
+        after, given = _above(graph, fetched, outputs)
+    except GraphError:
+        return False
+    ends = {producer_name(input_) for input_ in inputs} | {producer_name(item) for item in fed}
+    return (
+        bool(used and given)
+        and not after & ends
+        and not before & {producer_name(output) for output in outputs}
+        and not any(graph[name].op == "Placeholder" for name in before | after)
+    )
+
+
+def _above(
+    graph: Graph, tensors: Iterable[str], ends: Collection[str]
+) -> tuple[set[str], set[str]]:
+    """Return the nodes that tensors depend on up to some ends, and the ends that were reached.
+
+    GraphError: a tensor does not exist.
+    """
+    nodes = set[str]()
+
+    def inputs(tensor: str) -> Iterable[str]:
+        node = graph.producer(tensor) if tensor not in ends else None
+        if node is None or node.name in nodes:
+            return ()
+        nodes.add(node.name)
+        return map(normal, node.inputs)
+
+    return nodes, reached(map(normal, tensors), inputs) & set(ends)

@@ -62,7 +62,6 @@ def lacking(engine: str) -> str:
 
 
 def _has_tcmalloc(maps: Path = Path("/proc/self/maps")) -> bool:
-    """Return whether this process was started with tcmalloc preloaded."""
     try:
         return "libtcmalloc" in maps.read_text(errors="replace")
     except OSError:

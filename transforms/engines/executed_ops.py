@@ -72,8 +72,8 @@ class NodeNames:
 
     def _note_bias(self, layer: Any) -> None:
         op = layer
-        while len(readers := _readers(op)) == 1:
-            (op,) = readers
+        while len(readers := [i for out in op.outputs() for i in out.get_target_inputs()]) == 1:
+            op = readers[0].get_node()
             if op.get_type_name() == "Add":
                 self._biased[op.friendly_name] = layer.friendly_name
             if op.get_type_name() not in _ON_THE_WAY:
@@ -130,7 +130,3 @@ class NodeNames:
 def _number(op: Any) -> int:
     """Return the number of an op, which increases in the order of creation."""
     return int(op.get_name().rpartition("_")[2])
-
-
-def _readers(op: Any) -> list[Any]:
-    return [input_.get_node() for out in op.outputs() for input_ in out.get_target_inputs()]

@@ -50,9 +50,7 @@ def check_types(graph_def: Any) -> None:
 def check_fed(feeds: Mapping[str, Any], types: Mapping[str, str]) -> None:
     """Raise GraphError if arrays do not fit the inputs of a graph.
 
-    Args:
-        feeds: the arrays by input.
-        types: type of each input of the graph; empty if no output depends on it.
+    The type of an input is empty if no output depends on it.
     """
     for tensor, type_ in types.items():
         if type_ and tensor not in feeds:
@@ -115,16 +113,10 @@ class OpenVinoModel:
         compiling: Compiling = DEFAULT,
         retained: CompiledGraph | None = None,
     ) -> None:
-        """Read and compile a graph, for batches of any size.
+        """Read and compile a graph with only the nodes that the outputs need, for any batch size.
 
-        Args:
-            graph_def: a graph with only the nodes that the outputs need.
-            inputs: Placeholder of each input.
-            outputs: the tensors to return.
-            compiling: settings for compiling.
-            retained: result of `compiled` for the same graph, outputs and settings, to load
-                instead; `executed` then has no node names.
-
+        `inputs` maps each input to its Placeholder. `retained` is the result of `compiled` for the
+        same graph, outputs and settings, to load instead; `executed` then has no node names.
         LoadError: OpenVINO does not support an op, or refuses the graph.
         """
         openvino = imported()

@@ -1,6 +1,5 @@
 """GPTQ: round weights for the least error of a layer's outputs, given moments of its inputs."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +9,7 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import channel_axes
 from deploykit.transforms.layers.padding import per_axis, zeros_around
-from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.sizes import Shape, require
 
 Pair = tuple[int, int]
 """Height and width."""
@@ -34,8 +33,7 @@ class Windows:
 
         Default: zeros.
         """
-        zeros = zeros_around(layer, kernel, values.shape)
-        assert zeros is not None  # the size of the image is known
+        zeros = require(zeros_around(layer, kernel, values.shape))  # the image's size is known
         before, after = zip(*(zeros.get(axis, (0, 0)) for axis in range(4)), strict=True)
         sizes = [sum(item) for item in zip(before, values.shape, after, strict=True)]
         padded = np.zeros(sizes, values.dtype)
@@ -82,7 +80,9 @@ class Windows:
         """Return the sums of products per pair: float64 [channels, positions, positions]."""
         high, wide = self.kernel
         result = np.empty((high * wide, high * wide, self.padded.shape[-1]))
-        for down, right in self._displacements():
+        # the displacements of two kernel positions, down and right, each pair once
+        pairs = [(d, r) for d in range(high) for r in range(1 - wide if d else 0, wide)]
+        for down, right in pairs:
             products, left = self._products(down, right)
             for row in range(high - down):
                 for column in range(left, wide - max(0, right)):
@@ -90,12 +90,6 @@ class Windows:
                     one, other = row * wide + column, (row + down) * wide + column + right
                     result[one, other] = result[other, one] = self._over_windows(products, place)
         return result.transpose(2, 0, 1)
-
-    def _displacements(self) -> Iterator[Pair]:
-        """Yield the displacements of two kernel positions, down and right, each pair once."""
-        high, wide = self.kernel
-        for down in range(high):
-            yield from ((down, right) for right in range(1 - wide if down else 0, wide))
 
     def _products(self, down: int, right: int) -> tuple[Array, int]:
         """Return the sums over images of products of pixels at this displacement: [h, w, channels].

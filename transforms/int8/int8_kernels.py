@@ -1,5 +1,6 @@
 """The int8 instructions of this CPU, and TensorFlow's private int8 ops that run on it."""
 
+import contextlib
 import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -78,7 +79,6 @@ def _codes(*shapes: tuple[int, ...]) -> list[tuple[Array, str]]:
 
 
 def _ends(*values: int | list[int]) -> list[tuple[Array, str]]:
-    """Return the values of lowest and highest codes."""
     return [(np.array(value, np.float32), "float32") for value in values]
 
 
@@ -154,55 +154,45 @@ def _running() -> frozenset[str]:
     try:
         return _right(tuple(_TRIALS))
     except (CrashError, GraphError):  # one op or its import failed: try each op separately
-        return frozenset().union(*map(_right_alone, _TRIALS))
+        alone = set[str]()
+        for trial in _TRIALS:
+            with contextlib.suppress(CrashError, GraphError):
+                alone |= _right((trial,))
+        return frozenset(alone)
 
 
 def _op(trial: str) -> str:
     return trial.partition(" ")[0]
 
 
-def _right_alone(trial: str) -> frozenset[str]:
-    try:
-        return _right((trial,))
-    except (CrashError, GraphError):
-        return frozenset()
-
-
 def _right(trials: tuple[str, ...]) -> frozenset[str]:
-    """Return the trials, run in one child, with the expected result and none for an empty batch."""
-    graph = Graph()
+    """Return the trials, run in one child, with the expected result and none for an empty batch.
+
+    The second node of each trial is for the empty batch, which may crash.
+    """
+    graph, names = Graph(), dict[str, tuple[str, str]]()
     for trial in trials:
         values, attrs, _ = _TRIALS[trial]
         (first, type_), *rest = values
-        empty = [(first[:0], type_), *rest]
-        for name, read in ((_name(trial), values), (_without_rows(trial), empty)):
-            inputs = [f"{name}/{place}" for place in range(len(read))]
+        name = trial[1:].replace(" ", "_")
+        names[trial] = name, f"{name}_without_rows"
+        for node, read in zip(names[trial], (values, [(first[:0], type_), *rest]), strict=True):
+            inputs = [f"{node}/{place}" for place in range(len(read))]
             for tensor, (value, kind) in zip(inputs, read, strict=True):
                 graph.add(Node.constant(tensor, value, kind))
-            graph.add(Node(name, _op(trial), tuple(inputs)).with_attrs(**attrs))
+            graph.add(Node(node, _op(trial), tuple(inputs)).with_attrs(**attrs))
     content = b"".join(graph.serialized())
-    names = [name for trial in trials for name in (_name(trial), _without_rows(trial))]
-    result = call("deploykit.transforms.runtime.session:run_each", content, names)
-    return frozenset(trial for trial in trials if _gives(result, trial))
+    fetches = [name for pair in names.values() for name in pair]
+    arrays = call("deploykit.transforms.runtime.session:run_each", content, fetches)
+    return frozenset(
+        trial for trial, pair in names.items() if _gives(trial, *map(arrays.get, pair))
+    )
 
 
-def _name(trial: str) -> str:
-    return trial[1:].replace(" ", "_")
-
-
-def _without_rows(trial: str) -> str:
-    """Return the name of the node that tries an op on an empty batch, which may crash."""
-    return f"{_name(trial)}_without_rows"
-
-
-def _gives(arrays: Mapping[str, Array], trial: str) -> bool:
-    """Return whether an op returned the expected result."""
-    value, empty = arrays.get(_name(trial)), arrays.get(_without_rows(trial))
-    number = _TRIALS[trial][2]
-    return value is not None and _is(value, number) and empty is not None and not empty.size
-
-
-def _is(value: Array, expected: float | tuple[float, ...]) -> bool:
-    """Return whether an array has exactly these values; codes are records of one field."""
-    fields, numbers = value.dtype.names, expected if isinstance(expected, tuple) else (expected,)
-    return bool((value[fields[0]] if fields else value).ravel().tolist() == [*numbers])
+def _gives(trial: str, value: Array | None, empty: Array | None) -> bool:
+    """Return whether an op returned exactly the expected result; codes are records of one field."""
+    if value is None or empty is None or empty.size:
+        return False
+    fields, expected = value.dtype.names, _TRIALS[trial][2]
+    numbers = [*expected] if isinstance(expected, tuple) else [expected]
+    return bool((value[fields[0]] if fields else value).ravel().tolist() == numbers)

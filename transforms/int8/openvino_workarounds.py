@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from deploykit.transforms.int8.fake_quant.grids import OPS, TOP, VARS, form_of_tensor
+from deploykit.transforms.int8.fake_quants import OPS, TOP, VARS, form_of_tensor
+from deploykit.transforms.int8.quantized_ops import number_range
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.ops import FEEDABLE_OPS
@@ -72,8 +73,7 @@ def keep_apart(graph: Graph, made: str) -> None:
             if isinstance(form, str):
                 continue
             same = _minimum(graph, node, tensor, form.top * form.step + form.offset)
-            read = [same if data_input == tensor else data_input for data_input in add.data_inputs]
-            add = graph.replace(add, add.with_data_inputs(*read))
+            add = graph.replace(add, add.reading({tensor: same}))
 
 
 def widen(graph: Graph) -> None:
@@ -115,15 +115,10 @@ def _minimum(graph: Graph, node: Node, tensor: str, high: float) -> str:
     """Add a Minimum of a tensor and a number next to a fake-quant; return its name."""
     name, free = graph.unique_name(f"{node.name}/apart"), replace(node, device="")
     end = graph.constant_beside(free, np.array(high, np.float32), f"{name}/max").name
-    new = Node(name, "Minimum", (tensor, end), {}, node.device)
-    return graph.add(new.with_attrs(T=FLOAT, **{APART: True})).name
+    return graph.put(name, "Minimum", tensor, end, like=node, **{"T": FLOAT, APART: True})
 
 
 def _with_range(graph: Graph, node: Node, low: float, high: float, tensor: str) -> Node:
-    """Return a fake-quant with another range and another input tensor."""
-    free = replace(node, device="")
-    ends = [
-        graph.constant_beside(free, np.array(value, np.float32), f"{node.name}/{end}").name
-        for end, value in (("low", low), ("high", high))
-    ]
-    return node.with_data_inputs(tensor, *ends)
+    return node.with_data_inputs(
+        tensor, *number_range(graph, node, f"{node.name}/", low, high, ("low", "high"))
+    )

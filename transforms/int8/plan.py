@@ -16,7 +16,7 @@ from deploykit.transforms.ir.ops import FEEDABLE_OPS
 from deploykit.transforms.layers.fused_ops import ADD_OPS, Chain, chain, shape_comparison, unfit
 from deploykit.transforms.layers.layers import LAYER_OPS, weights_of
 from deploykit.transforms.layers.padding import ZerosByAxis, zeros_around
-from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.sizes import Shape, require
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 OPS = {
@@ -156,23 +156,18 @@ class Planner:
         value = self._chain(layer, self._is_eight_bit_summand)
         if layer.op == "MatMul":
             value = self._with_end(value)
-            result = value.nodes[-1].name
-            made = self.form_of_product(value)
-            if made is not None:
-                self.plan.forms[result] = made
-                self._peaks.add(result)
+            made: Form | str | None = self.form_of_product(value)
         else:
-            result = value.nodes[-1].name
-            form = self.form_made(result)
-            can_add = not isinstance(form, str) and not form.signed
+            made = self.form_made(value.nodes[-1].name)
+            can_add = not isinstance(made, str) and not made.signed
             if value.summand and not (can_add and self._can_be_overwritten(value)):
                 value = self._chain(layer)
-                result = value.nodes[-1].name
-                form = self.form_made(result)
-            if isinstance(form, str):
-                return form
-            self.plan.forms[result] = form
-            self._peaks.add(result)
+                made = self.form_made(value.nodes[-1].name)
+        if isinstance(made, str):
+            return made
+        if made is not None:
+            self.plan.forms[value.nodes[-1].name] = made
+            self._peaks.add(value.nodes[-1].name)
         self.plan.chains[layer.name], self.plan.reads[layer.name] = value, reads
         if source not in self.plan.forms and (source, reads) not in self.plan.bytes:
             self._quantized[source] = reads  # a sum must not overwrite the caller's bytes
@@ -183,18 +178,17 @@ class Planner:
     def _take_passing(self, node: Node) -> None:
         """Plan an op that passes codes on, if all its inputs are int8."""
         tensors = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
-        forms = [self.plan.forms.get(tensor) for tensor in tensors]
-        if None in forms or self.graph.is_input(node.name) or not _passes(self.graph, node):
+        forms = [self.plan.forms[tensor] for tensor in tensors if tensor in self.plan.forms]
+        is_whole = len(forms) == len(tensors) and not self.graph.is_input(node.name)
+        if not is_whole or not _passes(self.graph, node):
             return
-        signed = {form.signed for form in forms if form is not None}
+        signed = {form.signed for form in forms}
         if signed != {False} and (node.op not in _SAME_MEMORY or len(signed) > 1):
             return
-        form = forms[0]
-        assert form is not None
-        if node.op not in self.keeps_offset and any(form.offset for form in forms if form):
+        if node.op not in self.keeps_offset and any(form.offset for form in forms):
             return
         self.plan.passing.add(node.name)
-        self.plan.forms[node.name] = form
+        self.plan.forms[node.name] = forms[0]
         self._peaks.add(node.name)
         for tensor in tensors:
             self._peaks.join(tensor, node.name)
@@ -215,7 +209,6 @@ class Planner:
             plan.sums[layer] = plan.forms.get(plan.chains[layer].summand, form)
 
     def _unfit(self, layer: Node) -> str:
-        """Return why the kernels do not support a layer, or an empty string."""
         if layer.name in self._listed:
             return "it is listed in keep_float"
         if layer.op not in ACTIVATIONS:
@@ -320,9 +313,8 @@ class Planner:
         """Return the zero padding of a layer's input, or None if it is unknown."""
         if layer.op == "MatMul":
             return {}
-        weights = weights_of(self.graph, layer)
-        assert weights is not None
-        return zeros_around(layer, weights.shape, self._shape(source))
+        kernel = require(weights_of(self.graph, layer)).shape
+        return zeros_around(layer, kernel, self._shape(source))
 
     def form_made(self, tensor: str) -> Form | str:
         """Return the form of a chain's result, or the reason why it has none."""
@@ -339,8 +331,7 @@ class Planner:
 
     def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
         """Return the nodes that a layer's kernel replaces: a sum only if `can_add` allows it."""
-        activations = ACTIVATIONS.get(layer.op, ())
-        return chain(self.graph, layer, activations, can_add or (lambda _, __: False))
+        return chain(self.graph, layer, ACTIVATIONS.get(layer.op, ()), can_add)
 
     def _is_eight_bit_summand(self, own: str, other: str) -> bool:
         form = self._summand(other)
@@ -376,7 +367,6 @@ class Planner:
 
 
 def _sum_of(result: Chain) -> Node:
-    """Return the node of a chain that adds its summand."""
     return next(n for n in result.nodes if n.op in ADD_OPS and result.summand in n.inputs)
 
 

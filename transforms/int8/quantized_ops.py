@@ -14,7 +14,7 @@ from deploykit.transforms.ir.node import Node, producer_name
 from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.shapes.static_shapes import Shapes
 
-QUINT8, QINT32 = DType("quint8"), DType("qint32")
+FLOAT, QUINT8, QINT32 = DType("float32"), DType("quint8"), DType("qint32")
 SMALLEST_RANGE = np.float32(1e-6)  # of a constant: all zeros would have an empty range
 TINY = np.finfo(np.float32).tiny  # TensorFlow's kernels treat smaller steps as zero
 
@@ -27,9 +27,9 @@ class EightBit(NamedTuple):
     high: str
 
     @classmethod
-    def made_by(cls, node: Node) -> "EightBit":
+    def made_by(cls, name: str) -> "EightBit":
         """Return the three outputs of a node."""
-        return cls(node.name, f"{node.name}:1", f"{node.name}:2")
+        return cls(name, f"{name}:1", f"{name}:2")
 
 
 def source(graph: Graph, tensor: str) -> EightBit | None:
@@ -60,11 +60,9 @@ def float_constant(graph: Graph, tensor: str) -> tuple[Node, Array] | None:
         node = graph.producer(reshape.data_inputs[0])
     if node.op != "Dequantize" or graph.is_input(node.name):
         return None
-    results = [
-        graph.constant(data_input) for data_input in (*node.data_inputs, *_shape_of(reshape))
-    ]
-    parts = [part for part in results if part is not None]
-    if len(parts) < len(results):
+    shape = () if reshape is None else reshape.data_inputs[1:]
+    parts = [part for t in (*node.data_inputs, *shape) if (part := graph.constant(t)) is not None]
+    if len(parts) < len(node.data_inputs) + len(shape):
         return None
     known = [part.value for part in parts]
     if (node.attr("T"), node.attr("mode")) != ("qint8", "SCALED"):
@@ -81,31 +79,23 @@ def float_constant(graph: Graph, tensor: str) -> tuple[Node, Array] | None:
     return parts[0].with_control_inputs(*waits), value
 
 
-def _shape_of(reshape: Node | None) -> tuple[str, ...]:
-    return () if reshape is None else reshape.data_inputs[1:]
-
-
 def quantize(graph: Graph, name: str, tensor: str) -> EightBit:
     """Add nodes that measure a tensor's range and quantize it; their names start with `name`."""
 
-    def add(part: str, op: str, inputs: tuple[str, ...], **attrs: object) -> Node:
-        new = Node(graph.unique_name(f"{name}/{part}"), op, inputs)
-        return graph.add(new.with_attrs(**attrs))
+    def add(part: str, op: str, *inputs: str, **attrs: object) -> str:
+        return graph.put(f"{name}/{part}", op, *inputs, like=None, **attrs)
 
     def number(part: str, value: int) -> str:
         # it waits for the tensor, and so belongs to the same loop or branch
         const = Node.constant(graph.unique_name(f"{name}/{part}"), np.array([value], np.int32))
         return graph.add(const.with_control_inputs(f"^{producer_name(tensor)}")).name
 
-    float32 = DType("float32")
-    flat = add("reshape", "Reshape", (tensor, number("reshape_dims", -1)), T=float32)
+    flat = add("reshape", "Reshape", tensor, number("reshape_dims", -1), T=FLOAT)
     axes = number("reduction_dims", 0)
-    ends = [
-        add(part, op, (flat.name, axes), T=float32, keep_dims=False).name
-        for part, op in (("min", "Min"), ("max", "Max"))
-    ]
-    attrs = {"T": QUINT8, "mode": "MIN_FIRST"}
-    return EightBit.made_by(add("quantize", "QuantizeV2", (tensor, *ends), **attrs))
+    low = add("min", "Min", flat, axes, T=FLOAT, keep_dims=False)
+    high = add("max", "Max", flat, axes, T=FLOAT, keep_dims=False)
+    codes = add("quantize", "QuantizeV2", tensor, low, high, T=QUINT8, mode="MIN_FIRST")
+    return EightBit.made_by(codes)
 
 
 def quantize_constant(graph: Graph, name: str, const: Node, value: Array) -> EightBit:
@@ -118,21 +108,25 @@ def quantize_constant(graph: Graph, name: str, const: Node, value: Array) -> Eig
     else:
         codes = min_first(value, low, high)[0]
     parts = (("quantize", codes, QUINT8), ("min", low, None), ("max", high, None))
-    names = []
-    for part, array, dtype in parts:
-        names.append(graph.constant_beside(const, array, f"{name}/{part}", dtype).name)
-    return EightBit(*names)
+    nodes = [graph.constant_beside(const, array, f"{name}/{p}", t) for p, array, t in parts]
+    return EightBit(*(node.name for node in nodes))
 
 
-def constant_range(
-    graph: Graph, name: str, low: float, high: float, reader: Node
+def number_range(
+    graph: Graph,
+    node: Node,
+    name: str,
+    low: float,
+    high: float,
+    parts: tuple[str, str] = ("min", "max"),
 ) -> tuple[str, str]:
-    """Add a known range for a node to read: `name` is followed by min and max."""
-    reader = replace(reader, device="")
-    return (
-        graph.constant_beside(reader, np.array(low, np.float32), f"{name}min").name,
-        graph.constant_beside(reader, np.array(high, np.float32), f"{name}max").name,
+    """Add two numbers for a node to read, on no device; `name` is followed by min and max."""
+    free = replace(node, device="")
+    one, other = (
+        graph.constant_beside(free, np.array(value, np.float32), f"{name}{part}").name
+        for part, value in zip(parts, (low, high), strict=True)
     )
+    return one, other
 
 
 def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
@@ -141,12 +135,11 @@ def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
     RequantizationRange returns an empty range if all values are equal and negative, as in a batch
     of one: the next 8-bit op would refuse it, or change the sign of the values.
     """
-    node = Node(graph.unique_name(name), "RequantizationRange", wide).with_attrs(Tinput=QINT32)
-    graph.add(node)
+    low = graph.put(name, "RequantizationRange", *wide, Tinput=QINT32)
     least = Node.constant(graph.unique_name(f"{name}/least_max"), np.array(SMALLEST_RANGE))
-    graph.add(least.with_control_inputs(f"^{node.name}"))  # it belongs to the same loop or branch
-    high = Node(graph.unique_name(f"{name}/max"), "Maximum", (f"{node.name}:1", least.name))
-    return node.name, graph.add(high.with_attrs(T=DType("float32"))).name
+    graph.add(least.with_control_inputs(f"^{low}"))  # it belongs to the same loop or branch
+    high = graph.put(f"{name}/max", "Maximum", f"{low}:1", least.name, T=FLOAT)
+    return low, high
 
 
 def cut_range(
@@ -156,16 +149,15 @@ def cut_range(
     name, ends = reader.name, []
     limited = (low, 0), (0, min(high, float(np.finfo(np.float32).max)))
     for part, end, limits in zip(("min", "max"), measured, limited, strict=True):
-        bounds = constant_range(graph, f"{name}/{part}_within_", *limits, reader)
-        node = Node(graph.unique_name(f"{name}/{part}"), "ClipByValue", (end, *bounds))
-        ends.append(graph.add(node.with_attrs(T=DType("float32"))).name)
+        bounds = number_range(graph, reader, f"{name}/{part}_within_", *limits)
+        ends.append(graph.put(f"{name}/{part}", "ClipByValue", end, *bounds, T=FLOAT))
     return ends[0], ends[1]
 
 
 def requantize(graph: Graph, name: str, wide: EightBit, low: str, high: str) -> EightBit:
     """Add a node that rounds a 32-bit result to the 8-bit codes of a range."""
-    node = Node(graph.unique_name(name), "Requantize", (*wide, low, high))
-    return EightBit.made_by(graph.add(node.with_attrs(Tinput=QINT32, out_type=QUINT8)))
+    types = {"Tinput": QINT32, "out_type": QUINT8}
+    return EightBit.made_by(graph.put(name, "Requantize", *wide, low, high, like=None, **types))
 
 
 def dequantize(name: str, codes: EightBit, *control_inputs: str) -> Node:
@@ -210,12 +202,13 @@ class Kernel:
 
 
 KERNELS = {
-    "Add": Kernel("QuantizedAdd", ("T1", "T2"), "Toutput"),
-    "AddV2": Kernel("QuantizedAdd", ("T1", "T2"), "Toutput"),
+    **dict.fromkeys(("Add", "AddV2"), Kernel("QuantizedAdd", ("T1", "T2"), "Toutput")),
     "AvgPool": Kernel("QuantizedAvgPool", ("T",), keeps=("ksize", "padding", "strides")),
     "BiasAdd": Kernel("QuantizedBiasAdd", ("T1", "T2"), "out_type"),
-    "Concat": Kernel("QuantizedConcat", ("T",), keeps=("N",), as_it_is=(0,), interleaved=False),
-    "ConcatV2": Kernel("QuantizedConcat", ("T",), keeps=("N",), as_it_is=(0,), interleaved=False),
+    **dict.fromkeys(
+        ("Concat", "ConcatV2"),
+        Kernel("QuantizedConcat", ("T",), keeps=("N",), as_it_is=(0,), interleaved=False),
+    ),
     "Conv2D": Kernel(
         "QuantizedConv2D", ("Tinput", "Tfilter"), "out_type", keeps=("padding", "strides")
     ),

@@ -93,7 +93,6 @@ def _before(graph: Graph, node: Node, own: Range) -> Range:
 
 
 def _bias(graph: Graph, node: Node) -> Range | None:
-    """Return the range of a constant bias, or None."""
     if node.op == "BiasAdd":
         constant = quantized_ops.float_constant(graph, node.data_inputs[1])
         ends = [] if constant is None else [constant[1].min(initial=0), constant[1].max(initial=0)]
@@ -141,12 +140,11 @@ class Ranges:
             hint = nearest(normal(tensor), list(self.tensors))
             raise GraphError("missing", kind="range for tensor", name=tensor, hint=hint)
         for key in _TENSOR_KEYS[2:]:
-            length = len(getattr(result, key))
-            if key == "channel_max" and not length:
-                continue
-            if channels is not None and length != channels:
+            count = len(getattr(result, key))
+            may_lack = key == "channel_max" and not count
+            if channels is not None and count != channels and not may_lack:
                 raise GraphError(
-                    "ranges-channels", tensor=tensor, channels=channels, key=key, count=length
+                    "ranges-channels", tensor=tensor, channels=channels, key=key, count=count
                 )
         return result
 
@@ -179,14 +177,9 @@ def load_ranges(path: str | os.PathLike[str]) -> Ranges:
 
 
 def check_ranges(path: str | os.PathLike[str], model: str, sha256: str) -> None:
-    """Raise MismatchError if ranges were calibrated on another model than this one.
+    """Raise MismatchError if ranges were calibrated on other files than those with this SHA-256.
 
-    Args:
-        path: the file of ranges.
-        model: name of the model.
-        sha256: SHA-256 of the model's files.
-
-    FileError, GraphError: as `load_ranges`.
+    `model` is the name of the model. FileError, GraphError: as `load_ranges`.
     """
     result = load_ranges(path).model_sha256
     if not result:
@@ -240,7 +233,6 @@ def _tensor_range(name: str, plain: Any) -> TensorRange:
 
 
 def _check_keys(plain: Any, keys: tuple[str, ...], where: str) -> None:
-    """Raise GraphError for an unknown key."""
     for key in plain if isinstance(plain, dict) else ():
         if key not in keys:
             raise GraphError("ranges-unknown-key", what=where, key=key, hint=nearest(key, keys))

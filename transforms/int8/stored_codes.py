@@ -6,7 +6,7 @@ import numpy as np
 
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.int8.affine_codes import CODES, Form, bytes_of
-from deploykit.transforms.int8.fake_quant.planner import plan_fake_quants
+from deploykit.transforms.int8.fake_quant_planner import FakeQuantPlanner
 from deploykit.transforms.int8.openvino_workarounds import taken_back
 from deploykit.transforms.int8.plan import Plan, Planner
 from deploykit.transforms.int8.ranges import Ranges
@@ -15,7 +15,7 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.fused_ops import Chain
 from deploykit.transforms.layers.layers import LAYER_OPS, channel_axes, weights_of
-from deploykit.transforms.shapes.sizes import Shape
+from deploykit.transforms.shapes.sizes import Shape, require
 
 ROUNDING = "FakeQuantWithMinMaxVars"
 ROUNDS = "_rounds"
@@ -61,7 +61,7 @@ def taken_out(graph: Graph) -> tuple[Plan, StoredCodes]:
     result = _Taking(graph).run()
     if is_stated:  # fake-quants of a quantization-aware model round its activations
         taken_back(graph)
-        plan = plan_fake_quants(graph, result.weights, {})
+        plan = FakeQuantPlanner(graph, result.weights, {}).run()
         _check_layers(graph, plan, result)
         return plan, result
     plan = _StoredPlanner(graph, result).run()
@@ -170,10 +170,8 @@ class _StoredPlanner(Planner):
 
     def shapes(self, layer: Node) -> list[Shape | None]:
         """Return the shapes of a layer's inputs; it had codes before, so it has no groups."""
-        weights = weights_of(self.graph, layer)
-        assert weights is not None
-        axis = 1 if channel_axes(layer) == (0,) else -2
-        return [(weights.shape[axis],), weights.shape]
+        shape = require(weights_of(self.graph, layer)).shape
+        return [(shape[1 if channel_axes(layer) == (0,) else -2],), shape]
 
     def form_made(self, tensor: str) -> Form | str:
         """Return the form of a layer's result."""
@@ -222,7 +220,6 @@ def _check(graph: Graph, plan: Plan, stored_codes: StoredCodes) -> None:
 
 
 def _check_layers(graph: Graph, plan: Plan, stored_codes: StoredCodes) -> None:
-    """Raise GraphError if a layer with codes has no kernel."""
     for layer in stored_codes.weights:
         if layer not in plan.chains:
             why = plan.reasons.get(layer, "it is not reached")

@@ -156,12 +156,7 @@ def rounded_weights(
 ) -> tuple[Array, Array]:
     """Return the codes and steps with the least change of the layer's outputs on samples.
 
-    Args:
-        layer: a Conv2D, DepthwiseConv2dNative or MatMul.
-        weights: float32, in the shape of its weights.
-        moments: moments of its input.
-        exact_sums: as in `weight_codes`.
-        reads_sign: as in `weight_codes`.
+    `moments` are those of its input; the other arguments are those of `weight_codes`.
     """
     if not moments.are_finite:
         return weight_codes(layer, weights, exact_sums, reads_sign)
@@ -204,11 +199,10 @@ def add_to_bias(graph: Graph, chain: Chain, values: Array) -> None:
     layer = chain.nodes[0]
     const = graph.constant(chain.bias) if chain.bias else None
     if const is None:
-        free = layer.with_name(graph.unique_name(f"{layer.name}/unbiased"))
-        graph.replace(layer, bias_add(graph, layer.name, graph.add(free), values))
+        free = graph.add_copy(layer, f"{layer.name}/unbiased")
+        graph.replace(layer, bias_add(graph, layer.name, free, values))
         return
     corrected = (const.value.astype(np.float64) + values).astype(np.float32)
     new = graph.constant_beside(const, corrected, f"{layer.name}/corrected_bias")
     bias = chain.nodes[1]
-    inputs = [new.name if tensor == chain.bias else tensor for tensor in bias.data_inputs]
-    graph.replace(bias, bias.with_data_inputs(*inputs))
+    graph.replace(bias, bias.reading({chain.bias: new.name}))

@@ -178,7 +178,8 @@ class _Decisions:
         if value is None:
             return
         if node.op in IF_OPS:
-            self.branches[node.name] = int(_holds(value))
+            # an If holds for what is not zero, and for a string or an array that is not empty
+            self.branches[node.name] = int(bool(value.item()) if not value.ndim else value.size > 0)
         elif value.size == 1:
             index, count = int(value.reshape(())), len(node.attrs["branches"].list.func)
             self.branches[node.name] = index if 0 <= index < count else count - 1
@@ -229,11 +230,6 @@ class _Decisions:
         if node.op == "Const":
             return node.value
         return known[0] if node.op in _PASSING_OPS | MERGE_OPS else compute(node, known)
-
-
-def _holds(condition: Array) -> bool:
-    """Return the meaning of a condition for an If: not zero, or not empty for a string or array."""
-    return bool(condition.item()) if condition.ndim == 0 else condition.size > 0
 
 
 def _call(node: Node, index: int) -> Node:

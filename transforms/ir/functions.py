@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Seq
 from dataclasses import dataclass, replace
 
 from deploykit.transforms.common.errors import GraphError, nearest
-from deploykit.transforms.ir.conditional_effects import wait_outside
 from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.liveness import wait_outside
 from deploykit.transforms.ir.node import Node, producer_name, split, tensor_name
 from deploykit.transforms.ir.node_index import reached
 from deploykit.transforms.ir.ops import acts, input_ports, op_defs, output_ports
@@ -156,17 +156,6 @@ def _callee(name: str, attrs: Mapping[str, AttrValue]) -> Callee:
     return Callee(name, tuple(content))
 
 
-def _beside(
-    graph: Graph, effects: tuple[str, ...], results: list[str]
-) -> tuple[tuple[str, ...], ...]:
-    producers = dict.fromkeys(map(producer_name, results)) if effects else {}
-    needed = {name: graph.ancestors([name] if name in graph else []) for name in producers}
-    return tuple(
-        tuple(name for name in effects if name not in needed[producer_name(result)])
-        for result in results
-    )
-
-
 def functions_in(value: AttrValue) -> Sequence[NameAttrList]:
     """Return the functions that an attribute names, each with its attributes."""
     return [value.func] if value.HasField("func") else value.list.func
@@ -247,6 +236,8 @@ class _BodyReader:
         effects, inside = self._effects(graph, results, control_results, conditional)
         joint = self._joint(graph, inside)
         effects = (*effects, joint) if joint else effects
+        producers = dict.fromkeys(map(producer_name, results)) if effects else {}
+        needed = {name: graph.ancestors([name] if name in graph else []) for name in producers}
         return Body(
             nodes=tuple(node for node in graph if node.name[:1] != "@"),
             arguments=sum(map(len, self._arguments.values())),
@@ -255,7 +246,10 @@ class _BodyReader:
                 n for n in control_results if n in self._ports and n not in conditional
             ),
             effects=effects,
-            effects_beside=_beside(graph, effects, results),
+            effects_beside=tuple(
+                tuple(name for name in effects if name not in needed[producer_name(result)])
+                for result in results
+            ),
             joint=joint,
             hidden_effects=() if joint else inside,
             acting=frozenset(self._library.acting(graph)),
@@ -274,12 +268,10 @@ class _BodyReader:
         if not acting:
             return (), ()
         producers = dict.fromkeys(map(producer_name, results))
-        ends = [
-            *(name for name in producers if name in graph),
-            *(name for name in control_results if name in graph),
-        ]
+        ends = [name for name in (*producers, *control_results) if name in graph]
         if self._is_direct:
-            ends += [node.name for node in acting if self._is_stateful(node)]
+            op_defs_ = ((node.name, self._library.op_def(node.op)) for node in acting)
+            ends += [name for name, op_def in op_defs_ if op_def is None or op_def.is_stateful]
         needed = graph.ancestors(ends)
         names = [node.name for node in acting if node.name in needed]
         inside = [name for name in names if name in conditional]
@@ -287,10 +279,6 @@ class _BodyReader:
             by_all = set.intersection(*(graph.ancestors([name]) for name in producers))
             inside = [name for name in inside if name not in by_all]
         return tuple(name for name in names if name not in conditional), tuple(inside)
-
-    def _is_stateful(self, node: Node) -> bool:
-        op_def = self._library.op_def(node.op)
-        return op_def is None or op_def.is_stateful
 
     def _joint(self, graph: Graph, inside: tuple[str, ...]) -> str | None:
         """Add a node that waits for effects in branches and loops; None: there are none."""
@@ -355,15 +343,13 @@ class _BodyReader:
         return result
 
 
-_COLOCATED = "loc:@"
-
-
 def rename(graph: Graph, names: Mapping[str, str]) -> None:
     """Rename nodes, and update inputs, colocations and the graph's inputs and outputs.
 
     Names may be swapped, as all nodes change at once; the node order does not change.
     GraphError: two nodes would have the same name.
     """
+    moved_classes = {f"loc:@{old}": f"loc:@{new}" for old, new in names.items()}
 
     def moved(tensor: str) -> str:
         name, port = split(tensor)
@@ -376,7 +362,7 @@ def rename(graph: Graph, names: Mapping[str, str]) -> None:
             node = replace(node, name=name, inputs=inputs)
         classes = node.attr("_class") if "_class" in node.attrs else None
         if isinstance(classes, list):
-            reported = [_told(str(class_name), names) for class_name in classes]
+            reported = [moved_classes.get(str(text), str(text)) for text in classes]
             node = node if reported == classes else node.with_attrs(_class=reported)
         return node
 
@@ -389,8 +375,3 @@ def rename(graph: Graph, names: Mapping[str, str]) -> None:
         graph.add(renamed(node))
     graph.inputs = tuple(map(moved, graph.inputs))
     graph.outputs = tuple(map(moved, graph.outputs))
-
-
-def _told(colocation: str, names: Mapping[str, str]) -> str:
-    name = colocation.removeprefix(_COLOCATED)
-    return f"{_COLOCATED}{names[name]}" if name != colocation and name in names else colocation

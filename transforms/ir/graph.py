@@ -89,8 +89,6 @@ class Graph(NodeIndex, AsHtml):
         self._output_names = frozenset(map(producer_name, self._outputs))
         self._edits += 1
 
-    # ------------------------------------------------------------------ reading
-
     def feeds_only(self, node: Node, consumer: Node) -> bool:
         """Return whether `consumer` is a node's only reader, and it is neither fed nor fetched."""
         if self._is_end(node.name):
@@ -112,23 +110,23 @@ class Graph(NodeIndex, AsHtml):
         Its control inputs include all those on the path to it; a constant that replaces it must
         have them too.
         """
-        waits: list[str] = []
-        node = self.producer(tensor)
-        while _names_again(node, tensor) and not self.is_input(node.name):
-            waits += node.control_inputs
-            tensor = node.inputs[0]
-            node = self.producer(tensor)
-        if node.op != "Const" or split(tensor)[1] or self.is_input(node.name):
+        path = self._same(tensor)
+        source, node = path[-1]
+        if node.op != "Const" or split(source)[1] or self.is_input(node.name):
             return None
-        return node.with_control_inputs(*waits)
+        return node.with_control_inputs(*(w for _, passed in path for w in passed.control_inputs))
 
     def source(self, tensor: str) -> str:
         """Return the tensor whose value a tensor has, directly or through Identity nodes."""
-        node = self.producer(tensor)
-        while _names_again(node, tensor) and not self.is_input(node.name):
+        return self._same(tensor)[-1][0]
+
+    def _same(self, tensor: str) -> list[tuple[str, Node]]:
+        """Return a tensor and those before it with the same value, each with its node."""
+        path = [(tensor, node := self.producer(tensor))]
+        while node.op == "Identity" and not split(tensor)[1] and not self.is_input(node.name):
             tensor = node.inputs[0]
-            node = self.producer(tensor)
-        return tensor
+            path.append((tensor, node := self.producer(tensor)))
+        return path
 
     def match(self, pattern: Pattern[Found]) -> Iterator[Found]:
         """Yield the matches of a pattern, each in the graph at the time of its iteration."""
@@ -142,12 +140,12 @@ class Graph(NodeIndex, AsHtml):
             if (match := pattern.match(self, node)) is not None:
                 yield match
 
-    def skip(self, node: Node, reason: str) -> None:
-        """Record that a match was skipped, and why."""
-        logger.debug("node '%s' skipped: %s", node.name, reason)
-        self.skipped.append(f"node '{node.name}': {reason}")
-
-    # ------------------------------------------------------------------ editing
+    def skip(self, node: Node, reason: str | None) -> bool:
+        """Record that a match was skipped, and why; return whether a reason is given."""
+        if reason:
+            logger.debug("node '%s' skipped: %s", node.name, reason)
+            self.skipped.append(f"node '{node.name}': {reason}")
+        return bool(reason)
 
     def redirect(self, moves: Mapping[str, str | Iterable[str]]) -> None:
         """Make all consumers of a tensor (`a`, `a:1`, `^a`) read another, for each pair in `moves`.
@@ -181,7 +179,8 @@ class Graph(NodeIndex, AsHtml):
         gone: set[str] = set()
         for node in reversed(nodes):
             name = node.name
-            if name in self._nodes and name != into.name and not self._is_read(name):
+            is_read = self._is_end(name) or self._reader_counts.get(name, 0) > 0
+            if name in self._nodes and name != into.name and not is_read:
                 gone.add(f"^{name}")
                 if self._consumers.get(name):
                     needed = [t if t[:1] == "^" else f"^{producer_name(t)}" for t in node.inputs]
@@ -190,7 +189,7 @@ class Graph(NodeIndex, AsHtml):
                 self.remove(self._nodes[name])
         while dropped:
             lonely = self._nodes.get(dropped.pop())
-            if lonely is None or self._is_needed(lonely.name):
+            if lonely is None or self._is_end(lonely.name) or self.has_consumers(lonely.name):
                 continue
             if acts(lonely.op):
                 waits.append(f"^{lonely.name}")
@@ -205,13 +204,22 @@ class Graph(NodeIndex, AsHtml):
     def _is_end(self, name: str) -> bool:
         return self.is_input(name) or self.is_output(name)
 
-    def _is_read(self, name: str) -> bool:
-        """Return whether the value of a node is needed."""
-        return self._is_end(name) or self._reader_counts.get(name, 0) > 0
+    def put(
+        self, name: str, op: str, /, *inputs: str, like: Node | None = None, **attrs: Any
+    ) -> str:
+        """Add a node under the first free name, on the device of `like`; return its name."""
+        node = Node(self.unique_name(name), op, inputs, {}, "" if like is None else like.device)
+        return self.add(node.with_attrs(**attrs)).name
 
-    def _is_needed(self, name: str) -> bool:
-        """Return whether the value of a node is needed, or a node waits for it."""
-        return self._is_end(name) or self.has_consumers(name)
+    def add_copy(self, node: Node, name: str) -> Node:
+        """Add a node like another one under the first free name."""
+        return self.add(node.with_name(self.unique_name(name)))
+
+    def supersede(self, moves: Mapping[str, str]) -> None:
+        """Make all nodes that read or wait for a node use another one, and remove the first."""
+        self.redirect({**moves, **{f"^{old}": f"^{new}" for old, new in moves.items()}})
+        for name in moves:
+            self.remove(self[name])
 
     def constant_beside(
         self, node: Node, array: Array, name: str = "", dtype: str | None = None
@@ -267,8 +275,6 @@ class Graph(NodeIndex, AsHtml):
     def sort(self) -> None:
         """Put the nodes into execution order. GraphError: a cycle outside a while loop."""
         self._nodes = {name: self._nodes[name] for name in self.order()}
-
-    # ------------------------------------------------------------------ the whole graph
 
     def check(self) -> None:
         """Raise GraphError for a dangling edge, a missing output or input, or a cycle."""
@@ -365,11 +371,6 @@ def no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _names_again(node: Node, tensor: str) -> bool:
-    """Return whether a tensor is the output of an Identity."""
-    return node.op == "Identity" and split(tensor)[1] == 0
 
 
 def follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.layers.layers import FLOATS, channels_first
@@ -45,15 +46,14 @@ def _one_image(_: str, __: Node, shapes: InputShapes) -> str:
     return f"{reason} not known to be 1"
 
 
-def _at_least_two(op: str, node: Node, _: InputShapes) -> str:
-    return f"{op} takes at least two tensors" if len(node.data_inputs) < 3 else ""
-
-
 def _one_vector(op: str, node: Node, shapes: InputShapes) -> str:
     """Return why a kernel that broadcasts only a vector cannot take two shapes, or ''."""
     if node.data_inputs[0] == node.data_inputs[1]:
         return ""
-    parts = sorted((_without_leading_ones(s) for s in shapes if s is not None), key=len)
+    # without the leading axes of size 1
+    parts = sorted(
+        (tuple(dropwhile(lambda size: size == 1, s)) for s in shapes if s is not None), key=len
+    )
     if parts and not parts[0]:
         return ""
     if len(parts) < 2:
@@ -67,11 +67,6 @@ def _one_vector(op: str, node: Node, shapes: InputShapes) -> str:
     return ""
 
 
-def _without_leading_ones(shape: Shape) -> Shape:
-    start = next((place for place, size in enumerate(shape) if size != 1), len(shape))
-    return shape[start:]
-
-
 _FLOAT = KernelLimits(FLOATS, channels_first="", explicit="", dilations="")
 _ALONE = "has dilations only under oneDNN"
 _FUSED = KernelLimits(FLOATS, gpu="runs on CPUs", shapes=(_groups, _one_image))
@@ -79,6 +74,10 @@ _PRIVATE = KernelLimits(gpu="runs on CPUs", dilations="")
 _PRODUCT = replace(_PRIVATE, transposed="does not transpose its input")
 _POOL = KernelLimits(windows="pools only over height and width")
 _SUM = KernelLimits(shapes=(_one_vector,))
+_PLAIN = """
+    QuantizedBiasAdd QuantizedMatMul QuantizedRelu QuantizedRelu6 QuantizedReshape
+    QuantizedResizeBilinear
+"""
 
 LIMITS = {
     "Conv2D": _FLOAT,
@@ -91,20 +90,19 @@ LIMITS = {
     "MatMul": _FLOAT,
     "FusedPadConv2D": _FUSED,
     "FusedResizeAndPadConv2D": _FUSED,
+    **dict.fromkeys(_PLAIN.split(), KernelLimits()),
     "QuantizedAdd": _SUM,
     "QuantizedAvgPool": _POOL,
-    "QuantizedBiasAdd": KernelLimits(),
-    "QuantizedConcat": KernelLimits(shapes=(_at_least_two,)),
+    "QuantizedConcat": KernelLimits(
+        shapes=(
+            lambda op, node, _: f"{op} takes at least two tensors" * (len(node.data_inputs) < 3),
+        )
+    ),
     "QuantizedConv2D": KernelLimits(
         strides="takes one stride for height and width", shapes=(_groups,)
     ),
-    "QuantizedMatMul": KernelLimits(),
     "QuantizedMaxPool": _POOL,
     "QuantizedMul": _SUM,
-    "QuantizedRelu": KernelLimits(),
-    "QuantizedRelu6": KernelLimits(),
-    "QuantizedReshape": KernelLimits(),
-    "QuantizedResizeBilinear": KernelLimits(),
     "_FusedQuantizedConv2D": replace(_PRIVATE, explicit="", shapes=(_groups,)),
     "_FusedQuantizedDepthwiseConv2D": _PRIVATE,
     "_MklLayerNorm": KernelLimits(gpu="runs on CPUs"),
@@ -139,11 +137,6 @@ def limit(op: str, node: Node, shapes: InputShapes | None = None) -> str:
             return f"{op} {words}"
     checks = () if shapes is None else limits.shapes
     return next(filter(None, (check(op, node, shapes or ()) for check in checks)), "")
-
-
-def takes_explicit_padding(op: str) -> bool:
-    """Return whether a convolution supports other paddings than SAME and VALID."""
-    return not LIMITS[op].explicit
 
 
 def _windows(node: Node) -> bool:

@@ -165,6 +165,10 @@ class Node:
         """Return the node with these data inputs; its control inputs are kept."""
         return Node(self.name, self.op, (*tensors, *self.control_inputs), self.attrs, self.device)
 
+    def reading(self, moves: Mapping[str, str]) -> "Node":
+        """Return the node with some data inputs replaced by others."""
+        return self.with_data_inputs(*[moves.get(tensor, tensor) for tensor in self.data_inputs])
+
     def with_control_inputs(self, *control_inputs: str) -> "Node":
         """Return the node with more control inputs (`^a`), each once, after the data inputs."""
         if not control_inputs:
@@ -263,28 +267,16 @@ def _small_constant(
 
 def _plain(value: AttrValue) -> Any:
     kind = value.WhichOneof("value")
-    if kind == "s":
-        return _text(value.s)
-    if kind == "type":
-        return tensors.type_name(value.type)
-    if kind == "shape":
-        return _shape(value.shape)
-    if kind == "tensor":
-        return tensors.decode(value.tensor)
-    if kind == "func":
-        return value.func.name
-    if kind == "list":
-        items = value.list
-        if items.s:
-            return [_text(s) for s in items.s]
-        if items.type:
-            return [tensors.type_name(t) for t in items.type]
-        if items.shape:
-            return [_shape(s) for s in items.shape]
-        if items.func:
-            return [f.name for f in items.func]
-        return list(items.i or items.f or items.b or items.tensor)
-    return getattr(value, kind) if kind else None
+    if kind != "list":
+        return None if kind is None else _PLAIN_VALUES.get(kind, _same)(getattr(value, kind))
+    for field_, items in value.list.ListFields():
+        plain = _same if field_.name == "tensor" else _PLAIN_VALUES.get(field_.name, _same)
+        return [plain(item) for item in items]
+    return []
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _text(value: bytes) -> str | bytes:
@@ -296,6 +288,15 @@ def _text(value: bytes) -> str | bytes:
 
 def _shape(shape: Any) -> tuple[int, ...] | None:
     return None if shape.unknown_rank else tuple(d.size for d in shape.dim)
+
+
+_PLAIN_VALUES: dict[str, Callable[[Any], Any]] = {
+    "s": _text,
+    "type": tensors.type_name,
+    "shape": _shape,
+    "tensor": tensors.decode,
+    "func": lambda function: function.name,
+}
 
 
 def _attr_value(value: Any) -> AttrValue:

@@ -28,17 +28,6 @@ def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> KeysV
     return result.keys()
 
 
-def execution_order(
-    nodes: Mapping[str, Node], consumers: Mapping[str, Iterable[str]]
-) -> tuple[str, ...]:
-    """Return the names in execution order, ties in the current order. GraphError: a cycle.
-
-    The first of the possible next nodes comes next, so a valid order is not changed. A loop's back
-    edge does not count.
-    """
-    return tuple(nodes) if _is_ordered(nodes) else _sorted(nodes, consumers)
-
-
 def _is_ordered(nodes: Mapping[str, Node]) -> bool:
     seen: set[str] = set()
     for name, node in nodes.items():
@@ -182,10 +171,12 @@ class NodeIndex:
     def order(self) -> tuple[str, ...]:
         """Return the names in execution order, ties in the current order. GraphError: a cycle.
 
-        The first of the possible next nodes comes next, so a valid order is not changed.
+        The first of the possible next nodes comes next, so a valid order is not changed. A loop's
+        back edge does not count.
         """
         if self._order is None:
-            self._order = execution_order(self._nodes, self._consumers)
+            nodes = self._nodes
+            self._order = tuple(nodes) if _is_ordered(nodes) else _sorted(nodes, self._consumers)
         return self._order
 
     def add(self, node: Node) -> Node:
@@ -218,7 +209,9 @@ class NodeIndex:
         before = self[old.name]
         if (self._shapes_hold or SHAPES in new.attrs) and _may_change_shapes(before, new):
             self._forget_shapes()
-            if SHAPES in new.attrs and not _states_shapes(before, new):
+            is_same = before.op == new.op and before.data_inputs == new.data_inputs
+            is_stated = is_same and before.attrs.get(SHAPES) != new.attrs.get(SHAPES)
+            if SHAPES in new.attrs and not is_stated:
                 new = new.with_attrs(**{SHAPES: None})
         self._unlink(before)
         self._nodes[old.name] = new
@@ -286,16 +279,9 @@ class NodeIndex:
 
 
 def _may_change_shapes(old: Node, new: Node) -> bool:
-    """Return whether the shapes of a node's outputs may change with an edit."""
     if old.op != new.op or old.data_inputs != new.data_inputs:
         return True
     if old.attrs is new.attrs:
         return False
     names = {name for name in (*old.attrs, *new.attrs) if name[:1] != "_"}
     return any(old.attrs.get(name) != new.attrs.get(name) for name in names)
-
-
-def _states_shapes(old: Node, new: Node) -> bool:
-    """Return whether an edit explicitly sets the shapes of the same computation."""
-    is_same = old.op == new.op and old.data_inputs == new.data_inputs
-    return is_same and old.attrs.get(SHAPES) != new.attrs.get(SHAPES)

@@ -2,15 +2,15 @@
 
 `ops.pb.gz` is an OpList of all ops since TensorFlow 2.16, without documentation, each as defined
 in its newest release. `op_releases.json` contains the first release and the first release without
-the op, for ops that are not in all releases. `make ops` updates both for each new release; a test
-compares them with the installed TensorFlow.
+the op, for ops that are not in all releases. `make ops` updates both for each new release, in
+`docs/generator/op_table.py`; a test compares them with the installed TensorFlow.
 """
 
 import functools
 import gzip
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,19 +60,17 @@ def op_defs() -> Mapping[str, OpDef]:
     """
     wheel = tensorflow_wheel()
     ops = OpList.FromString(gzip.decompress(TABLE.read_bytes())).op
-    return {
-        op.name: op for op in ops if wheel is None or _has(wheel.numbers, _spans().get(op.name))
-    }
+    return {op.name: op for op in ops if wheel is None or _has(wheel.numbers, spans().get(op.name))}
 
 
 def other_release(op: str) -> str:
     """Return which release has an op that the installed TensorFlow lacks; '': none has it."""
-    wheel, span = tensorflow_wheel(), _spans().get(op)
+    wheel, span = tensorflow_wheel(), spans().get(op)
     if wheel is None or span is None or _has(wheel.numbers, span):
         return ""
     since, until = span
     is_newer = since is not None and wheel.numbers < since
-    which = f">= {_text(since)}" if is_newer else f"< {_text(until)}"
+    which = f">= {release_text(since)}" if is_newer else f"< {release_text(until)}"
     return f"{op} needs TensorFlow {which}; this is {wheel.version}"
 
 
@@ -82,20 +80,18 @@ def _has(release: Release, span: Span | None) -> bool:
 
 
 @functools.cache
-def _spans() -> Mapping[str, Span]:
+def spans() -> Mapping[str, Span]:
     """Return the first and last releases of the ops that are not in all releases."""
+
+    def release(text: str | None) -> Release | None:
+        return None if text is None else (int(text.split(".")[0]), int(text.split(".")[1]))
+
     result = json.loads(RELEASES.read_text())
-    return {op: (_release(since), _release(until)) for op, (since, until) in result.items()}
+    return {op: (release(since), release(until)) for op, (since, until) in result.items()}
 
 
-def _release(text: str | None) -> Release | None:
-    if text is None:
-        return None
-    major, minor = text.split(".")
-    return int(major), int(minor)
-
-
-def _text(release: Release | None) -> str | None:
+def release_text(release: Release | None) -> str | None:
+    """Return a release as text, such as 2.16."""
     return None if release is None else "{}.{}".format(*release)
 
 
@@ -108,13 +104,13 @@ def acts(op: str) -> bool:
 
 
 def input_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
-    """Return the type of each data input of a node, or None if its attributes lack them."""
-    return _types(node, (op_def or op_defs()[node.op]), "input_arg")
+    """Return the type of each data input of a node; None: its op or its attributes are unknown."""
+    return _types(node, op_def, "input_arg")
 
 
 def output_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
-    """Return the type of each output of a node, or None if its attributes lack them."""
-    return _types(node, (op_def or op_defs()[node.op]), "output_arg")
+    """Return the type of each output of a node; None: its op or its attributes are unknown."""
+    return _types(node, op_def, "output_arg")
 
 
 def input_ports(node: Node, op_def: OpDef) -> dict[str, range]:
@@ -149,7 +145,10 @@ def _ports(node: Node, op_def: OpDef, side: str) -> dict[str, range]:
     return ports
 
 
-def _types(node: Node, op_def: OpDef, side: str) -> list[DType] | None:
+def _types(node: Node, op_def: OpDef | None, side: str) -> list[DType] | None:
+    op_def = op_def or op_defs().get(node.op)
+    if op_def is None:
+        return None
     result: list[DType] = []
     for arg in getattr(op_def, side):
         types = _arg_types(node, op_def, arg)
@@ -179,44 +178,3 @@ def _attr(node: Node, op_def: OpDef, name: str) -> object:
         if attr.name == name and attr.HasField("default_value"):
             return Node("", "", attrs={name: attr.default_value}).attr(name)
     return None
-
-
-def merge(ops: Iterable[OpDef], release: Release) -> None:
-    """Update the table with the ops of a release that is newer than those in it."""
-    table = OpList.FromString(gzip.decompress(TABLE.read_bytes())).op if TABLE.exists() else ()
-    known = {op.name: op for op in table}
-    new = {op.name: op for op in ops}
-    spans = dict(_spans()) if RELEASES.exists() else {}
-    for name in sorted({*known, *new}):
-        since, until = spans.get(name, (None, None))
-        if name not in known and known:
-            spans[name] = release, None
-        elif name not in new and until is None:
-            spans[name] = since, release
-    merged = OpList(op=[op for _, op in sorted({**known, **new}.items())])
-    TABLE.write_bytes(gzip.compress(merged.SerializeToString(deterministic=True), 9, mtime=0))
-    texts = {op: [_text(item) for item in span] for op, span in sorted(spans.items())}
-    RELEASES.write_text(json.dumps(texts, indent=1) + "\n")
-
-
-def registered() -> list[OpDef]:
-    """Return the ops of the installed TensorFlow, without their documentation."""
-    import tensorflow  # noqa: F401  importing TensorFlow fills the registry
-    from tensorflow.python.client import pywrap_tf_session
-
-    buffer = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
-    return [undocumented(op) for op in OpList.FromString(buffer).op]
-
-
-def undocumented(op: OpDef) -> OpDef:
-    """Return an op definition without its documentation."""
-    for part in (op, *op.input_arg, *op.output_arg, *op.attr):
-        part.ClearField("description")
-    op.ClearField("summary")
-    return op
-
-
-if __name__ == "__main__":
-    installed = tensorflow_wheel()
-    if installed is not None:
-        merge(registered(), installed.numbers)

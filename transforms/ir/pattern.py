@@ -3,6 +3,7 @@ selection of nodes by op or prefix.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from deploykit.transforms.common.errors import PipelineError, nearest
@@ -13,14 +14,14 @@ from deploykit.transforms.ir.ops import op_defs
 COMMUTATIVE = frozenset({"Add", "AddV2", "Mul"})
 
 
+@dataclass(eq=False)
 class Match:
     """The nodes and tensors that the named parts of a pattern matched."""
 
-    def __init__(self, root: Node, nodes: dict[str, Node], tensors: dict[str, str]) -> None:
-        """Store the matches; `root` is the node that the outermost Op matched."""
-        self.root = root
-        self.nodes = nodes
-        self.tensors = tensors
+    root: Node
+    """The node that the outermost Op matched."""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    tensors: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Node:
         """Return the node that an Op or Const of this name matched."""
@@ -31,12 +32,11 @@ class Match:
         return self.tensors[name]
 
 
+@dataclass(frozen=True)
 class Any:
-    """Any tensor."""
+    """Any tensor; with a name, the match returns it."""
 
-    def __init__(self, name: str = "") -> None:
-        """Create a pattern; with a name, the match returns the tensor."""
-        self.name = name
+    name: str = ""
 
     def find(self, graph: Graph, tensor: str, match: Match) -> bool:
         """Match any tensor."""
@@ -45,12 +45,11 @@ class Any:
         return True
 
 
+@dataclass(frozen=True)
 class Const:
-    """A Const that is not fed, read directly or through Identity nodes."""
+    """A Const that is not fed, read directly or through Identity; with a name, it is returned."""
 
-    def __init__(self, name: str = "") -> None:
-        """Create a pattern; with a name, the match returns the node."""
-        self.name = name
+    name: str = ""
 
     def find(self, graph: Graph, tensor: str, match: Match) -> bool:
         """Match the Const that the tensor's value comes from."""
@@ -71,7 +70,7 @@ class Op:
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """Return the match whose root is `node`, or None."""
-        match = Match(node, {}, {})
+        match = Match(node)
         return match if node.op in self.ops and self._take(graph, node, match) else None
 
     def find(self, graph: Graph, tensor: str, match: Match) -> bool:
@@ -87,14 +86,9 @@ class Op:
         inputs = node.data_inputs
         if len(inputs) != len(self.operands):
             return False
-        orders: list[Sequence[str]] = [inputs]
-        if node.op in COMMUTATIVE:
-            orders.append(inputs[::-1])
+        orders = [inputs, inputs[::-1]] if node.op in COMMUTATIVE else [inputs]
         return any(
-            all(
-                operand.find(graph, t, match)
-                for operand, t in zip(self.operands, order, strict=True)
-            )
+            all(part.find(graph, t, match) for part, t in zip(self.operands, order, strict=True))
             for order in orders
         )
 

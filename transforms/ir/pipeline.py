@@ -1,14 +1,27 @@
 """Run transforms in order on a copy of a graph, and prune and check it after each.
 
+The transform string is that of the Graph Transform Tool: `name(parameter=value, ...) name ...`.
+
+    string    := (transform [ "(" [parameter ([","] parameter)*] ")" ])*
+    transform := name | name ("." name)* ":" name
+    parameter := name "=" value
+    value     := "..." | '...' | characters out of A-Z a-z 0-9 . _ / : * ? ^ + -
+
+Blanks, newlines, a backslash at the end of a line and `# comments` may be between any two parts.
+Values may contain a colon, and an unclosed parenthesis is an error. As in the original, a backslash
+inside quotes keeps the next character from ending them and is not removed.
+
 The keyword-only parameters of a transform declare the parameters of the transform string, the
-Python API and the help. `ignore_errors=true` is a parameter of every step: a transform that fails
-is skipped, and the graph stays as before. `package.module:function` is a custom transform.
+Python API and the help. Extensions of the original: `ignore_errors=true` is a parameter of every
+step: a transform that fails is skipped, and the graph stays as before. `package.module:function` is
+a custom transform.
 """
 
 import functools
 import importlib
 import inspect
 import pkgutil
+import re
 import time
 import typing
 from collections.abc import Callable, Iterator
@@ -17,7 +30,107 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit import transforms
 from deploykit.transforms.common.errors import Error, PipelineError, nearest
-from deploykit.transforms.ir import grammar, user_functions
+from deploykit.transforms.ir import user_functions
+
+_BLANK = re.compile(r"(?:\s|\\(?=\s|$)|#[^\n]*)*")
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+_TRANSFORM = re.compile(r"[A-Za-z0-9_]+(?:(?:\.\w+)*:\w+)?")
+_VALUE = re.compile(r"[A-Za-z0-9._/:*?^+-]+")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One `name=value` and its position in the string."""
+
+    name: str
+    value: str
+    position: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One transform with its parameters and its position in the string."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    position: int
+
+
+class _Scanner:
+    """The string and the current position."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def skip(self, count: int) -> None:
+        """Skip characters, and the blanks after them."""
+        match = _BLANK.match(self.text, self.position + count)
+        assert match is not None
+        self.position = match.end()
+
+    def at(self, *characters: str) -> bool:
+        return self.text.startswith(characters, self.position)
+
+    def take(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
+        match = pattern.match(self.text, self.position)
+        if match is None:
+            raise self.error(expected)
+        self.skip(len(match[0]))
+        return match
+
+    def error(self, expected: str) -> PipelineError:
+        text, position = self.text, self.position
+        if position == len(text):
+            return PipelineError("syntax-ends", text, position, expected=expected)
+        found = text[position]
+        return PipelineError("syntax-unexpected", text, position, expected=expected, found=found)
+
+
+def parse_calls(text: str) -> list[Call]:
+    """Return the calls of a transform string. PipelineError: a caret marks the position."""
+    reader = _Scanner(text)
+    reader.skip(0)
+    calls = []
+    while reader.position < len(text):
+        position = reader.position
+        name = reader.take(_TRANSFORM, "the name of a transform").group()
+        parameters = _parameters(reader) if reader.at("(") else ()
+        calls.append(Call(name, parameters, position))
+    return calls
+
+
+def _parameters(reader: _Scanner) -> tuple[Parameter, ...]:
+    opened = reader.position
+    reader.skip(1)
+    parameters: list[Parameter] = []
+    while not reader.at(")"):
+        if reader.position == len(reader.text):
+            raise PipelineError("parenthesis-open", text=reader.text, position=opened)
+        parameters.append(_parameter(reader))
+        if reader.at(","):
+            reader.skip(1)
+            if reader.at(")"):
+                raise reader.error("the name of a parameter after the comma")
+    reader.skip(1)
+    return tuple(parameters)
+
+
+def _parameter(reader: _Scanner) -> Parameter:
+    position = reader.position
+    name = reader.take(_NAME, "the name of a parameter").group()
+    if not reader.at("="):
+        raise reader.error(f"= after {name}")
+    reader.skip(1)
+    if reader.at('"', "'"):
+        match = _QUOTED.match(reader.text, reader.position)
+        if match is None:
+            raise PipelineError("quote-open", text=reader.text, position=reader.position)
+        reader.skip(len(match[0]))
+        return Parameter(name, match.group(1) or match.group(2) or "", position)
+    return Parameter(name, reader.take(_VALUE, f"a value for {name}").group(), position)
+
 
 if TYPE_CHECKING:
     from deploykit.transforms.ir.graph import Graph
@@ -65,10 +178,8 @@ def function(name: str) -> Callable[..., None]:
         return user_functions.load(name)
     if name not in names():
         raise PipelineError("missing", kind="transform", name=name, hint=nearest(name, names()))
-    result: Callable[..., None] = getattr(
-        importlib.import_module(f"deploykit.transforms.{name}"), name
-    )
-    return result
+    module: Any = importlib.import_module(f"deploykit.transforms.{name}")
+    return getattr(module, name)  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -83,7 +194,7 @@ def parse(text: str) -> list[Step]:
     PipelineError, with a caret: the string does not parse, or it names an unknown transform or an
     unknown, repeated or badly typed parameter.
     """
-    calls = grammar.parse(text)
+    calls = parse_calls(text)
     known = (*names(), *ALIASES)
     for call in calls:
         if ":" in call.name:
@@ -99,53 +210,45 @@ def parse(text: str) -> list[Step]:
     return [step for call in calls for step in _bind(call, text)]
 
 
-def _bind(call: grammar.Call, text: str) -> list[Step]:
+def _bind(call: Call, text: str) -> list[Step]:
     """Return the steps of a call; each transform of an alias gets the parameters that it has."""
     meant = ALIASES.get(call.name, (call.name,))
     own = {name: result for item in meant for name, result in parameters(item).items()}
     declared = own | {IGNORE_ERRORS: (bool, False)}
     arguments: dict[str, Any] = {}
+    transform = call.name
     for given in call.parameters:
-        if given.name not in declared:
+        name, at = given.name, given.position
+        if name not in declared:
+            hint = nearest(name, tuple(declared))
             raise PipelineError(
-                "parameter-unknown",
-                text,
-                given.position,
-                transform=call.name,
-                name=given.name,
-                known=own,
-                hint=nearest(given.name, tuple(declared)),
+                "parameter-unknown", text, at, transform=transform, name=name, known=own, hint=hint
             )
-        type_, _ = declared[given.name]
+        type_, _ = declared[name]
         try:
             value = _convert(given.value, type_)
-        except ValueError as error:
+        except ValueError as expected:
+            got = given.value
             raise PipelineError(
                 "parameter-value",
                 text,
-                given.position,
-                transform=call.name,
-                name=given.name,
-                expected=error,
-                got=given.value,
+                at,
+                transform=transform,
+                name=name,
+                expected=expected,
+                got=got,
             ) from None
         if typing.get_origin(type_) is tuple:
-            arguments[given.name] = (*arguments.get(given.name, ()), value)
-        elif given.name in arguments:
-            raise PipelineError(
-                "parameter-twice", text, given.position, transform=call.name, name=given.name
-            )
+            arguments[name] = (*arguments.get(name, ()), value)
+        elif name in arguments:
+            raise PipelineError("parameter-twice", text, at, transform=transform, name=name)
         else:
-            arguments[given.name] = value
+            arguments[name] = value
     ignore_errors = arguments.pop(IGNORE_ERRORS, False)
     for name, (_, default) in own.items():
         if default is inspect.Parameter.empty and name not in arguments:
             raise PipelineError(
-                "parameter-missing",
-                text=text,
-                position=call.position,
-                transform=call.name,
-                name=name,
+                "parameter-missing", text, call.position, transform=transform, name=name
             )
     return [
         Step(item, {n: v for n, v in arguments.items() if n in parameters(item)}, ignore_errors)

@@ -64,27 +64,11 @@ def without_tensorflow_start() -> Iterator[None]:
 
 
 __all__ = [
-    "AssetFileDef",
-    "AttrValue",
-    "BundleEntryProto",
-    "BundleHeaderProto",
-    "Example",
-    "FunctionDef",
-    "FunctionDefLibrary",
-    "GraphDef",
-    "MetaGraphDef",
-    "NameAttrList",
-    "NodeDef",
-    "OpDef",
-    "OpList",
-    "SavedModel",
-    "SignatureDef",
-    "TensorInfo",
-    "TensorProto",
-    "TensorShapeProto",
-    "VariableDef",
+    "AssetFileDef", "AttrValue", "BundleEntryProto", "BundleHeaderProto", "Example", "FunctionDef",
+    "FunctionDefLibrary", "GraphDef", "MetaGraphDef", "NameAttrList", "NodeDef", "OpDef", "OpList",
+    "SavedModel", "SignatureDef", "TensorInfo", "TensorProto", "TensorShapeProto", "VariableDef",
     "VersionDef",
-]
+]  # fmt: skip
 
 if TYPE_CHECKING or package_folder() is not None:
     with without_tensorflow_start():

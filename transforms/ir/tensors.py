@@ -19,37 +19,32 @@ class DType(str):
     __slots__ = ()
 
 
-# Enumeration number: (name, NumPy type of its values, field of TensorProto with single values).
+# Field of TensorProto with single values: the types that it holds, by enumeration number.
+_FIELDS: dict[str, dict[int, str]] = {
+    "float_val": {1: "float32"},
+    "double_val": {2: "float64"},
+    "int_val": {3: "int32", 4: "uint8", 5: "int16", 6: "int8", 11: "qint8", 12: "quint8",
+                13: "qint32", 15: "qint16", 16: "quint16", 17: "uint16"},
+    "string_val": {7: "string"},
+    "scomplex_val": {8: "complex64"},
+    "int64_val": {9: "int64"},
+    "bool_val": {10: "bool"},
+    "half_val": {14: "bfloat16", 19: "float16"},
+    "dcomplex_val": {18: "complex128"},
+    "uint32_val": {22: "uint32"},
+    "uint64_val": {23: "uint64"},
+    "float8_val": {24: "float8_e5m2", 25: "float8_e4m3fn"},
+    "": {20: "resource", 21: "variant"},
+}  # fmt: skip
+# Enumeration number: (name, NumPy type of its values, field).
 _TYPES = {
-    1: ("float32", "float32", "float_val"),
-    2: ("float64", "float64", "double_val"),
-    3: ("int32", "int32", "int_val"),
-    4: ("uint8", "uint8", "int_val"),
-    5: ("int16", "int16", "int_val"),
-    6: ("int8", "int8", "int_val"),
-    7: ("string", "object", "string_val"),
-    8: ("complex64", "complex64", "scomplex_val"),
-    9: ("int64", "int64", "int64_val"),
-    10: ("bool", "bool", "bool_val"),
-    11: ("qint8", "int8", "int_val"),
-    12: ("quint8", "uint8", "int_val"),
-    13: ("qint32", "int32", "int_val"),
-    14: ("bfloat16", "bfloat16", "half_val"),
-    15: ("qint16", "int16", "int_val"),
-    16: ("quint16", "uint16", "int_val"),
-    17: ("uint16", "uint16", "int_val"),
-    18: ("complex128", "complex128", "dcomplex_val"),
-    19: ("float16", "float16", "half_val"),
-    20: ("resource", "", ""),
-    21: ("variant", "", ""),
-    22: ("uint32", "uint32", "uint32_val"),
-    23: ("uint64", "uint64", "uint64_val"),
-    24: ("float8_e5m2", "float8_e5m2", "float8_val"),
-    25: ("float8_e4m3fn", "float8_e4m3fn", "float8_val"),
+    number: (name, "object" if name == "string" else name.removeprefix("q") if field else "", field)
+    for field, names in _FIELDS.items()
+    for number, name in sorted(names.items())
 }
 _REF = 100  # a reference type's number is its base type's plus this
 _ENUMERATION = TensorProto.DESCRIPTOR.fields_by_name["dtype"].enum_type.values_by_number
-_NUMBERS = {name: number for number, (name, _, _) in _TYPES.items()}
+_NUMBERS = {name: number for number, (name, _, _) in sorted(_TYPES.items())}
 _ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
 
 # A Const may declare a huge shape with a single value; allocations above this are refused.

@@ -35,14 +35,8 @@ def masked_crc(content: bytes) -> int:
 def framed(record: bytes) -> bytes:
     """Return a record with its framing, as stored in a file."""
     length = struct.pack("<Q", len(record))
-    return b"".join(
-        (
-            length,
-            struct.pack("<I", masked_crc(length)),
-            record,
-            struct.pack("<I", masked_crc(record)),
-        )
-    )
+    checks = (struct.pack("<I", masked_crc(part)) for part in (length, record))
+    return b"".join((length, next(checks), record, next(checks)))
 
 
 def is_gzip(path: str | os.PathLike[str]) -> bool:

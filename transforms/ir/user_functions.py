@@ -57,12 +57,12 @@ def _module(name: str) -> ModuleType:
     try:
         _take_from_current_folder(name.partition(".")[0])
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise Error("module-missing", name=error.name) from None
-        raise _not_imported(name, error) from None
     except (Exception, SystemExit) as error:
-        raise _not_imported(name, error) from None
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
+            raise Error("module-missing", name=missing) from None
+        logger.debug("%s cannot be imported", name, exc_info=error)
+        raise Error("module-not-importable", name=name, reason=raised(error)) from None
 
 
 def _take_from_current_folder(name: str) -> None:
@@ -85,11 +85,6 @@ def _take_from_current_folder(name: str) -> None:
     except BaseException:
         del sys.modules[name]
         raise
-
-
-def _not_imported(name: str, error: BaseException) -> Error:
-    logger.debug("%s cannot be imported", name, exc_info=error)
-    return Error("module-not-importable", name=name, reason=raised(error))
 
 
 TYPES = (str, int, float, bool)

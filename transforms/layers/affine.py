@@ -19,6 +19,7 @@ from deploykit.transforms.layers.layers import (
     weights_of,
 )
 from deploykit.transforms.runtime.constants import Constants
+from deploykit.transforms.shapes.sizes import require
 
 ARITHMETIC_OPS = frozenset({"Add", "AddV2", "Sub", "Mul", "RealDiv"})
 BIAS_OPS = frozenset({"BiasAdd"})
@@ -113,14 +114,10 @@ def _same_channels(layer: Node, step: Node) -> bool:
 def _batch_norm(constants: Constants, layer: Node, channels: int, step: Node) -> Affine | str:
     if not _same_channels(layer, step):
         return "the batch norm is not along the layer's output channels"
-    batch_norm = read_batch_norm(constants, step)
-    if (
-        isinstance(batch_norm, Affine)
-        and batch_norm.scale is not None
-        and batch_norm.scale.shape != (channels,)
-    ):
+    result = read_batch_norm(constants, step)
+    if isinstance(result, Affine) and require(result.scale).shape != (channels,):
         return "a parameter of the batch norm is not one value per output channel"
-    return batch_norm
+    return result
 
 
 def read_batch_norm(constants: Constants, step: Node) -> Affine | str:
@@ -143,20 +140,13 @@ def read_batch_norm(constants: Constants, step: Node) -> Affine | str:
     return Affine(scale, beta - mean * scale)
 
 
-def chain_of(graph: Graph, layer: Node) -> Chain:
-    """Return a layer with the constant bias after it."""
-    return chain(graph, layer, frozenset(), lambda _, __: False)
-
-
 def lift(graph: Graph, layer: str, change: Array, is_shifted: bool = False) -> None:
     """Add a value per channel to the bias of a layer; with `is_shifted`, rename its result."""
     if not change.any():
         return
     moves: dict[str, str] = {}
-    change_bias(graph, chain_of(graph, graph[layer]), change, moves, is_shifted)
-    graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
-    for name in moves:
-        graph.remove(graph[name])
+    change_bias(graph, chain(graph, graph[layer]), change, moves, is_shifted)
+    graph.supersede(moves)
 
 
 def set_bias(graph: Graph, item: Chain, bias: Array) -> None:
@@ -171,11 +161,7 @@ def through(graph: Graph, layer: Node, offset: Array) -> Array:
 
     `mean_output` must accept the layer.
     """
-    const = weights_of(graph, layer)
-    assert const is not None
-    result = mean_output(layer, const.value, offset)
-    assert result is not None
-    return result
+    return require(mean_output(layer, require(weights_of(graph, layer)).value, offset))
 
 
 def mean_output(layer: Node, weights: Array, means: Array) -> Array | None:
@@ -210,11 +196,9 @@ def change_bias(
     bias = change
     if item.bias:
         biased = item.nodes[1]
-        const = graph.constant(item.bias)
-        assert const is not None
-        bias = const.value.astype(np.float64) + change
+        bias = require(graph.constant(item.bias)).value.astype(np.float64) + change
     else:
-        layer = graph.add(layer.with_name(graph.unique_name(f"{layer.name}_unbiased")))
+        layer = graph.add_copy(layer, f"{layer.name}_unbiased")
     add = bias_add(graph, biased.name, layer, bias, "/shifted_bias")
     add = graph.absorb([biased], into=add)
     if is_shifted:
@@ -223,7 +207,7 @@ def change_bias(
 
 def shifted_copy(graph: Graph, node: Node) -> str:
     """Add a node that returns the shifted value after its inputs moved; return its name."""
-    return graph.add(node.with_name(graph.unique_name(f"{node.name}_shifted"))).name
+    return graph.add_copy(node, f"{node.name}_shifted").name
 
 
 LAYER = Op("Conv2D|DepthwiseConv2dNative|MatMul", name="layer")
@@ -240,18 +224,15 @@ def linear_chains(graph: Graph, same_shape: SameShape) -> dict[str, Chain]:
 
     for match in graph.match(LAYER):
         layer = match["layer"]
-        reason = _reason(graph, layer)
-        if reason:
-            graph.skip(layer, reason)
+        if graph.skip(layer, _reason(graph, layer)):
             continue
-        result = chain(graph, layer, frozenset(), free_sum)
+        result = chain(graph, layer, same_shape=free_sum)
         summands.add(result.summand)
         chains[result.nodes[-1].name] = result
     return chains
 
 
 def _reason(graph: Graph, layer: Node) -> str:
-    """Return why a layer's bias cannot be changed, or an empty string."""
     if layer.attr("T") != "float32":
         return f"its type is {layer.attr('T')}, not float32"
     if weights_of(graph, layer) is None:

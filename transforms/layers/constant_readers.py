@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deploykit.transforms.ir.functions import Body, Callee, Library, callees
+from deploykit.transforms.ir.functions import CALL_OPS, Body, Callee, Library, callees
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name, tensor_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import FLOATS, LAYER_OPS, PRIVATE_OPS, WEIGHTS, channel_axes
 from deploykit.transforms.runtime.constants import Constants
-from deploykit.transforms.runtime.numpy_kernels import KERNELS
+from deploykit.transforms.runtime.numpy_kernels import KERNELS, UNCLEAR
 from deploykit.transforms.shapes.sizes import Shape
 from deploykit.transforms.shapes.static_shapes import Shapes
 
@@ -21,24 +21,17 @@ Axes = tuple[int, ...]  # ascending; they index the channels of a constant
 # those of LAYER_OPS. The result of Conv...BackpropInput is [..., in], its filter [..., in, out].
 _KERNELS: dict[tuple[str, int], Axes] = {
     ("Conv", 1): (-1,),
-    ("Conv3DBackpropInput", 1): (-2,),
-    ("Conv3DBackpropInputV2", 1): (-2,),
-    ("DepthwiseConv2dNativeBackpropInput", 1): (-2,),
     ("FusedPadConv2D", 2): (-1,),
     ("FusedResizeAndPadConv2D", 3): (-1,),
-    ("BlockLSTM", 4): (-1,),
-    ("BlockLSTMV2", 4): (-1,),
-    ("GRUBlockCell", 2): (-1,),
-    ("GRUBlockCell", 3): (-1,),
-    ("LSTMBlockCell", 3): (-1,),
+    **dict.fromkeys((("BlockLSTM", 4), ("BlockLSTMV2", 4), ("LSTMBlockCell", 3)), (-1,)),
+    **dict.fromkeys((("GRUBlockCell", 2), ("GRUBlockCell", 3)), (-1,)),
+    **dict.fromkeys((("Conv3DBackpropInput", 1), ("Conv3DBackpropInputV2", 1)), (-2,)),
+    ("DepthwiseConv2dNativeBackpropInput", 1): (-2,),
 }
 # Op: the attributes that transpose its first or second operand.
 _PRODUCTS = {
-    "BatchMatMul": ("adj_x", "adj_y"),
-    "BatchMatMulV2": ("adj_x", "adj_y"),
-    "BatchMatMulV3": ("adj_x", "adj_y"),
-    "MatMul": ("transpose_a", "transpose_b"),
-    "SparseMatMul": ("transpose_a", "transpose_b"),
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), ("adj_x", "adj_y")),
+    **dict.fromkeys(("MatMul", "SparseMatMul"), ("transpose_a", "transpose_b")),
 }
 # Sums or means of rows of their first input.
 _ROW_SUMS = frozenset(
@@ -52,14 +45,20 @@ _PASSING = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
 class Roles:
     """The roles of inputs in one graph, or in the body of one function."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        value: Callable[[str], Array | None],
-        shape: Callable[[str], Shape | None],
-    ) -> None:
-        """Store the functions for the value of a constant tensor and the shape of any tensor."""
-        self._graph, self._value, self._shape = graph, value, shape
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._constants: Constants | None = None
+        self._shapes: Shapes | None = None
+
+    def value(self, tensor: str) -> Array | None:
+        """Return the value of a constant tensor."""
+        self._constants = self._constants or Constants(self.graph)
+        return self._constants.value(tensor)
+
+    def shape(self, tensor: str) -> Shape | None:
+        """Return the shape of a tensor."""
+        self._shapes = self._shapes or Shapes(self.graph)
+        return self._shapes.shape(tensor)
 
     def channels(self, reader: Node, place: int, rank: int) -> Axes | None:
         """Return the axes of an input that index a layer's output channels, or a table's rows.
@@ -117,9 +116,9 @@ class Roles:
         return tuple(axis for axis, label in enumerate(labels) if label in retained)
 
     def _is_one_hot(self, tensor: str) -> bool:
-        node = self._graph.producer(tensor)
-        while node.op in _PASSING and not self._graph.is_input(node.name):
-            node = self._graph.producer(node.data_inputs[0])
+        node = self.graph.producer(tensor)
+        while node.op in _PASSING and not self.graph.is_input(node.name):
+            node = self.graph.producer(node.data_inputs[0])
         return node.op == "OneHot"
 
     def _table(self, reader: Node, place: int, rank: int) -> Axes | None:
@@ -130,13 +129,13 @@ class Roles:
         if reader.op in _ROW_SUMS or reader.op == "Gather":
             return (0,)
         if reader.op == "GatherV2":
-            axis = self._value(reader.data_inputs[2])
+            axis = self.value(reader.data_inputs[2])
             batches = reader.attr("batch_dims", 0)
             if axis is None or batches < 0:
                 return None
             return (*range(batches), int(axis.item()) % max(rank, 1))
         if reader.op == "GatherNd":
-            indices = self._shape(reader.data_inputs[1])
+            indices = self.shape(reader.data_inputs[1])
             return tuple(range(indices[-1])) if indices and indices[-1] >= 0 else None
         return None
 
@@ -149,65 +148,26 @@ def _labels(term: str, rank: int) -> list[str]:
 
 
 # Ops that pass their first input on unchanged, and the number of outputs that do.
-_SAME = {
-    "CheckNumerics": 1,
-    "EnsureShape": 1,
-    "Enter": 1,
-    "GuaranteeConst": 1,
-    "Identity": 1,
-    "PreventGradient": 1,
-    "Snapshot": 1,
-    "StopGradient": 1,
-    "Switch": 2,
-}
+_SAME_OPS = """
+    CheckNumerics EnsureShape Enter GuaranteeConst Identity PreventGradient Snapshot StopGradient
+"""
+_SAME = {"Switch": 2, **dict.fromkeys(_SAME_OPS.split(), 1)}
 # Ops that move their input or parts of it to other positions, and the index of that input.
-_MOVING = {
-    "ExpandDims": 0,
-    "Reshape": 0,
-    "Slice": 0,
-    "Split": 1,
-    "Squeeze": 0,
-    "StridedSlice": 0,
-    "Transpose": 0,
-}
+_MOVING_OPS = "ExpandDims Reshape Slice Squeeze StridedSlice Transpose"
+_MOVING = {"Split": 1, **dict.fromkeys(_MOVING_OPS.split(), 0)}
 _SUMS = frozenset({"Add", "AddV2"})
 _SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 _LOOPS = frozenset({"StatelessWhile", "While"})
 # Op: the index of its first argument, and the attributes that name its callees.
 _CALLS = {
-    "Case": (1, ("branches",)),
-    "If": (1, ("then_branch", "else_branch")),
-    "PartitionedCall": (0, ("f",)),
-    "StatefulPartitionedCall": (0, ("f",)),
-    "StatelessCase": (1, ("branches",)),
-    "StatelessIf": (1, ("then_branch", "else_branch")),
-    "StatelessWhile": (0, ("body", "cond")),
-    "While": (0, ("body", "cond")),
+    **dict.fromkeys(("Case", "StatelessCase"), (1, ("branches",))),
+    **dict.fromkeys(("If", "StatelessIf"), (1, ("then_branch", "else_branch"))),
+    **dict.fromkeys(CALL_OPS, (0, ("f",))),
+    **dict.fromkeys(_LOOPS, (0, ("body", "cond"))),
 }
 _MAX_PARTS = 1024  # real weights are not split into more
-_UNCLEAR = (ArithmeticError, IndexError, NotImplementedError, TypeError, ValueError)
 
 Move = Callable[[Array], Array]
-
-
-class Scope:
-    """A graph or the body of a function, with its constants and shapes."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self._constants: Constants | None = None
-        self._shapes: Shapes | None = None
-        self.roles = Roles(graph, self.value, self.shape)
-
-    def value(self, tensor: str) -> Array | None:
-        """Return the value of a constant tensor."""
-        self._constants = self._constants or Constants(self.graph)
-        return self._constants.value(tensor)
-
-    def shape(self, tensor: str) -> Shape | None:
-        """Return the shape of a tensor."""
-        self._shapes = self._shapes or Shapes(self.graph)
-        return self._shapes.shape(tensor)
 
 
 @dataclass(frozen=True)
@@ -224,7 +184,7 @@ class Caller:
 class ConstantSource:
     """A tensor with a constant's values, and how they were moved there."""
 
-    scope: Scope
+    scope: Roles
     tensor: str
     moves: tuple[Move, ...] | None = ()  # None: the order does not matter
     caller: Caller | None = None
@@ -263,11 +223,11 @@ class Reading:
             return None
         try:
             seen = self.moved(np.broadcast_to(np.int8(0), shape))
-        except _UNCLEAR:  # TensorFlow would refuse it too
+        except UNCLEAR:  # TensorFlow would refuse it too
             return None
         if not seen.size:
             return None
-        return self.spot.scope.roles.channels(self.reader, self.place, seen.ndim)
+        return self.spot.scope.channels(self.reader, self.place, seen.ndim)
 
 
 class Readings:
@@ -275,9 +235,9 @@ class Readings:
 
     def __init__(self, graph: Graph) -> None:
         """Index the graph; nodes that later replace constants under their names change nothing."""
-        self._top = Scope(graph)
+        self._top = Roles(graph)
         self._library = Library(graph)
-        self._scopes: dict[Callee, tuple[Scope, Body]] = {}
+        self._scopes: dict[Callee, tuple[Roles, Body]] = {}
 
     def of(self, const: Node) -> list[Reading]:
         """Return the readers of a Const, without those that only read its shape."""
@@ -353,12 +313,12 @@ class Readings:
                 spots.append(ConstantSource(scope, inner, spot.moves, caller))
         return spots
 
-    def _body(self, callee: Callee) -> tuple[Scope, Body]:
+    def _body(self, callee: Callee) -> tuple[Roles, Body]:
         if callee not in self._scopes:
             body = self._library.body(callee)
             arguments = [Node(f"@{i}", "_Arg") for i in range(body.arguments)]
             graph = Graph([*arguments, *body.nodes], outputs=body.results)
-            self._scopes[callee] = Scope(graph), body
+            self._scopes[callee] = Roles(graph), body
         return self._scopes[callee]
 
 

@@ -1,17 +1,17 @@
 """A layer with the ops that one kernel can run with it: bias, sum and activation."""
 
+import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-
-import numpy as np
 
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.kernel_limits import limit
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.ops import FEEDABLE_OPS
 from deploykit.transforms.ir.pattern import needed_elsewhere
-from deploykit.transforms.layers.gelu import gelu_of
+from deploykit.transforms.layers.composites import gelu_of
 from deploykit.transforms.layers.layers import channel_axes, channels_first, weights_of
+from deploykit.transforms.shapes.sizes import require
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 ADD_OPS = frozenset({"Add", "AddV2"})
@@ -44,8 +44,8 @@ class Chain:
 def chain(
     graph: Graph,
     layer: Node,
-    activations: Container[str],
-    same_shape: Callable[[str, str], bool],
+    activations: Container[str] = (),
+    same_shape: Callable[[str, str], bool] | None = None,
 ) -> Chain:
     """Return the layer with the following nodes that one kernel can include.
 
@@ -62,7 +62,7 @@ def chain(
         if nodes == [layer] and _is_bias(graph, layer, reader):
             (bias,) = others
         elif layer.op == "Conv2D" and reader.op in ADD_OPS and not summand:
-            if not same_shape(last, others[0]):
+            if same_shape is None or not same_shape(last, others[0]):
                 break
             (summand,) = others
         else:
@@ -84,9 +84,8 @@ def unfit(graph: Graph, op: str, layer: Node) -> str:
 
 def channel_count(graph: Graph, layer: Node) -> int:
     """Return the number of output channels of a layer with constant weights."""
-    weights = weights_of(graph, layer)
-    assert weights is not None
-    return int(np.prod([weights.shape[axis] for axis in channel_axes(layer)]))
+    shape = require(weights_of(graph, layer)).shape
+    return math.prod(shape[axis] for axis in channel_axes(layer))
 
 
 def shape_comparison(graph: Graph) -> Callable[[str, str], bool]:

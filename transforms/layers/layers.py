@@ -9,6 +9,7 @@ import numpy as np
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, numpy_type
+from deploykit.transforms.shapes.sizes import require
 
 # Op: rank of its output. The weights are the second input of each.
 LAYER_OPS = {
@@ -114,9 +115,7 @@ def matrix_of(graph: Graph, layer: Node) -> Array:
 
     The layer has constant weights, and one filter per channel if it is depthwise.
     """
-    const = weights_of(graph, layer)
-    assert const is not None
-    weights: Array = const.value.astype(np.float64)
+    weights: Array = require(weights_of(graph, layer)).value.astype(np.float64)
     if layer.op == "DepthwiseConv2dNative":
         return weights[..., 0]
     return weights.T if layer.attr("transpose_b", False) else weights
@@ -124,8 +123,7 @@ def matrix_of(graph: Graph, layer: Node) -> Array:
 
 def set_matrix(graph: Graph, layer: Node, matrix: Array) -> None:
     """Set a layer's float32 weights from the layout that `matrix_of` returns."""
-    const = weights_of(graph, layer)
-    assert const is not None
+    const = require(weights_of(graph, layer))
     value = matrix.T if layer.attr("transpose_b", False) else matrix
     value = np.ascontiguousarray(value.reshape(const.shape), np.float32)
     graph.replace(layer, with_weights(graph, layer, const, value))
@@ -162,9 +160,4 @@ def only_reader(graph: Graph, node: Node) -> Node | None:
 
 def rename(graph: Graph, names: Iterable[str], ending: str) -> None:
     """Append an ending to the names of nodes that are not inputs or outputs."""
-    moves: dict[str, str] = {}
-    for name in names:
-        moves[name] = graph.add(graph[name].with_name(graph.unique_name(f"{name}{ending}"))).name
-    graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
-    for name in moves:
-        graph.remove(graph[name])
+    graph.supersede({n: graph.add_copy(graph[n], f"{n}{ending}").name for n in names})

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from deploykit.transforms.ir.kernel_limits import takes_explicit_padding
+from deploykit.transforms.ir.kernel_limits import LIMITS
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.layers.layers import LAYER_OPS, channels_first
 from deploykit.transforms.shapes.sizes import Shape
@@ -49,7 +49,7 @@ def with_zeros_around(
         padding = "VALID"
     elif zeros == _same(layer, kernel, image):
         padding = "SAME"
-    elif takes_explicit_padding(layer.op):
+    elif not LIMITS[layer.op].explicit:
         padding, explicit = "EXPLICIT", [0] * (2 * LAYER_OPS[layer.op])
         for axis, pair in zeros.items():
             explicit[2 * axis : 2 * axis + 2] = pair

@@ -4,7 +4,6 @@ Only ops on the allow-list are evaluated. The registry's `is_stateful` is not a 
 ReadFile and Abort are marked stateless.
 """
 
-import re
 from collections.abc import Collection, Iterable
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from deploykit.transforms.common.errors import Error, LimitError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name, split
-from deploykit.transforms.ir.ops import op_defs, output_types
+from deploykit.transforms.ir.ops import output_types
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array, held_bytes, numpy_type
 from deploykit.transforms.runtime.child_process import call
@@ -20,15 +19,13 @@ from deploykit.transforms.runtime.numpy_kernels import (
     KERNELS,
     MAX_BYTES,
     MOVING_OPS,
+    UNCLEAR,
     check_bytes,
     refuse_subnormals,
 )
 
 # Pure ops without a NumPy kernel here; TensorFlow evaluates constant ones.
-TENSORFLOW_OPS = frozenset(
-    re.findall(
-        r"\w+",
-        """
+_TENSORFLOW_OPS = """
     Acos Acosh AddN ArgMax ArgMin AsString Asin Asinh Atan Atan2 Atanh AvgPool BatchMatMul
     BatchMatMulV2 BatchMatMulV3 BatchToSpaceND BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor
     BroadcastArgs BroadcastGradientArgs Ceil ClipByValue Complex ConcatOffset Conj Conv2D
@@ -41,9 +38,8 @@ TENSORFLOW_OPS = frozenset(
     ScatterNd Selu ShapeN Sigmoid Sign Sin Sinh Softmax Softplus Softsign SpaceToBatchND
     SpaceToDepth Split SplitV StringJoin Tan Tanh TensorScatterUpdate TopKV2 TruncateMod Unique
     Unpack UnravelIndex Where Xdivy Xlogy
-    """,
-    )
-)
+"""
+TENSORFLOW_OPS = frozenset(_TENSORFLOW_OPS.split())
 PURE_OPS = TENSORFLOW_OPS | frozenset(KERNELS)
 
 MAX_TOTAL_BYTES = 2 << 30  # of all values from NumPy: a graph file cannot be larger
@@ -186,15 +182,7 @@ def _computed(node: Node, arrays: list[Array]) -> Array | None:
             raise LimitError("constant-strings-too-large")
     except LimitError:
         raise
-    except (
-        ValueError,
-        IndexError,
-        TypeError,
-        NotImplementedError,
-        ArithmeticError,
-        MemoryError,
-        Error,
-    ):
+    except (*UNCLEAR, MemoryError, Error):
         return None
-    types = output_types(node) if node.op in op_defs() else None
+    types = output_types(node)
     return None if types and value.dtype != numpy_type(types[0]) else value

@@ -14,7 +14,7 @@ from deploykit.transforms.ir.node import Node, delimited
 from deploykit.transforms.ir.protos import AttrValue, GraphDef, TensorProto
 from deploykit.transforms.runtime.child_process import Worker, call
 from deploykit.transforms.runtime.session import Session, refusal
-from deploykit.transforms.untrusted.graph_parts import GraphParts
+from deploykit.transforms.untrusted.validate import GraphParts
 
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 _LARGE = 4096  # bytes of a constant; larger ones are not shapes, axes or sizes
@@ -23,12 +23,7 @@ _SAME_SHAPE = frozenset({"Identity", "Snapshot", "StopGradient"}) | {
     *("Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Square", "Tanh"),
 }  # of one input and one output
 _UNREGISTERED = "Op type not registered"
-_POINTERS = (
-    "TF_NewGraph",
-    "TF_NewStatus",
-    "TF_NewImportGraphDefOptions",
-    "TF_NewBufferFromString",
-)
+_POINTERS = ("TF_NewGraph", "TF_NewStatus", "TF_NewImportGraphDefOptions")
 
 
 class ImportCheck:
@@ -106,7 +101,7 @@ class Importer:
         with contextlib.suppress(OSError):
             for name in _LIBRARIES:
                 library = ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL)
-            for name in _POINTERS:
+            for name in (*_POINTERS, "TF_NewBufferFromString"):
                 getattr(library, name).restype = ctypes.c_void_p
             library.TF_Message.restype = ctypes.c_char_p
             self._library = library
@@ -122,17 +117,14 @@ class Importer:
         return not fault
 
     def _fault(self, library: ctypes.CDLL, graph_def: bytes) -> str:
-        """Return why TensorFlow refuses a graph, or an empty string."""
-        graph, status, options = (
-            ctypes.c_void_p(getattr(library, name)()) for name in _POINTERS[:3]
-        )
-        buffer = ctypes.c_void_p(
-            library.TF_NewBufferFromString(graph_def, ctypes.c_size_t(len(graph_def)))
-        )
+        graph, status, options = (ctypes.c_void_p(getattr(library, name)()) for name in _POINTERS)
+        size = ctypes.c_size_t(len(graph_def))
+        buffer = ctypes.c_void_p(library.TF_NewBufferFromString(graph_def, size))
         library.TF_GraphImportGraphDef(graph, buffer, options, status)
         text = ""
         if library.TF_GetCode(status):
-            text = _sentence((library.TF_Message(status) or b"").decode(errors="replace"))
+            message = (library.TF_Message(status) or b"").decode(errors="replace")
+            text = " ".join(message.split())[:400] or "it reports no reason"
         library.TF_DeleteBuffer(buffer)
         library.TF_DeleteGraph(graph)
         library.TF_DeleteStatus(status)
@@ -147,7 +139,3 @@ def import_in_python(graph_def: bytes) -> None:
     LoadError: TensorFlow refuses it.
     """
     Session(graph_def)
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.split())[:400] or "it reports no reason"

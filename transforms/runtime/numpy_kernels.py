@@ -187,20 +187,12 @@ def _squeeze(node: Node, x: Array) -> Array:
     return np.squeeze(x, tuple(axes) if axes else None)
 
 
-def _reduce(function: Callable[..., Array]) -> Kernel:
+def _reduce(function: Callable[..., Array], is_sum: bool = False) -> Kernel:
     def kernel(node: Node, x: Array, axes: Array) -> Array:
-        axis = tuple(np.atleast_1d(axes).tolist())
-        return function(x, axis=axis, keepdims=node.attr("keep_dims", False))
-
-    return kernel
-
-
-def _accumulate(function: Callable[..., Array]) -> Kernel:
-    def kernel(node: Node, x: Array, axes: Array) -> Array:
-        if x.dtype.kind not in "iu":
+        if is_sum and x.dtype.kind not in "iu":
             raise NotImplementedError("sums and products of floats depend on their order")
-        axis = tuple(np.atleast_1d(axes).tolist())
-        return function(x, axis=axis, keepdims=node.attr("keep_dims", False), dtype=x.dtype)
+        axis, types = tuple(np.atleast_1d(axes).tolist()), {"dtype": x.dtype} if is_sum else {}
+        return function(x, axis=axis, keepdims=node.attr("keep_dims", False), **types)
 
     return kernel
 
@@ -251,34 +243,15 @@ def _like(function: Callable[..., Array]) -> Callable[..., Array]:
     return like
 
 
+UNCLEAR = (ArithmeticError, IndexError, NotImplementedError, TypeError, ValueError)
+"""Errors of kernels and shape rules: the result is unknown, or TensorFlow would refuse the op."""
+
 # These return their input or only read its shape; the others compute values.
-MOVING_OPS = frozenset(
-    {
-        "BroadcastTo",
-        "Concat",
-        "ConcatV2",
-        "ExpandDims",
-        "Fill",
-        "GatherV2",
-        "Identity",
-        "OnesLike",
-        "Pack",
-        "Rank",
-        "Reshape",
-        "Select",
-        "SelectV2",
-        "Shape",
-        "Size",
-        "Slice",
-        "Snapshot",
-        "Squeeze",
-        "StopGradient",
-        "StridedSlice",
-        "Tile",
-        "Transpose",
-        "ZerosLike",
-    }
-)
+_MOVING_OPS = """
+    BroadcastTo Concat ConcatV2 ExpandDims Fill GatherV2 Identity OnesLike Pack Rank Reshape Select
+    SelectV2 Shape Size Slice Snapshot Squeeze StopGradient StridedSlice Tile Transpose ZerosLike
+"""
+MOVING_OPS = frozenset(_MOVING_OPS.split())
 
 KERNELS: dict[str, Kernel] = {
     "Abs": _elementwise(np.abs),
@@ -314,7 +287,7 @@ KERNELS: dict[str, Kernel] = {
     "NotEqual": _elementwise(operator.ne),
     "OnesLike": _elementwise(_like(np.ones)),
     "Pack": _pack,
-    "Prod": _accumulate(np.prod),
+    "Prod": _reduce(np.prod, is_sum=True),
     "Range": _range,
     "Rank": lambda node, x: np.array(x.ndim, np.int32),
     "RealDiv": _elementwise(operator.truediv),
@@ -334,7 +307,7 @@ KERNELS: dict[str, Kernel] = {
     "StopGradient": lambda node, x: x,
     "StridedSlice": _strided_slice,
     "Sub": _elementwise(operator.sub),
-    "Sum": _accumulate(np.sum),
+    "Sum": _reduce(np.sum, is_sum=True),
     "Tile": _tile,
     "Transpose": lambda node, x, axes: np.transpose(x, tuple(axes.tolist())),
     "TruncateDiv": _elementwise(_truncate_div),

@@ -11,10 +11,8 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 from deploykit.transforms.engines.packages import PACKAGE, package_folder
 from deploykit.transforms.ir.protos import without_tensorflow_start
@@ -25,63 +23,25 @@ _started = threading.Lock()
 _is_alone = False
 
 
-@dataclass(frozen=True)
-class SessionParts:
-    """The modules of TensorFlow that a session needs."""
-
-    tf2: Any
-    """Selects the behavior of TensorFlow 2; it comes first, as the others depend on it."""
-
-    session: Any
-    """Session."""
-    wrapper: Any
-    """The C functions of a session."""
-    ops: Any
-    """Graph, Operation, device_v2."""
-    importer: Any
-    """import_graph_def."""
-    loader: Any
-    """Loads a SavedModel into a session."""
-    errors: Any
-    """OpError."""
-    config: Any
-    """ConfigProto, RunOptions, RunMetadata."""
-    rewriter: Any
-    """RewriterConfig."""
-    arrays: Any
-    """rank and other ops on the shapes of tensors."""
-    math: Any
-    """reduce_mean and other ops on numbers."""
-    histograms: Any
-    """histogram_fixed_width."""
-    restoring: Any
-    """restore_v2."""
-    checkpoints: Any
-    """NewCheckpointReader."""
-    objects: Any
-    """TrackableObjectGraph."""
-    features: Any
-    """The features of this build of TensorFlow, such as oneDNN."""
-
-
-_MODULES = SessionParts(
-    tf2=f"{PACKAGE}.python.tf2",
-    session=f"{PACKAGE}.python.client.session",
-    wrapper=f"{PACKAGE}.python.client.pywrap_tf_session",
-    ops=f"{PACKAGE}.python.framework.ops",
-    importer=f"{PACKAGE}.python.framework.importer",
-    loader=f"{PACKAGE}.python.saved_model.loader_impl",
-    errors=f"{PACKAGE}.python.framework.errors",
-    config=f"{PACKAGE}.core.protobuf.config_pb2",
-    rewriter=f"{PACKAGE}.core.protobuf.rewriter_config_pb2",
-    arrays=f"{PACKAGE}.python.ops.array_ops",
-    math=f"{PACKAGE}.python.ops.math_ops",
-    histograms=f"{PACKAGE}.python.ops.histogram_ops",
-    restoring=f"{PACKAGE}.python.ops.gen_io_ops",
-    checkpoints=f"{PACKAGE}.python.training.py_checkpoint_reader",
-    objects=f"{PACKAGE}.core.protobuf.trackable_object_graph_pb2",
-    features=f"{PACKAGE}.python.util._pywrap_util_port",
-)
+_MODULES = {
+    "tf2": "python.tf2",  # selects the behavior of TensorFlow 2; the others depend on it
+    "session": "python.client.session",  # Session
+    "wrapper": "python.client.pywrap_tf_session",  # the C functions of a session
+    "ops": "python.framework.ops",  # Graph, Operation, device_v2
+    "importer": "python.framework.importer",  # import_graph_def
+    "loader": "python.saved_model.loader_impl",  # loads a SavedModel into a session
+    "errors": "python.framework.errors",  # OpError
+    "config": "core.protobuf.config_pb2",  # ConfigProto, RunOptions, RunMetadata
+    "rewriter": "core.protobuf.rewriter_config_pb2",  # RewriterConfig
+    "arrays": "python.ops.array_ops",  # rank and other ops on the shapes of tensors
+    "math": "python.ops.math_ops",  # reduce_mean and other ops on numbers
+    "histograms": "python.ops.histogram_ops",  # histogram_fixed_width
+    "restoring": "python.ops.gen_io_ops",  # restore_v2
+    "checkpoints": "python.training.py_checkpoint_reader",  # NewCheckpointReader
+    "objects": "core.protobuf.trackable_object_graph_pb2",  # TrackableObjectGraph
+    "features": "python.util._pywrap_util_port",  # features of this build, such as oneDNN
+}
+"""The modules of TensorFlow that a session needs, by their names in `start_tensorflow`."""
 
 
 def expect_sessions() -> None:
@@ -93,7 +53,7 @@ def expect_sessions() -> None:
     _is_alone = True
 
 
-def start_tensorflow() -> SessionParts:
+def start_tensorflow() -> SimpleNamespace:
     """Import TensorFlow once, and exclude it from Python's garbage collection.
 
     A full collection would traverse all objects of its modules, which takes as long as many calls.
@@ -103,7 +63,7 @@ def start_tensorflow() -> SessionParts:
 
 
 @functools.cache
-def _session_parts() -> SessionParts:
+def _session_parts() -> SimpleNamespace:
     with _silence():
         parts = _imported()
         if os.environ.get(_LOG_LEVEL) == _SILENT:
@@ -113,7 +73,7 @@ def _session_parts() -> SessionParts:
     return parts
 
 
-def _imported() -> SessionParts:
+def _imported() -> SimpleNamespace:
     """Return the modules, imported without TensorFlow's `__init__` if possible."""
     if _is_alone and PACKAGE not in sys.modules and not _has_plugins():
         with contextlib.suppress(ImportError, AttributeError):
@@ -126,11 +86,10 @@ def _imported() -> SessionParts:
     return _modules()
 
 
-def _modules() -> SessionParts:
-    first, *others = vars(_MODULES).values()
-    tf2 = importlib.import_module(first)
-    tf2.enable()  # as TensorFlow's `__init__` does
-    return SessionParts(tf2, *[importlib.import_module(name) for name in others])
+def _modules() -> SimpleNamespace:
+    importlib.import_module(f"{PACKAGE}.{_MODULES['tf2']}").enable()  # as its `__init__` does
+    paths = {name: f"{PACKAGE}.{path}" for name, path in _MODULES.items()}
+    return SimpleNamespace(**{name: importlib.import_module(p) for name, p in paths.items()})
 
 
 def _has_plugins() -> bool:
@@ -161,7 +120,7 @@ def _silence() -> Iterator[None]:
         os.close(retained)
 
 
-@contextmanager
+@contextlib.contextmanager
 def quiet(level: int = logging.WARNING) -> Iterator[None]:
     """Suppress messages of TensorFlow's Python code below this level in the block.
 

@@ -12,10 +12,9 @@ from deploykit.transforms.ir.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import channels_first
 from deploykit.transforms.runtime.importing import ImportCheck, light_form
-from deploykit.transforms.shapes.rules import RULES
+from deploykit.transforms.shapes.rules import EVERY_PORT, RULES, by_op
 from deploykit.transforms.shapes.sizes import Shape, common_shape, if_full, require
-from deploykit.transforms.untrusted.graph_parts import GraphParts
-from deploykit.transforms.untrusted.validate import validate
+from deploykit.transforms.untrusted.validate import GraphParts, validate
 
 logger = logging.getLogger("deploykit")
 
@@ -89,7 +88,7 @@ def _merged(node: Node, shape: Shape) -> Shape | None:
     """Return a shape merged with the node's `_output_shapes`; None: they may differ."""
     noted = node.attr(SHAPES)
     count = len(op_defs()[node.op].output_arg)
-    if not isinstance(noted, list) or len(noted) != count or node.op in _EVERY_PORT:
+    if not isinstance(noted, list) or len(noted) != count or node.op in EVERY_PORT:
         return None
     if any(item is not None and not isinstance(item, tuple) for item in noted):
         return None
@@ -103,7 +102,7 @@ def _merged(node: Node, shape: Shape) -> Shape | None:
 def _of_port(graph: Graph, tensor: str, known: dict[str, Shape]) -> Shape:
     """Return the shape of an output after the first."""
     name, port = split(tensor)
-    if port < 0 or graph[name].op not in _EVERY_PORT:
+    if port < 0 or graph[name].op not in EVERY_PORT:
         raise ValueError("no rule gives the shape of this output")
     return known[name]
 
@@ -117,40 +116,21 @@ def _small_value(graph: Graph, tensor: str) -> Array | None:
 
 def _is_safe(shape: Shape) -> bool:
     """Return whether no product of sizes overflows."""
-    if not shape:
-        return True
-    return max(shape) < _MOST and math.prod([max(size, 1) for size in shape]) < 1 << 62
+    return max(shape, default=0) < _MOST and math.prod([max(size, 1) for size in shape]) < 1 << 62
 
 
-def _where(holds: Condition, op: str) -> Rule:
-    """Return the shape rule of an op, limited to nodes that satisfy a condition."""
+def _where(holds: Condition, op: str, slides: bool = False) -> Rule:
+    """Return the shape rule of an op, limited to nodes that satisfy a condition.
+
+    With `slides`, also to windows that fit into the image.
+    """
     rule = RULES[op]
-    return lambda node, shapes, values: (
-        rule(node, shapes, values) if holds(node, shapes, values) else None
-    )
 
+    def shape(node: Node, shapes: Shapes, values: Values) -> Shape | None:
+        result = rule(node, shapes, values) if holds(node, shapes, values) else None
+        return None if slides and 0 in (result or ()) else result
 
-# ------------------------------------------------------------------ conditions
-
-
-def _any(*_: object) -> bool:
-    return True
-
-
-def _compares(node: Node, _: Shapes, __: Values) -> bool:
-    return bool(node.attr("incompatible_shape_error", True))
-
-
-def _rank_4(_: Node, shapes: Shapes, __: Values) -> bool:
-    return len(shapes[0]) == 4
-
-
-def _ranked(_: Node, shapes: Shapes, __: Values) -> bool:
-    return len(shapes[0]) >= 1
-
-
-def _scalars_follow(_: Node, shapes: Shapes, __: Values) -> bool:
-    return not any(shapes[1:])
+    return shape
 
 
 def _window(node: Node, *lists: str) -> bool:
@@ -206,19 +186,6 @@ def _pads(_: Node, shapes: Shapes, values: Values) -> bool:
     return not pads.size or bool(pads.min() >= 0 and pads.max() < _MOST)
 
 
-def _axes(_: Node, __: Shapes, values: Values) -> bool:
-    return require(values[1]).ndim <= 1
-
-
-def _axis(place: int) -> Condition:
-    return lambda _, __, values: require(values[place]).ndim == 0
-
-
-def _permutes(_: Node, shapes: Shapes, values: Values) -> bool:
-    axes = require(values[1])
-    return axes.ndim == 1 and sorted(axes.tolist()) == list(range(len(shapes[0])))
-
-
 def _squeezes(node: Node, shapes: Shapes, _: Values) -> bool:
     axes = node.attr("squeeze_dims") or ()
     if not axes:
@@ -232,14 +199,6 @@ def _splits(node: Node, shapes: Shapes, values: Values) -> bool:
     return size >= 0 and size % node.attr("num_split") == 0
 
 
-def _unpacks(node: Node, shapes: Shapes, _: Values) -> bool:
-    return bool(shapes[0][node.attr("axis", 0)] == node.attr("num"))
-
-
-def _gathers(node: Node, shapes: Shapes, values: Values) -> bool:
-    return bool(shapes[0]) and (node.op == "Gather" or require(values[2]).ndim == 0)
-
-
 def _slices(_: Node, shapes: Shapes, values: Values) -> bool:
     begin, counts = require(values[1]), require(values[2])
     if not begin.shape == counts.shape == (len(shapes[0]),):
@@ -249,25 +208,6 @@ def _slices(_: Node, shapes: Shapes, values: Values) -> bool:
         low >= 0 and count >= -1 and (size >= low + max(count, 0) or (size < 0 and low == 0))
         for size, low, count in parts
     )
-
-
-def _resizes(_: Node, shapes: Shapes, values: Values) -> bool:
-    sizes = require(values[1])
-    return len(shapes[0]) == 4 and sizes.shape == (2,) and bool(sizes.min() >= 1)
-
-
-# ------------------------------------------------------------------ special rules
-
-
-def _slide(holds: Condition, op: str) -> Rule:
-    """Return the shape rule of an op whose window fits into the image."""
-    rule = _where(holds, op)
-
-    def shape(node: Node, shapes: Shapes, values: Values) -> Shape | None:
-        result = rule(node, shapes, values)
-        return None if result is None or 0 in result else result
-
-    return shape
 
 
 def _reshape(_: Node, shapes: Shapes, values: Values) -> Shape | None:
@@ -303,36 +243,35 @@ _SAME_SHAPE_OPS = """
 """
 _SAME_SHAPE = frozenset(_SAME_SHAPE_OPS.split())
 _BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
-_EVERY_PORT = frozenset({"Split", "Unpack"})  # all outputs have the same shape
 
-_CONDITIONS: dict[str, Condition] = {
-    op: holds
-    for holds, ops in (
-        (_any, _SAME_SHAPE_OPS),
-        (_any, """
-         Add AddV2 BatchMatMulV2 BatchMatMulV3 Const Div DivNoNan FloorDiv FloorMod Greater
-         GreaterEqual Less LessEqual LogicalAnd LogicalOr MatMul Maximum Minimum Mod Mul MulNoNan
-         Pack Pow RealDiv SquaredDifference Sub TruncateDiv"""),
-        (_compares, "Equal NotEqual"),
-        (_ranked, "LogSoftmax Softmax"),
-        (_rank_4, "LRN"),
-        (_scalars_follow, "ClipByValue FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars"),
-        (_adds_bias, "BiasAdd"),
-        (_normalizes, " ".join(_BATCH_NORMS)),
-        (_pads, "MirrorPad Pad PadV2"),
-        (_axes, "All Any Max Mean Min Prod Sum"),
-        (_axis(0), "Concat"),
-        (_axis(-1), "ConcatV2 ExpandDims"),
-        (_permutes, "Transpose"),
-        (_squeezes, "Squeeze"),
-        (_splits, "Split"),
-        (_unpacks, "Unpack"),
-        (_gathers, "Gather GatherV2"),
-        (_slices, "Slice"),
-        (_resizes, "ResizeBilinear ResizeNearestNeighbor"),
-    )
-    for op in ops.split()
-}  # fmt: skip
+_CONDITIONS: dict[str, Condition] = by_op(
+    (lambda *_: True, _SAME_SHAPE_OPS),
+    (lambda *_: True, """
+     Add AddV2 BatchMatMulV2 BatchMatMulV3 Const Div DivNoNan FloorDiv FloorMod Greater GreaterEqual
+     Less LessEqual LogicalAnd LogicalOr MatMul Maximum Minimum Mod Mul MulNoNan Pack Pow RealDiv
+     SquaredDifference Sub TruncateDiv"""),
+    (lambda node, *_: bool(node.attr("incompatible_shape_error", True)), "Equal NotEqual"),
+    (lambda _, shapes, __: len(shapes[0]) >= 1, "LogSoftmax Softmax"),
+    (lambda _, shapes, __: len(shapes[0]) == 4, "LRN"),
+    (lambda _, shapes, __: not any(shapes[1:]),
+     "ClipByValue FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars"),
+    (_adds_bias, "BiasAdd"),
+    (_normalizes, " ".join(_BATCH_NORMS)),
+    (_pads, "MirrorPad Pad PadV2"),
+    (lambda _, __, values: require(values[1]).ndim <= 1, "All Any Max Mean Min Prod Sum"),
+    (lambda _, __, values: require(values[0]).ndim == 0, "Concat"),
+    (lambda _, __, values: require(values[-1]).ndim == 0, "ConcatV2 ExpandDims"),
+    (lambda _, shapes, values: require(values[1]).ndim == 1
+     and sorted(require(values[1]).tolist()) == list(range(len(shapes[0]))), "Transpose"),
+    (_squeezes, "Squeeze"),
+    (_splits, "Split"),
+    (lambda node, shapes, _: bool(shapes[0][node.attr("axis", 0)] == node.attr("num")), "Unpack"),
+    (lambda node, shapes, values:
+     bool(shapes[0]) and (node.op == "Gather" or require(values[2]).ndim == 0), "Gather GatherV2"),
+    (_slices, "Slice"),
+    (lambda _, shapes, values: len(shapes[0]) == 4 and require(values[1]).shape == (2,)
+     and bool(require(values[1]).min() >= 1), "ResizeBilinear ResizeNearestNeighbor"),
+)  # fmt: skip
 _SIZED_OPS = """
     All Any ArgMax ArgMin Concat ConcatV2 ExpandDims GatherV2 Max Mean Min MirrorPad Pad PadV2 Prod
     Reshape ResizeBilinear ResizeNearestNeighbor Slice Split Sum Transpose
@@ -341,8 +280,8 @@ _SIZED = frozenset(_SIZED_OPS.split())  # they read sizes or axes
 
 PROVEN: dict[str, Rule] = {
     **{op: _where(holds, op) for op, holds in _CONDITIONS.items()},
-    **{op: _slide(_convolves, op) for op in ("Conv2D", "DepthwiseConv2dNative")},
-    **{op: _slide(_pools, op) for op in ("AvgPool", "MaxPool")},
+    **{op: _where(_convolves, op, slides=True) for op in ("Conv2D", "DepthwiseConv2dNative")},
+    **{op: _where(_pools, op, slides=True) for op in ("AvgPool", "MaxPool")},
     "AddN": lambda _, shapes, __: common_shape(shapes),
     "ArgMax": _arg_extreme,
     "ArgMin": _arg_extreme,

@@ -5,6 +5,7 @@ A rule that returns None or raises a ValueError means that the shape is unknown.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, numpy_type
@@ -30,20 +31,15 @@ from deploykit.transforms.shapes.sizes import (
 InputShapes = Sequence[Shape | None]  # of the inputs of a node; None: unknown rank
 InputValues = Sequence[Array | None]  # of the inputs; UNKNOWN: an unknown element
 Rule = Callable[[Node, InputShapes, InputValues], Shape | None]
+T = TypeVar("T")
+
+
+EVERY_PORT = frozenset({"Split", "Unpack"})  # all outputs have the same shape
 
 
 def _variable(node: Node, _: InputShapes, __: InputValues) -> Shape | None:
     shape: Shape | None = node.attr("shape")
     return shape or (shape if node.op == "VariableV2" else None)  # [] of a Variable: any shape
-
-
-def _bitcast(node: Node, shapes: InputShapes, _: InputValues) -> Shape | None:
-    sizes = {numpy_type(node.attr(name)).itemsize for name in ("T", "type")}
-    return shapes[0] if len(sizes) == 1 else None
-
-
-def _measure(_: Node, shapes: InputShapes, __: InputValues) -> Shape:
-    return (-1 if shapes[0] is None else len(shapes[0]),)
 
 
 def _convolution(node: Node, shapes: InputShapes, _: InputValues) -> Shape:
@@ -56,15 +52,6 @@ def _convolution(node: Node, shapes: InputShapes, _: InputValues) -> Shape:
     result = _slide(node, image, window)
     result[channels] = product(read, given) if op == "DepthwiseConv2dNative" else given
     return tuple(result)
-
-
-def _transposed_convolution(_: Node, __: InputShapes, values: InputValues) -> Shape:
-    return with_rank(None if values[0] is None else sizes_in(values[0]), 4)
-
-
-def _pool(node: Node, shapes: InputShapes, _: InputValues) -> Shape:
-    window = node.attr("ksize")
-    return tuple(_slide(node, with_rank(shapes[0], len(window)), window))
 
 
 def _slide(node: Node, shape: Shape, window: Sequence[int]) -> list[int]:
@@ -129,11 +116,6 @@ def _reduction(node: Node, shapes: InputShapes, values: InputValues) -> Shape:
     if node.attr("keep_dims", False):
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
-
-
-def _pad(_: Node, shapes: InputShapes, values: InputValues) -> Shape:
-    pads = require(values[1]).tolist()
-    return tuple(total(size, *pad) for size, pad in zip(require(shapes[0]), pads, strict=True))
 
 
 def _resize(_: Node, shapes: InputShapes, values: InputValues) -> Shape:
@@ -212,16 +194,6 @@ def _expand_dims(_: Node, shapes: InputShapes, values: InputValues) -> Shape:
     return (*shape[:axis], 1, *shape[axis:])
 
 
-def _transpose(_: Node, shapes: InputShapes, values: InputValues) -> Shape:
-    shape = require(shapes[0])
-    return tuple(shape[axis] for axis in axes_in(values[1], len(shape)))
-
-
-def _tile(_: Node, shapes: InputShapes, values: InputValues) -> Shape:
-    times = sizes_in(values[1])
-    return tuple(product(*pair) for pair in zip(require(shapes[0]), times, strict=True))
-
-
 def _gather(node: Node, shapes: InputShapes, values: InputValues) -> Shape | None:
     shape = require(shapes[0])
     (axis,) = axes_in(values[2], len(shape)) if node.op == "GatherV2" else (0,)
@@ -260,15 +232,10 @@ def _strided_slice(node: Node, shapes: InputShapes, values: InputValues) -> Shap
             low = None if has("begin", place) else begin[place]
             high = None if has("end", place) else end[place]
             if not has("shrink_axis", place):
-                result.append(_steps(size, low, high, strides[place]))
+                is_open = size < 0 or UNKNOWN in (low, high, strides[place])
+                part = slice(low, high, strides[place])
+                result.append(-1 if is_open else len(range(*part.indices(size))))
     return (*result, *rest)
-
-
-def _steps(size: int, low: int | None, high: int | None, stride: int) -> int:
-    """Return the number of elements in a slice of `size` elements."""
-    if size < 0 or UNKNOWN in (low, high, stride):
-        return -1
-    return len(range(*slice(low, high, stride).indices(size)))
 
 
 def _range(_: Node, __: InputShapes, values: InputValues) -> Shape:
@@ -277,11 +244,12 @@ def _range(_: Node, __: InputShapes, values: InputValues) -> Shape:
     return (len(range(*(whole(value).item() for value in values))),)
 
 
-def _table(*rules: tuple[Rule, str]) -> dict[str, Rule]:
-    return {op: rule for rule, ops in rules for op in ops.split()}
+def by_op(*rows: tuple[T, str]) -> dict[str, T]:
+    """Return a table by op; each row gives one entry for several ops."""
+    return {op: entry for entry, ops in rows for op in ops.split()}
 
 
-RULES = _table(
+RULES: dict[str, Rule] = by_op(
     (lambda _, shapes, __: shapes[0], """
      Abs BatchNormWithGlobalNormalization BiasAdd BiasAddV1 Cast Ceil CheckNumerics ClipByValue
      Cos Cumsum Dequantize Elu Erf Erfc Exp FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars
@@ -295,21 +263,29 @@ RULES = _table(
      LogicalAnd LogicalOr Maximum Minimum Mod Mul MulNoNan NotEqual Pow RealDiv SelectV2
      SquaredDifference Sub TruncateDiv"""),
     (lambda node, _, __: node.shape, "Const"),
-    (_bitcast, "Bitcast"),
+    (lambda node, shapes, _: shapes[0]
+     if len({numpy_type(node.attr(name)).itemsize for name in ("T", "type")}) == 1 else None,
+     "Bitcast"),
     (_variable, "Variable VariableV2"),
     (lambda *_: (), "Rank Size VarHandleOp"),
-    (_measure, "Shape"),
+    (lambda _, shapes, __: (-1 if shapes[0] is None else len(shapes[0]),), "Shape"),
     (_convolution, """
      Conv2D Conv3D DepthwiseConv2dNative _FusedQuantizedConv2D _FusedQuantizedDepthwiseConv2D
      _MklNativeFusedConv2D _MklNativeFusedDepthwiseConv2dNative"""),
-    (_transposed_convolution, "Conv2DBackpropInput"),
-    (_pool, "AvgPool AvgPool3D MaxPool MaxPool3D QuantizedAvgPool QuantizedMaxPool"),
+    (lambda _, __, values: with_rank(None if values[0] is None else sizes_in(values[0]), 4),
+     "Conv2DBackpropInput"),
+    (lambda node, shapes, _: tuple(
+        _slide(node, with_rank(shapes[0], len(node.attr("ksize"))), node.attr("ksize"))),
+     "AvgPool AvgPool3D MaxPool MaxPool3D QuantizedAvgPool QuantizedMaxPool"),
     (_matmul, """
      BatchMatMul BatchMatMulV2 BatchMatMulV3 MatMul _MklNativeFusedMatMul _QuantizedMatMul"""),
     (_einsum, "Einsum"),
     (_reshape, "Reshape"),
     (_reduction, "All Any Max Mean Min Prod Sum"),
-    (_pad, "MirrorPad Pad PadV2"),
+    (lambda _, shapes, values: tuple(
+        total(size, *pad)
+        for size, pad in zip(require(shapes[0]), require(values[1]).tolist(), strict=True)),
+     "MirrorPad Pad PadV2"),
     (_resize, "ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor"),
     (_space_to_batch, "SpaceToBatchND"),
     (_batch_to_space, "BatchToSpaceND"),
@@ -321,8 +297,12 @@ RULES = _table(
     (lambda _, shapes, __: common_shape(shapes[1:]), "Select"),
     (_squeeze, "Squeeze"),
     (_expand_dims, "ExpandDims"),
-    (_transpose, "Transpose"),
-    (_tile, "Tile"),
+    (lambda _, shapes, values: tuple(
+        require(shapes[0])[axis] for axis in axes_in(values[1], len(require(shapes[0])))),
+     "Transpose"),
+    (lambda _, shapes, values: tuple(
+        product(*pair) for pair in zip(require(shapes[0]), sizes_in(values[1]), strict=True)),
+     "Tile"),
     (lambda _, __, values: sizes_in(values[0]), "Fill"),
     (lambda _, __, values: sizes_in(values[1]), "BroadcastTo"),
     (_gather, "Gather GatherV2"),

@@ -13,15 +13,14 @@ from deploykit.transforms.ir.node import Node, producer_name, split
 from deploykit.transforms.ir.ops import (
     FEEDABLE_OPS,
     LAST_VERSION_WITHOUT_SCALARS,
-    op_defs,
     output_types,
 )
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.runtime.constants import compute
-from deploykit.transforms.runtime.numpy_kernels import KERNELS
-from deploykit.transforms.shapes.rules import RULES
+from deploykit.transforms.runtime.numpy_kernels import KERNELS, UNCLEAR
+from deploykit.transforms.shapes.rules import EVERY_PORT, RULES
 from deploykit.transforms.shapes.sizes import (
     SIZE_TYPES,
     UNKNOWN,
@@ -32,12 +31,10 @@ from deploykit.transforms.shapes.sizes import (
 )
 
 _MAX_SIZES = 1024  # a tensor with more elements contains no sizes
-_EVERY_PORT = frozenset({"Split", "Unpack"})  # all outputs have the same shape
 _JOINING = frozenset({"Concat", "ConcatV2", "Pack"})
 _MOVING = frozenset(
     {"Cast", "ExpandDims", "GatherV2", "Identity", "Reshape", "Slice", "Squeeze", "StridedSlice"}
 )
-_UNCLEAR = (ArithmeticError, Error, IndexError, NotImplementedError, TypeError, ValueError)
 
 
 class Shapes:
@@ -56,13 +53,13 @@ class Shapes:
                 if shape is not None:
                     self._shapes[name] = shape
                     self._keep_value(node, shape)
-            except _UNCLEAR:
+            except (*UNCLEAR, Error):
                 continue
 
     def shape(self, tensor: str) -> Shape | None:
         """Return a tensor's shape, -1 for unknown sizes, or None if its rank is unknown."""
         name, port = split(tensor)
-        if port == 0 or (name in self._shapes and self._graph[name].op in _EVERY_PORT):
+        if port == 0 or (name in self._shapes and self._graph[name].op in EVERY_PORT):
             return self._shapes.get(name)
         elements = element_shapes(self._graph, self._graph[name]) if port > 0 else ()
         return elements[port] if port < len(elements) else None
@@ -99,7 +96,7 @@ class Shapes:
         if min(shape, default=0) < 0 or math.prod(shape) > _MAX_SIZES:
             return
         value = None if self._graph.is_input(node.name) else self._compute(node)
-        types = output_types(node) if value is None and node.op in op_defs() else None
+        types = output_types(node) if value is None else None
         if types and types[0] in SIZE_TYPES:
             value = np.full(shape, UNKNOWN, numpy_type(types[0]))
         if value is not None and value.dtype.kind in "biuf":
@@ -173,11 +170,8 @@ def static_shapes(graph: Graph, tensors: Iterable[str]) -> dict[str, Shape | Non
         return shapes
     following = Shapes(graph)
     shapes |= {tensor: following.shape(tensor) for tensor in inner}
-    return shapes | _inferred(graph, sorted(t for t in inner if not _is_clear(shapes[t])))
-
-
-def _is_clear(shape: Shape | None) -> bool:
-    return shape is not None and -1 not in shape[1:]
+    unclear = [t for t in inner if (shape := shapes[t]) is None or -1 in shape[1:]]
+    return shapes | _inferred(graph, sorted(unclear))
 
 
 def _declared(node: Node) -> list[Any] | None:

@@ -71,15 +71,11 @@ class OpPorts:
         key = tuple([v.type or v.i or tuple(v.list.type[: _FEW + 1]) for v in values])
         if key in self._known:
             return self._known[key]
-        made = self._made(values)
+        given = dict(zip(self._shaping, values, strict=True))
+        made = _ports(self._sides[0], given), _ports(self._sides[1], given)
         if made[0].few is not None and made[1].few is not None and len(self._known) < _KINDS:
             self._known[key] = made
         return made
-
-    def _made(self, values: Sequence[AttrValue]) -> tuple[Ports, Ports]:
-        given = dict(zip(self._shaping, values, strict=True))
-        read, made = (_ports(side, given) for side in self._sides)
-        return read, made
 
 
 def _ports(args: Iterable[OpDef.ArgDef], attrs: Mapping[str, AttrValue]) -> Ports:
@@ -164,7 +160,6 @@ class Edges:
         self._ends.append(len(self._producers))
 
     def _check_count(self, node: Node, reads: Ports) -> None:
-        """Raise GraphError for a node whose number of data inputs differs from that of its op."""
         count = len(node.data_inputs)
         if "^" in [tensor[:1] for tensor in node.inputs[:count]]:
             raise GraphError("data-input-after-control", node=node.name)
@@ -195,16 +190,14 @@ class Edges:
         if not requested:
             return
         held = made.type_of(port)
-        if held not in (
-            requested,
-            requested + _REF,
-        ):  # a reference may be read as its base type
+        if held - requested not in (0, _REF):  # a reference may be read as its base type
+            expected, got = type_name(requested), type_name(held)
             raise GraphError(
                 "input-type-differs",
                 node=self._name(reader),
                 tensor=tensor,
-                expected=type_name(requested),
-                got=type_name(held),
+                expected=expected,
+                got=got,
             )
 
     def _name(self, place: int) -> str:

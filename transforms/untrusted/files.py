@@ -4,7 +4,9 @@ No function waits for a pipe or reads a device, and no file is read beyond a giv
 that a file states does not limit the memory that reading it takes.
 """
 
+import contextlib
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -36,14 +38,21 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
     return status
 
 
+@contextlib.contextmanager
+def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Convert an error of the system to a FileError."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_be_read(path, error) from None
+
+
 def opened(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a regular file to read bytes. FileError: it is not one, or cannot be read."""
     check_regular(path)  # before opening it, which has side effects for some devices
-    try:
+    with _reading(path):
         # If a pipe has replaced it meanwhile, this does not block, and the next check finds it.
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
-    except OSError as error:
-        raise cannot_be_read(path, error) from None
     try:
         _check_kind(path, os.fstat(file.fileno()))
     except FileError:
@@ -58,13 +67,10 @@ def read_bytes(path: str | os.PathLike[str], most: int = MAX_BYTES, what: str = 
     FileError: it is missing, not a regular file, or larger than `most`; `what` names the kind of
     file.
     """
-    with opened(path) as file:
-        try:
-            size = os.fstat(file.fileno()).st_size
-            content = b"" if size > most else file.read(size) or b""
-            content += read_up_to(file, most - size + 1)  # it may grow, or report size 0
-        except OSError as error:
-            raise cannot_be_read(path, error) from None
+    with opened(path) as file, _reading(path):
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > most else file.read(size) or b""
+        content += read_up_to(file, most - size + 1)  # it may grow, or report size 0
     if max(size, len(content)) > most:
         raise FileError(
             "file-too-large", source=path, size=size, what=what, most=readable_size(most)
@@ -84,11 +90,8 @@ def read_released(path: str | os.PathLike[str], what: str = "file") -> bytes | m
         content = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"{path}: not enough memory for its {size} bytes") from error
-    with opened(path) as file:
-        try:
-            is_whole = file.readinto(content) == size and not file.read(1)
-        except OSError as error:
-            raise cannot_be_read(path, error) from None
+    with opened(path) as file, _reading(path):
+        is_whole = file.readinto(content) == size and not file.read(1)
     return content if is_whole else read_bytes(path, MAX_BYTES, what)  # it was changed meanwhile
 
 
@@ -149,11 +152,8 @@ def _whole(text: str) -> int:
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file. FileError: it cannot be read."""
-    with opened(path) as file:
-        try:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise cannot_be_read(path, error) from None
+    with opened(path) as file, _reading(path):
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) -> Iterator[bytes]:
@@ -162,22 +162,15 @@ def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) 
     GraphError: a line is longer than the limit.
     """
     with opened(path) as file:
-        number = 0
-        while True:
-            try:
+        for number in itertools.count(1):
+            with _reading(path):
                 line = file.readline(longest + 1)
-            except OSError as error:
-                raise cannot_be_read(path, error) from None
             if not line:
                 return
-            number += 1
             if len(line) > longest:
+                most = readable_size(longest)
                 raise GraphError(
-                    "line-too-long",
-                    source=path,
-                    number=number,
-                    longest=readable_size(longest),
-                    what=what,
+                    "line-too-long", source=path, number=number, longest=most, what=what
                 )
             yield line
 

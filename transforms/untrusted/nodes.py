@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,8 @@ MAX_RANK = 254  # of a shape in TensorFlow
 
 # The field of AttrValue for an attribute, by its type in the registry.
 _FIELDS = {
-    "string": "s",
-    "int": "i",
-    "float": "f",
-    "bool": "b",
-    "type": "type",
-    "shape": "shape",
-    "tensor": "tensor",
-    "func": "func",
+    **{"string": "s", "int": "i", "float": "f", "bool": "b"},
+    **{kind: kind for kind in ("type", "shape", "tensor", "func")},
 }
 _TYPE_OF_FIELD = {field: type_ for type_, field in _FIELDS.items()}
 
@@ -110,32 +104,22 @@ def content_fault(value: AttrValue) -> str:
     kind = value.WhichOneof("value")
     if kind == "shape":
         return _shape_fault(value.shape)
-    if kind == "tensor":
-        return _tensor_fault([value.tensor])
-    if kind == "list":
-        return _tensor_fault(value.list.tensor) or next(
-            filter(None, map(_shape_fault, value.list.shape)), ""
-        )
-    return ""
-
-
-def _tensor_fault(tensors: Iterable[Any]) -> str:
-    for tensor in tensors:
+    if kind not in ("tensor", "list"):
+        return ""
+    for tensor in [value.tensor] if kind == "tensor" else value.list.tensor:
         try:
             check_size(tensor)
         except GraphError as error:
             return str(error)
-    return ""
+    return next(filter(None, map(_shape_fault, value.list.shape if kind == "list" else ())), "")
 
 
 def _shape_fault(shape: Any) -> str:
     sizes = [dim.size for dim in shape.dim]
     if len(sizes) > MAX_RANK:
         return f"a shape has {len(sizes)} dimensions, but TensorFlow takes at most {MAX_RANK}"
-    is_wrong = shape.unknown_rank and sizes
-    if is_wrong or any(size < -1 for size in sizes):
-        return f"no tensor has the shape {sizes}"
-    if math.prod(max(size, 1) for size in sizes) >= 1 << 63:
+    is_wrong = (shape.unknown_rank and sizes) or any(size < -1 for size in sizes)
+    if is_wrong or math.prod(max(size, 1) for size in sizes) >= 1 << 63:
         return f"no tensor has the shape {sizes}"
     return ""
 

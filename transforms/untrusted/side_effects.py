@@ -118,15 +118,12 @@ def effects_in(graph: Graph) -> list[Effect]:
     """
     effects = list(_effects(graph))
     run = _needed(graph) if effects and graph.outputs else None
-    effects = [
-        (name, effect)
-        for name, effect in effects
-        if not (effect.does == WAITS or effect.op in CHECKPOINT_OPS)
-        or run is None
-        or name is None
-        or name in run
-    ]
-    return _with_a_cut(graph, effects)
+
+    def counts(name: str | None, effect: Effect) -> bool:
+        is_of_training = effect.does == WAITS or effect.op in CHECKPOINT_OPS
+        return not is_of_training or run is None or name is None or name in run
+
+    return _with_a_cut(graph, [item for item in effects if counts(*item)])
 
 
 def effect_of(op: str, attrs: Mapping[str, AttrValue]) -> str | None:

@@ -274,7 +274,7 @@ def _parts(
 ) -> dict[str, PartTimes]:
     """Return the times of each part, summed over its nodes in each graph."""
     # Match kernels by input: a kernel may include a sum that belongs to another int8 layer.
-    private = {kernel.op for kernel in KERNELS.values()}
+    private = {op for op, _ in KERNELS.values()}
     kernels = {node.inputs[:2]: node.name for node in onednn if node.op in private}
 
     def of(name: str, *nodes: str) -> int:

@@ -20,9 +20,9 @@ from deploykit.serving.protocol.signatures import Signature, Tensor, read_meta_g
 from deploykit.transforms.common.errors import Error, GraphError, MismatchError
 from deploykit.transforms.engines.engine_folder import FOLDER, SAVED_MODEL, read
 from deploykit.transforms.engines.engine_manifest import EngineFolder, EngineTensor
+from deploykit.transforms.engines.engine_session import MODEL
 from deploykit.transforms.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
 from deploykit.transforms.engines.packages import is_installed
-from deploykit.transforms.engines.signature_parts import MODEL
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 
 logger = logging.getLogger("deploykit")

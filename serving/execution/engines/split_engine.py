@@ -14,7 +14,7 @@ from deploykit.serving.execution.request_inputs import one_row, without_row
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.engines.engine_manifest import EngineSignature, EngineTensor
-from deploykit.transforms.engines.signature_parts import is_cut
+from deploykit.transforms.engines.engine_session import is_cut
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import normal
 from deploykit.transforms.ir.protos import MetaGraphDef

@@ -17,11 +17,11 @@ from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.engines.compiled_cache import CompiledCache
 from deploykit.transforms.engines.engine_folder import FOLDER, MANIFEST, read
 from deploykit.transforms.engines.engine_manifest import EngineAnswer, EngineFolder
-from deploykit.transforms.engines.equivalence import Answered, departure
 from deploykit.transforms.engines.openvino_model import OpenVinoModel, imported
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.runtime.child_process import call
+from deploykit.transforms.runtime.differences import Answered, departure
 from deploykit.transforms.untrusted.side_effects import refuse_side_effects
 
 logger = logging.getLogger("deploykit")

@@ -17,9 +17,9 @@ from deploykit.transforms.engines import engines
 from deploykit.transforms.engines.engine_folder import FOLDER, read
 from deploykit.transforms.engines.engine_session import cut
 from deploykit.transforms.engines.engines import EngineUse
-from deploykit.transforms.engines.equivalence import Answered, departure
 from deploykit.transforms.engines.openvino_model import OpenVinoModel
 from deploykit.transforms.ir.protos import GraphDef
+from deploykit.transforms.runtime.differences import Answered, departure
 from tests.loading import answers
 from tests.support import Containing, raises, random, run
 from tests.transforms.int8_nets import C, ranges_of

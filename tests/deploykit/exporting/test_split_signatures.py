@@ -13,7 +13,7 @@ from deploykit.serving.saved_model.proto import example
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import VerificationError
 from deploykit.transforms.engines.engine_folder import read
-from deploykit.transforms.engines.signature_parts import MODEL, is_cut
+from deploykit.transforms.engines.engine_session import MODEL, is_cut
 from tests.deploykit.exporting.test_engine_part import live
 from tests.deploykit.exporting.test_photos import photos, texts
 from tests.support import Containing, build, raises, random

@@ -16,8 +16,8 @@ from deploykit.importers.model_path import find_checkpoint
 from deploykit.transforms.common.errors import CrashError, Error, FileError, GraphError
 from deploykit.transforms.ir.protos import BundleEntryProto, BundleHeaderProto
 from deploykit.transforms.ir.tfrecord import masked_crc
-from deploykit.transforms.runtime.checkpoint_values import read_checkpoint
 from deploykit.transforms.runtime.child_process import Worker
+from deploykit.transforms.runtime.session import read_checkpoint
 from deploykit.transforms.untrusted import checkpoint_index
 from deploykit.transforms.untrusted.checkpoint_index import check_index, read_table
 from tests.support import Containing, raises, tf
@@ -176,9 +176,9 @@ class Unjudged:
     """A reader that takes an index at its word."""
 
     def __init__(self) -> None:
-        from deploykit.transforms.runtime import checkpoint_values
+        from deploykit.transforms.runtime import session
 
-        checkpoint_values.check_index = lambda prefix: None
+        session.check_index = lambda prefix: None
 
     read = staticmethod(read_checkpoint)
 

@@ -16,10 +16,10 @@ from deploykit.transforms.engines.engine_manifest import (
     EngineTensor,
 )
 from deploykit.transforms.engines.engines import EngineUse
-from deploykit.transforms.engines.equivalence import CODES_BAR, FLOAT_BAR
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.runtime.differences import CODES_BAR, FLOAT_BAR
 from tests.support import raises, says, shows
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)

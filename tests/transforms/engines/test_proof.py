@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.transforms.engines.equivalence import (
+from deploykit.transforms.runtime.differences import (
     CODES_BAR,
     FLOAT_BAR,
     Answered,

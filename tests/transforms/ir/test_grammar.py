@@ -8,7 +8,7 @@ import re
 import pytest
 
 from deploykit.transforms.common.errors import PipelineError
-from deploykit.transforms.ir.grammar import parse
+from deploykit.transforms.ir.pipeline import parse_calls as parse
 from tests.support import Containing, says
 
 

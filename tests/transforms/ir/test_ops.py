@@ -10,12 +10,13 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.untrusted.validate import validate
+from docs.generator import op_table
 from tests.support import raises
 
 
 def registered() -> bytes:
     """Return the ops of the installed TensorFlow; this is done in a child process."""
-    return ops.OpList(op=ops.registered()).SerializeToString()
+    return ops.OpList(op=op_table.registered()).SerializeToString()
 
 
 def test_the_table_is_that_of_the_registry():
@@ -65,16 +66,16 @@ def test_a_new_release_adds_and_ends_ops(tmp_path, monkeypatch):
     monkeypatch.setattr(ops, "TABLE", tmp_path / "ops.pb.gz")
     monkeypatch.setattr(ops, "RELEASES", tmp_path / "releases.json")
     for release, names in (((2, 16), "ab"), ((2, 17), "bc"), ((2, 18), "bc"), ((2, 19), "bd")):
-        ops._spans.cache_clear()
-        ops.merge([ops.OpDef(name=name) for name in names], release)
-    ops._spans.cache_clear()
+        ops.spans.cache_clear()
+        op_table.merge([ops.OpDef(name=name) for name in names], release)
+    ops.spans.cache_clear()
     try:
-        assert ops._spans() == {
+        assert ops.spans() == {
             "a": (None, (2, 17)), "c": ((2, 17), (2, 19)), "d": ((2, 19), None),
         }  # fmt: skip
     finally:
         monkeypatch.undo()
-        ops._spans.cache_clear()
+        ops.spans.cache_clear()
 
 
 def test_types_of_inputs_and_outputs():

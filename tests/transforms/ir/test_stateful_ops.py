@@ -25,8 +25,6 @@ def test_an_op_that_is_new_is_seen(monkeypatch):
         monkeypatch.setattr(
             stateful_ops, "op_defs", lambda name=name, like=like: {name: op_defs()[like]}
         )
-        for function in (stateful_ops.takes_handle, stateful_ops._gives_handle):
-            monkeypatch.setattr(stateful_ops, function.__name__, function)
         assert contents_of.__wrapped__(name) is None
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.layers.gelu import gelu_of
+from deploykit.transforms.layers.composites import gelu_of
 from tests.support import building
 
 ROOT = math.sqrt(0.5)

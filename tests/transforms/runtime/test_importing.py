@@ -8,8 +8,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import AttrValue, GraphDef
 from deploykit.transforms.runtime.importing import ImportCheck, light_form
-from deploykit.transforms.untrusted.graph_parts import GraphParts
-from deploykit.transforms.untrusted.validate import validate
+from deploykit.transforms.untrusted.validate import GraphParts, validate
 from tests.support import raises, tf
 
 CONSTANTS = [

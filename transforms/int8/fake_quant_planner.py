@@ -1,6 +1,5 @@
 """Int8 plan of a graph with fake-quant ops, and the placement of these ops."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -8,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from deploykit.transforms.int8.affine_codes import CODES, Form
-from deploykit.transforms.int8.fake_quant.grids import ARGS, OPS, VARS, form_of_tensor, grid_of
-from deploykit.transforms.int8.plan import Plan, Planner
+from deploykit.transforms.int8.fake_quants import ARGS, OPS, VARS, form_of_tensor, grid_of
+from deploykit.transforms.int8.plan import Planner
 from deploykit.transforms.int8.ranges import Ranges
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name, split
@@ -37,17 +36,14 @@ def place_fake_quants(graph: Graph) -> None:
 
 
 def _with_constant_range(graph: Graph, node: Node) -> None:
-    values = {"min": node.attr("min", -6.0), "max": node.attr("max", 6.0)}
+    values = (("min", node.attr("min", -6.0)), ("max", node.attr("max", 6.0)))
     ends = [
         graph.constant_beside(node, np.array(value, np.float32), f"{node.name}/{end}").name
-        for end, value in values.items()
+        for end, value in values
     ]
     inputs = (*node.data_inputs, *ends, *node.control_inputs)
-    new = Node(node.name, VARS, inputs, device=node.device)
-    retained = {
-        name: node.attrs[name] for name in ("num_bits", "narrow_range") if name in node.attrs
-    }
-    graph.replace(node, new.with_attrs(**retained))
+    retained = {n: a for n, a in node.attrs.items() if n in ("num_bits", "narrow_range")}
+    graph.replace(node, Node(node.name, VARS, inputs, retained, node.device))
 
 
 def _raised(graph: Graph, node: Node) -> list[str]:
@@ -85,22 +81,16 @@ def _is_made_by_layer(graph: Graph, tensor: str, reader: Node) -> bool:
         if node.op not in _IN_CHAINS:
             return False
         if node.op in ("Add", "AddV2"):
-            return any(
-                _is_made_by_layer(graph, data_input, node) for data_input in node.data_inputs
-            )
+            return any(_is_made_by_layer(graph, input_, node) for input_ in node.data_inputs)
         tensor, reader = node.data_inputs[0], node
 
 
-_MOVING = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    BatchToSpaceND DepthToSpace ExpandDims Gather GatherV2 Identity MaxPool MirrorPad Pad Relu
-    Reshape ResizeNearestNeighbor Reverse ReverseV2 Slice SpaceToBatchND SpaceToDepth Squeeze
-    StopGradient StridedSlice Tile Transpose
-    """,
-    )
+_MOVING_OPS = (
+    "BatchToSpaceND DepthToSpace ExpandDims Gather GatherV2 Identity MaxPool MirrorPad Pad Relu "
+    "Reshape ResizeNearestNeighbor Reverse ReverseV2 Slice SpaceToBatchND SpaceToDepth Squeeze "
+    "StopGradient StridedSlice Tile Transpose"
 )
+_MOVING = frozenset(_MOVING_OPS.split())
 """Ops whose results are values of their first input, or zero."""
 
 
@@ -116,13 +106,10 @@ class FakeQuantPlanner(Planner):
         reasons: Mapping[str, str],
         listed: Collection[str] = (),
     ) -> None:
-        """Create a planner for layers whose weights have int8 codes.
+        """Create a planner for a float32 graph with the fake-quants of activations.
 
-        Args:
-            graph: float32, with the fake-quants of activations.
-            stated: names of layers whose weights have int8 codes.
-            reasons: reason for each fake-quant of weights that remains in the graph.
-            listed: names of layers to keep in float32.
+        `stated` are the layers whose weights have int8 codes, `listed` those to keep in float32,
+        and `reasons` those for each fake-quant of weights that remains in the graph.
         """
         super().__init__(graph, Ranges("", 1, {}), listed)
         self.plan.has_fake_quants = True
@@ -241,13 +228,3 @@ class FakeQuantPlanner(Planner):
         tensors = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
         if len({self.plan.forms.get(tensor) for tensor in tensors}) == 1:
             super()._take_passing(node)
-
-
-def plan_fake_quants(
-    graph: Graph,
-    stated: Collection[str],
-    reasons: Mapping[str, str],
-    keep_float: Collection[str] = (),
-) -> Plan:
-    """Return the int8 plan of a graph; the arguments are those of `FakeQuantPlanner`."""
-    return FakeQuantPlanner(graph, stated, reasons, keep_float).run()

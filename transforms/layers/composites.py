@@ -1,11 +1,17 @@
-"""Layer norms over the last axis, recognized by what their nodes compute.
+"""Layer norms over the last axis and GELU, recognized by what their nodes compute.
 
-How scale and offset are applied differs between libraries, so matching compares the computed value:
-scale * (x - mean) / sqrt(variance + epsilon) + offset.
+Libraries use different ops for them. So this module compares not the ops but the value that they
+compute: scale * (x - mean) / sqrt(variance + epsilon) + offset of a layer norm, and of a GELU (with
+Erf, with Erfc, or in the approximation with Tanh) its results at many sample values.
+
+Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016: x times the cumulative normal
+distribution at x, and its approximation by Tanh.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,7 +19,9 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array
 
-_MAX_STEPS = 12
+Value = TypeVar("Value")
+
+_MOST_OF_A_NORM = 12
 # A product of powers of the row x, its mean m, and the inverse r of its deviation.
 _Power = tuple[int, int, int]
 _Sum = Mapping[_Power, Array]
@@ -70,24 +78,37 @@ def norm_of(graph: Graph, row: Row, channels: int) -> tuple[list[Node], tuple[Ar
     """Return the steps of the longest layer norm of a row, with its scale and offset."""
     one: Array = np.ones((), np.float64)
     values: dict[str, _Sum] = {row.x: {_X: one}, row.mean: {_M: one}, row.root: {_R: one}}
-    names = {node.name for node in row.nodes}
-    waiting = [*graph.readers(row.root), *graph.readers(row.mean)]
-    steps: list[Node] = []
+    starts = [*graph.readers(row.root), *graph.readers(row.mean)]
+    is_fed = any(graph.is_input(node.name) for node in row.nodes)
     best = None
-    while len(steps) < _MAX_STEPS:
-        waiting = [item for item in waiting if item.name not in names]
-        ready = ((item, _value(graph, item, values)) for item in waiting)
+    for steps, value in _following(graph, values, starts, _value, _MOST_OF_A_NORM):
+        result = _scale_and_offset(value, channels)
+        if result is not None and not is_fed and _is_closed(graph, [*row.nodes, *steps]):
+            best = [*steps], result
+    return best
+
+
+def _following(
+    graph: Graph,
+    values: dict[str, Value],
+    starts: list[Node],
+    value_of: Callable[[Graph, Node, Mapping[str, Value]], Value | None],
+    most: int,
+) -> Iterator[tuple[list[Node], Value]]:
+    """Yield the steps whose values follow from known ones, each time with the last value."""
+    steps: list[Node] = []
+    waiting = starts
+    while len(steps) < most:
+        # a step may also need the result of another step, which is not computed yet
+        waiting = [item for item in waiting if item.name not in values]
+        ready = ((item, value_of(graph, item, values)) for item in waiting)
         step, value = next(((s, v) for s, v in ready if v is not None), (None, None))
         if step is None or value is None:
-            break
-        names.add(step.name)
+            return
         steps.append(step)
         values[step.name] = value
-        result = _scale_and_offset(value, channels)
-        if result is not None and _is_closed(graph, [*row.nodes, *steps]):
-            best = [*steps], result
+        yield steps, value
         waiting += [reader for reader in graph.readers(step.name) if reader not in waiting]
-    return best
 
 
 def _value(graph: Graph, step: Node, values: Mapping[str, _Sum]) -> _Sum | None:
@@ -138,8 +159,81 @@ def _is_closed(graph: Graph, nodes: list[Node]) -> bool:
     """Return whether only these nodes need all but the last."""
     names = {node.name for node in nodes}
     return not any(
-        graph.is_output(node.name)
-        or graph.is_input(node.name)
-        or {reader.name for reader in graph.consumers(node.name)} - names
+        graph.is_output(node.name) or {reader.name for reader in graph.consumers(node.name)} - names
         for node in nodes[:-1]
     )
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+# Ops of such a function, with one or two operands.
+_STEPS: Mapping[str, Callable[..., Array]] = {
+    "Add": np.add,
+    "AddV2": np.add,
+    "Erf": _erf,
+    "Erfc": _erfc,
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Pow": np.power,
+    "RealDiv": np.divide,
+    "Square": np.square,
+    "Sub": np.subtract,
+    "Tanh": np.tanh,
+}
+_TELLING = frozenset({"Erf", "Erfc", "Tanh"})
+_MAX_STEPS = 16
+_PLACES: Array = np.concatenate([np.linspace(-6, 6, 241), [-40.0, -9.0, 9.0, 40.0]])
+_GELUS: Mapping[str, Array] = {
+    "GeluExact": _PLACES * (0.5 * _erfc(-_PLACES / math.sqrt(2))),
+    "GeluApproximate": 0.5
+    * _PLACES
+    * (1 + np.tanh(math.sqrt(2 / math.pi) * (_PLACES + 0.044715 * _PLACES**3))),
+}
+# Constants in float32 have errors of 6e-8; the two functions differ by at most 4.7e-4.
+_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Gelu:
+    """The nodes that compute the GELU of a tensor; the last one returns it."""
+
+    nodes: tuple[Node, ...]
+    kind: str
+    """GeluExact or GeluApproximate, as TensorFlow's kernels call them."""
+
+
+def gelu_of(graph: Graph, node: Node) -> Gelu | None:
+    """Return the GELU of a node's result, if the result has no other use.
+
+    None as well if an intermediate value has another use, or is fed.
+    """
+    values: dict[str, Array] = {node.name: _PLACES}
+    starts = graph.readers(node.name)
+    for steps, result in _following(graph, values, starts, _result, _MAX_STEPS):
+        kind = next((k for k, gelu in _GELUS.items() if _is_close(result, gelu)), "")
+        is_told = any(item.op in _TELLING for item in steps)
+        if kind and is_told and _is_closed(graph, [node, *steps]):
+            return Gelu(tuple(steps), kind)
+    return None
+
+
+def _result(graph: Graph, step: Node, values: Mapping[str, Array]) -> Array | None:
+    """Return the result of a step at the sample values; None: it is not a known function."""
+    if step.op not in _STEPS or graph.is_input(step.name):
+        return None
+    operands = []
+    for tensor in step.data_inputs:
+        const = None if tensor in values else graph.constant(tensor)
+        if tensor in values:
+            operands.append(values[tensor])
+        elif const is None or const.value.size != 1 or const.value.ndim > 1:
+            return None
+        else:
+            operands.append(const.value.astype(np.float64).reshape(()))
+    with np.errstate(all="ignore"):
+        return _STEPS[step.op](*operands)
+
+
+def _is_close(result: Array, gelu: Array) -> bool:
+    return bool((np.abs(result - gelu) <= _TOLERANCE * np.maximum(np.abs(gelu), 1)).all())

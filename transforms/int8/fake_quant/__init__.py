@@ -1,1 +1,0 @@
-"""int8 layers of a quantization-aware model, planned from its fake-quant ops."""
