@@ -22,8 +22,7 @@ LOOKS = (FEWEST, 6)
 SETTLING = 0.2  # seconds of calls before the memory is read
 MEMORY_SPREAD, TIME_SPREAD = 0.004, 0.08
 """Standard deviation between starts of the same model, which counts as _KNOWN_DEGREES further
-degrees of freedom, as few starts can be equal by chance. Measured beside two processes that use all
-CPUs."""
+degrees of freedom, as few starts can be equal by chance. An assumption, not a measurement."""
 _KNOWN_DEGREES = 4
 
 

@@ -136,7 +136,7 @@ def percent(share: float) -> str:
     """Return a signed share in percent, such as `+1.2 %`."""
     points = 100 * share
     digits = 0 if abs(points) >= 99.95 else 1 if abs(points) >= 9.995 else 2
-    return f"{points:+.{digits}f} %"
+    return f"{round(points, digits) + 0.0:+.{digits}f} %"
 
 
 def _finite(value: float) -> float | None:

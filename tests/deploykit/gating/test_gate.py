@@ -33,6 +33,7 @@ def verdicts(found):
     return {check["name"]: check["verdict"] for check in found["checks"]}
 
 
+@pytest.mark.slow
 def test_a_large_and_slow_candidate_fails():
     found = api.gate(classifier(2), classifier(6, width=1536), samples(), budget=60)
     got = verdicts(found.document())
