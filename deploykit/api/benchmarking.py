@@ -120,8 +120,6 @@ def benchmark(
         _check_tuned(tuned, *every.values())
         feeding, fed = read_feeding(feeding, *(item.graph for item in every.values()))
         several = _settings_of(every, chosen, settings, timing)
-        if profile and any(item.engine for those in several.values() for item in those):
-            raise GraphError("profile-tensorflow-only")
         measure = measure_models if timing.scenario is None else measure_scenario
         runs = RUNS if profile else 0
         result = measure(every, several, feeding, timing, profile_runs=runs, advance=advance)

@@ -85,19 +85,36 @@ def flops(graph: Graph, shapes: Shapes) -> dict[str, Any]:
     for node in graph:
         if node.op not in FLOPS_OPS:
             continue
-        read = 2 if node.op in PRIVATE_OPS else len(node.data_inputs)  # the rest is not multiplied
-        operands = [shapes.full_shape(tensor) for tensor in node.data_inputs[:read]]
-        known = [shape for shape in operands if shape is not None]
-        result = shapes.full_shape(node.name)
-        if result is None or len(known) < len(operands):
+        sizes = operands(node, shapes)
+        if sizes is None:
             unknown += 1
         else:
-            by_op[node.op] += layer_flops(node, result, known)
+            by_op[node.op] += sizes.flops
     return {
         "total": sum(by_op.values()),
         "by_op": dict(by_op.most_common()),
         "unknown": unknown,
     }
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Shapes of a layer, and its floating-point operations."""
+
+    result: Shape
+    read: list[Shape]
+    flops: int
+
+
+def operands(node: Node, shapes: Shapes) -> Operands | None:
+    """Return the shapes of a layer; None if one is unknown."""
+    read = 2 if node.op in PRIVATE_OPS else len(node.data_inputs)  # the rest is not multiplied
+    every = [shapes.full_shape(tensor) for tensor in node.data_inputs[:read]]
+    known = [shape for shape in every if shape is not None]
+    result = shapes.full_shape(node.name)
+    if result is None or len(known) < len(every):
+        return None
+    return Operands(result, known, layer_flops(node, result, known))
 
 
 def layer_flops(node: Node, result: Shape, shapes: list[Shape]) -> int:

@@ -145,7 +145,8 @@ class Profile:
     def unattributed_share(self) -> float:
         """Share of the model's operations that no executed node accounts for.
 
-        They ran when the session started, or inside a compiled cluster.
+        They ran when the session started, inside a compiled cluster, or in an op of OpenVINO whose
+        layer is unknown.
         """
         missing = max(self.model_flops - self.total.flops, 0)
         return missing / self.model_flops if self.model_flops else 0.0
@@ -200,8 +201,8 @@ def _lines(profile: "Profile") -> Iterator[str]:
     if profile.unattributed_share > 0.0005:
         yield (
             f"        {100 * profile.unattributed_share:.1f} % of the model's "
-            f"{profile.model_flops / 1e9:.3g} GFLOP are in no node that ran: precomputed, or in "
-            "a compiled cluster"
+            f"{profile.model_flops / 1e9:.3g} GFLOP are in no node that ran: precomputed, in "
+            "a compiled cluster, or fused by OpenVINO"
         )
     if profile.uncounted:
         names = ", ".join(profile.uncounted[:3]) + ", ..." * (len(profile.uncounted) > 3)

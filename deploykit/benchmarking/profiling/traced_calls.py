@@ -106,30 +106,30 @@ def profile(
         untraced.append(run_once()[0] / 1e6)
         time, metadata = run_once(options)
         traced.append((time / 1e6, executed.events(metadata.step_stats)))
-    limit = peak(job.settings, float32)
+    limit, graph = peak(job.settings, float32), fed_graph(job)
     per_run = [events for _, events in traced]
-    nodes = _nodes(per_run, limit)
+    nodes = node_costs(per_run, limit)
     times = [_times([e for e in events if e.kind in _BUSY]) for events in per_run]
     median_run = sorted(traced, key=lambda run: run[0])[len(traced) // 2]
     return Profile(
         runs=runs,
         samples=samples_in(job.batches[0]),
         nodes=nodes,
-        ops=_ops(nodes),
+        ops=op_costs(nodes),
         peak=limit,
         untraced_ms=statistics.median(untraced),
         traced_ms=statistics.median(time for time, _ in traced),
         span_ms=statistics.median(span for span, _, _ in times),
         busy_ms=statistics.median(busy for _, busy, _ in times),
         overlap=statistics.median(all_ / busy if busy else 0.0 for _, busy, all_ in times),
-        model_flops=_model_flops(job),
+        model_flops=flops(graph, Shapes(graph))["total"],
         uncounted=tuple(sorted({e.node for e in per_run[-1] if e.flops is None})),
         events=tuple(median_run[1]),
         streams=_streams(per_run),
     )
 
 
-def _nodes(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]:
+def node_costs(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]:
     """Return the median cost of each node over the runs, slowest first."""
     times, launches = _medians(runs, _TIMED), _medians(runs, ("launch",))
     events: dict[str, list[Event]] = defaultdict(list)
@@ -192,12 +192,13 @@ def _streams(runs: Sequence[Sequence[Event]]) -> tuple[StreamCost, ...]:
     return tuple(sorted(results, key=lambda item: (item.kind != "kernel", -item.ms)))
 
 
-def _ops(nodes: Iterable[NodeCost]) -> tuple[OpCost, ...]:
+def op_costs(nodes: Iterable[NodeCost]) -> tuple[OpCost, ...]:
+    """Return the cost of each op, slowest first."""
     by_op: dict[str, list[NodeCost]] = defaultdict(list)
     for node in nodes:
         by_op[node.op].append(node)
-    op_costs = [OpCost(**asdict(sum_of(item)), op=op) for op, item in by_op.items()]
-    return tuple(sorted(op_costs, key=lambda cost: (-cost.ms, cost.op)))
+    costs = [OpCost(**asdict(sum_of(item)), op=op) for op, item in by_op.items()]
+    return tuple(sorted(costs, key=lambda cost: (-cost.ms, cost.op)))
 
 
 def _times(events: Sequence[Event]) -> tuple[float, float, float]:
@@ -210,8 +211,8 @@ def _times(events: Sequence[Event]) -> tuple[float, float, float]:
     return span / 1e6, busy / 1e6, sum(event.end - event.start for event in events) / 1e6
 
 
-def _model_flops(job: Job) -> int:
-    """Return the operations of the original graph, with the shapes that are fed."""
+def fed_graph(job: Job) -> Graph:
+    """Return the original graph, with the shapes that are fed."""
     graph_def = GraphDef.FromString(Path(job.model).read_bytes())
     graph = Graph.from_graph_def(graph_def, job.inputs, job.outputs)
     graph.prune()
@@ -219,4 +220,4 @@ def _model_flops(job: Job) -> int:
         node = graph.producer(tensor)
         if node.op in ("Placeholder", "PlaceholderWithDefault"):
             graph.replace(node, node.with_attrs(shape=array.shape))
-    return int(flops(graph, Shapes(graph))["total"])
+    return graph

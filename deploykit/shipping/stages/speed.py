@@ -13,9 +13,6 @@ from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import check_served
 from deploykit.data.input_result import InputResult
 from deploykit.shipping.shipment import (
-    AS_IT_CAME,
-    FROZEN,
-    OPTIMIZED,
     OPTIMIZED_FILE,
     Shipment,
     ShipStage,
@@ -31,7 +28,6 @@ LONGEST = 4.5  # seconds per model and settings; below 5, half as many processes
 STARTING = 4.0  # of these seconds: loading and warm-up of a session
 AFTER_MINUTES = 0.7  # reserved for later stages before the benchmark is repeated
 INPUT_SECONDS = 3.0
-PROFILE_SECONDS = 1.0
 
 
 def _feeding(shipment: Shipment) -> dict[str, Any]:
@@ -95,7 +91,7 @@ def _benchmark(shipment: Shipment) -> Outcome:
             models,
             settings,
             seconds=seconds,
-            profile=_in_tensorflow(shipment),
+            profile=True,
             **_feeding(shipment),
         )
         assert isinstance(value, BenchmarkResult)
@@ -103,8 +99,7 @@ def _benchmark(shipment: Shipment) -> Outcome:
 
     again_minutes = (seconds + STARTING) * sum(map(len, settings.values())) / 60
     result = less_loaded(measured, lambda: shipment.left > again_minutes + AFTER_MINUTES)
-    profiled = None if _in_tensorflow(shipment) else _profiled(shipment)
-    document: dict[str, Any] = {"models": result.document(), "profiled": profiled, "input": None}
+    document: dict[str, Any] = {"models": result.document(), "input": None}
     why = _input(shipment, document)
     return Outcome(document, why=why)
 
@@ -136,17 +131,6 @@ def _shipped_settings(shipment: Shipment) -> list[RunConfig]:
 def _in_tensorflow(shipment: Shipment) -> bool:
     """Return whether TensorFlow runs the shipped model."""
     return shipment.document("quantize").get("engine") in (None, TENSORFLOW)
-
-
-def _profiled(shipment: Shipment) -> dict[str, Any]:
-    """Profile the float graphs in TensorFlow, as other engines report no op times."""
-    floats = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
-    models = {name: shipment.opened(path) for name, path in floats.items()}
-    result = benchmark(
-        models, engine=TENSORFLOW, seconds=PROFILE_SECONDS, profile=True, **_feeding(shipment)
-    )
-    assert isinstance(result, BenchmarkResult)
-    return result.document()
 
 
 def _input(shipment: Shipment, document: dict[str, Any]) -> str:
