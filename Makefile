@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-versions judges check docs docs-site golden bench fuzz ops protos clean
+.PHONY: help setup demo test test-slow test-versions judges check docs report-picture docs-site golden bench fuzz ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,11 @@ check: setup  ## format, lint, types, and whether the generated pages of docs/ a
 
 docs: setup  ## write the generated pages of docs/
 	$(BIN)/python -m docs.generator
+
+report-picture: setup  ## write docs/report.png from a new report of the embedded model (needs Chromium)
+	cd models/fashion && ../../$(BIN)/deploykit ship fashion.keras --calibration test_1000.npz --evaluation test_1000.npz --budget 3 -o ../../build/fashion.ship
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1610 --screenshot=docs/report.png file://$(CURDIR)/build/fashion.ship/report.html
+	$(BIN)/python -c "from PIL import Image; Image.open('docs/report.png').convert('RGB').quantize(32).save('docs/report.png', optimize=True)"
 
 SITE := build/site-venv
 

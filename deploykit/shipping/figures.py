@@ -1,4 +1,4 @@
-"""Five metrics before and after, each with its confidence interval, and a summary sentence."""
+"""Metrics before and after, each with its confidence interval, and a summary sentence."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,6 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult, result_of
 from deploykit.benchmarking.speed_verdict import judge, latency, seconds_an_item
 from deploykit.benchmarking.statistics import summary
-from deploykit.rendering.templates import size
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, Shipment
 from deploykit.storage.ship_report import MODEL
 from deploykit.transforms.common.documents import document
@@ -17,8 +16,9 @@ Known = Mapping[str, Any]
 
 
 def figures(shipment: Shipment) -> dict[str, Any]:
-    """Return the five metrics as plain data; unknown ones contain the reason."""
-    results: dict[str, Any] = {"accuracy": _accuracy(shipment), "size": _size(shipment)}
+    """Return the metrics as plain data; unknown ones contain the reason."""
+    results: dict[str, Any] = {"accuracy": _accuracy(shipment), **_agreement(shipment)}
+    results["size"] = _size(shipment)
     stage = shipment.document("benchmark")
     if not stage:
         why = shipment.outcome("benchmark").why or "not measured"
@@ -31,6 +31,7 @@ def figures(shipment: Shipment) -> dict[str, Any]:
         "p50": _of_requests(shipment, p50) or p50,
         "rate": _rate(before, after, busy),
         "cpu": _cpu(before, after, busy),
+        "memory": _memory(before, after),
     }
 
 
@@ -53,6 +54,7 @@ _SPEED = {
     "p50": ("latency of the model alone (p50)", "ms", "lower"),
     "rate": ("throughput of the model alone", "items/s", "higher"),
     "cpu": ("CPU time per item of the model alone", "ms/item", "lower"),
+    "memory": ("peak memory of the process", "bytes", "lower"),
 }
 
 
@@ -101,6 +103,18 @@ def _accuracy(shipment: Shipment) -> dict[str, Any]:
     return figure | {"change": change}
 
 
+def _agreement(shipment: Shipment) -> dict[str, Any]:
+    """Return how often both predict the same; {} if no predictions were compared."""
+    known = shipment.document("accuracy").get("agreement")
+    if known is None:
+        judged = shipment.document("quantize").get("judgement") or {}
+        known = _value(judged.get("agreement"), judged.get("agreement_interval"))
+    if known is None:
+        return {}
+    text = "same top-1 prediction as the original"
+    return {"agreement": _figure("agreement", "share", "higher", None, known, None, text)}
+
+
 def _change(change: Known | None, metric: str) -> str:
     if change is None:
         return "the change is unknown"
@@ -123,7 +137,7 @@ def _size(shipment: Shipment) -> dict[str, Any]:
         _value(before),
         _value(after),
         {"value": ratio, "low": ratio, "high": ratio},
-        f"{size(before)} before, {size(after)} after",
+        f"{100 / ratio:.0f} % of the size",
     )
 
 
@@ -185,6 +199,17 @@ def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     text = f"{word} CPU time" if word else "no significant difference"
     return _figure(*_SPEED["cpu"], _value(first / before.samples), _value(last / after.samples),
                    document(ratio), text, busy)  # fmt: skip
+
+
+def _memory(before: Measurement, after: Measurement) -> dict[str, Any]:
+    """Compare processes with one session; the peak is counted once, so it has no interval."""
+    first, last = summary(before).bytes_peak, summary(after).bytes_peak
+    if not first or not last:
+        return _unknown(*_SPEED["memory"], "the machine does not report it")
+    ratio = first / last
+    return _figure(*_SPEED["memory"], _value(first), _value(last),
+                   {"value": ratio, "low": ratio, "high": ratio},
+                   "with the runtime; counted once, without an interval")  # fmt: skip
 
 
 def verdict(shipment: Shipment, known: Known) -> str:

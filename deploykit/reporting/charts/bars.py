@@ -9,12 +9,10 @@ from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.rendering.templates import number
 from deploykit.reporting.charts.chart import (
     LINE,
-    ROW_END,
-    WIDTH,
+    NAME_WIDTH,
     Chart,
     limits,
     row_axes,
-    row_grid,
     set_axis,
 )
 from deploykit.reporting.charts.style import (
@@ -22,13 +20,11 @@ from deploykit.reporting.charts.style import (
     MUTED,
     SERIES,
     SMALL,
-    TEXT,
     amount,
     clean,
     distinct,
     is_number,
     series_colour,
-    text_width,
 )
 from deploykit.transforms.common.documents import document
 
@@ -38,9 +34,11 @@ if TYPE_CHECKING:
     from deploykit.reporting.charts.chart import FigureLike
 
 _MAX_BARS, _MAX_SERIES, _MAX_CLASSES, _MAX_RATIOS = 12, 6, 20, 40
-_NAME, _STEP, _GAP = 17.0, 13.0, 6.0
-"""Heights within a row in points: its name, each of its bars, the space below."""
-_RATIO_ROW = 50.0
+_STEP, _GAP = 13.0, 9.0
+"""Heights within a row in points: each of its bars, the space between rows."""
+_ROOM = 1.3
+"""End of the axis for the longest bar, so that its label fits."""
+_RATIO_ROW = 36.0
 _FARTHEST = 1e4
 _KERNELS = {"eigen_us": "float32, Eigen", "onednn_us": "float32, oneDNN",
             "float_us": "float32", "int8_us": "int8"}  # fmt: skip
@@ -87,7 +85,7 @@ def bar_chart(
     """
     series = series[:_MAX_SERIES]
     legend = [(name, n) for n, name in enumerate(series)] if len(series) > 1 else []
-    row_height = _NAME + _STEP * len(series) + _GAP
+    row_height = _STEP * len(series) + _GAP
     sums = [sum(row.values[n] or 0.0 for row in rows) for n in range(len(series))]
     texts = [
         [_value_text(row.values[n], sums[n] if shares else 0.0, kind) for row in rows]
@@ -96,14 +94,12 @@ def bar_chart(
 
     def draw(figure: "FigureLike") -> "Axes":
         axes = figure.add_subplot()
-        row_axes(figure, axes, distinct([r.name for r in rows], TEXT, WIDTH - 12), (), row_height)
+        row_axes(axes, [[name] for name in distinct([r.name for r in rows], SMALL, NAME_WIDTH)])
         axes.tick_params(axis="x", labelbottom=False)
         ends = [max(v or 0.0, high) for row in rows for v, high in zip(row.values, _highs(row))]  # noqa: B905
-        room = max(text_width(text, SMALL) for item in texts for text in item) + 16
-        longest = (most or max(ends)) or 1.0
-        axes.set_xlim(0, longest * WIDTH / (WIDTH - room))
+        axes.set_xlim(0, _ROOM * (most or max(ends) or 1.0))
         for n, labels in enumerate(texts):
-            down = (_NAME + _STEP * (n + 0.5)) / row_height
+            down = (_GAP / 2 + _STEP * (n + 0.5)) / row_height
             values = [row.values[n] or 0.0 for row in rows]
             bounds = [_interval(row, n) for row in rows]
             below = [max(0.0, v - low) for v, (low, _) in zip(values, bounds, strict=True)]
@@ -287,16 +283,15 @@ def gains(profiled: Profiled) -> Chart | None:
 
     def draw(figure: "FigureLike") -> "Axes":
         axes = figure.add_subplot()
-        names = distinct([row.name for row in rows], TEXT, WIDTH - 12)
-        row_axes(figure, axes, names, [row.text for row in rows], _RATIO_ROW)
+        names = distinct([row.name for row in rows], SMALL, NAME_WIDTH)
+        row_axes(axes, [(name, row.text) for name, row in zip(names, rows, strict=True)])
         ends = [near(item) for row in rows for item in (row.value, row.low, row.high)]
         set_axis(axes, "x", limits([1.0, *ends]), "plain")
-        row_grid(axes, 0.58)
-        axes.vlines([1.0] * len(rows), [n + 0.58 for n in range(len(rows))],
-                    [n + ROW_END for n in range(len(rows))], color=INK, linewidth=1.2)  # fmt: skip
+        axes.grid(axis="x")
+        axes.axvline(1.0, color=INK, linewidth=1.2)
         for place, row in enumerate(rows):
-            middle, is_known = place + 0.74, row.low is not None
-            axes.barh(middle, near(row.value) - 1, 0.2, left=1.0, color=row.colour,
+            middle, is_known = place + 0.5, row.low is not None
+            axes.barh(middle, near(row.value) - 1, 0.4, left=1.0, color=row.colour,
                       alpha=1.0 if is_known else 0.5)  # fmt: skip
             if is_known:
                 axes.plot([near(row.low), near(row.high)], [middle] * 2, color=INK, marker="|",

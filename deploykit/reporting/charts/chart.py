@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deploykit.benchmarking.results import BenchmarkResult, result_of
 from deploykit.reporting.charts.style import (
-    GRID,
-    INK,
     MARKERS,
-    MUTED,
     SMALL,
-    TEXT,
     distinct,
     in_style,
     series_colour,
@@ -28,17 +24,17 @@ if TYPE_CHECKING:
 
     FigureLike = Figure | SubFigure
 
-WIDTH = 380.0
-"""Width of a chart in points: about the CSS pixels of a phone."""
+WIDTH = 760.0
+"""Width of a chart in points."""
+NAME_WIDTH = 280.0
+"""Maximum width of the names of rows and of a legend, in points."""
 LINE = 14.0
 """Height of a line of small text, in points."""
-PLANE = 290.0
+PLANE = 300.0
 """Default `body` of a chart with two value axes."""
-ROW_END = 0.9
-"""End of a row's data, as a share of the row."""
 _INCH = 72.0
-_LEGEND_LINE, _LEGEND_INDENT = 16.5, 30.0
-_NOTE_WIDTH = 325.0
+_LEGEND_LINE = 16.5
+_NOTE_WIDTH = 400.0
 _DIGITS = 5  # of a position, as a share of the figure
 _LONG = 4  # ratio of the highest and the lowest value above which an axis is logarithmic
 _LABEL = "label"
@@ -59,13 +55,13 @@ class Chart:
     legend: Sequence[tuple[str, int | None]] = ()
     """Names, each with the index of its series; None: no marker."""
     is_bars: bool = False
-    """Whether the legend is above the axes, with square markers."""
+    """Whether the legend is above the axes with square markers, instead of beside them."""
 
     @property
     def height(self) -> float:
         """Total height in points."""
-        rest = LINE * len(self._lines()) + (_LEGEND_LINE * len(self.legend) + 6)
-        return self.body + rest
+        above = _LEGEND_LINE * len(self.legend) + 6
+        return self.body + LINE * len(self._lines()) + above * self.is_bars
 
     def figure(self) -> "Figure":
         """Return the chart as a matplotlib figure."""
@@ -83,10 +79,10 @@ class Chart:
         result = figure.legend(
             [_mark(number, self.is_bars) for _, number in self.legend],
             [str(place) for place in range(len(self.legend))],
-            loc="outside upper left" if self.is_bars else "outside lower left",
+            loc="outside upper left" if self.is_bars else "outside right upper",
             frameon=False, handlelength=0.8, handletextpad=0.6, borderpad=0, labelspacing=0.35,
         )  # fmt: skip
-        names = distinct([name for name, _ in self.legend], SMALL, WIDTH - _LEGEND_INDENT)
+        names = distinct([name for name, _ in self.legend], SMALL, NAME_WIDTH)
         for text, name in zip(result.get_texts(), names, strict=True):
             text.set_text(name)  # matplotlib skips a label that starts with an underscore
 
@@ -241,42 +237,13 @@ def lay_out(figure: "Figure") -> None:
             used.append(box)
 
 
-def row_axes(
-    figure: "FigureLike", axes: "Axes", names: Sequence[str], texts: Sequence[str], height: float
-) -> None:
-    """Set up axes with a row for each name, from 0 down; a name and a small text are above its
-    data.
-
-    Args:
-        figure: the figure or subfigure; the names may use its whole width.
-        axes: axes of the figure; a row has height 1 in them.
-        names: one distinct name per row.
-        texts: one small text per row; empty: none.
-        height: height of a row in points.
-    """
-    from matplotlib.transforms import blended_transform_factory
-
-    across = blended_transform_factory(figure.transSubfigure, axes.transData)
-    axes.set_ylim(len(names), 0)
-    axes.yaxis.set_visible(False)
+def row_axes(axes: "Axes", labels: Sequence[Sequence[str]]) -> None:
+    """Set up axes with a row of height 1 for each label, from 0 down; a label has lines."""
+    texts = [[shortened(line, SMALL, NAME_WIDTH) for line in lines] for lines in labels]
+    axes.set_ylim(len(texts), 0)
+    axes.set_yticks([row + 0.5 for row in range(len(texts))], ["\n".join(text) for text in texts])
     axes.spines[:].set_visible(False)
-    axes.tick_params(axis="x", length=0)
-    texts = [shortened(text, SMALL, WIDTH - 12) for text in texts]
-    for size, colour, down, lines in ((TEXT, INK, 12, names), (SMALL, MUTED, 26, texts)):
-        for row, line in enumerate(lines):
-            axes.annotate(
-                line, (0.01, row), (0, -down), xycoords=across, textcoords="offset points",
-                fontsize=size, color=colour, va="baseline", in_layout=False,
-            )  # fmt: skip
-
-
-def row_grid(axes: "Axes", top: float) -> None:
-    """Draw grid lines in the data of rows, which starts at this share of a row."""
-    low, high = axes.get_xlim()
-    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
-    rows = range(round(axes.get_ylim()[0]))
-    rendered_rows = [(x, row + top, row + ROW_END) for row in rows for x in ticks]
-    vertical_lines(axes, rendered_rows, color=GRID, linewidth=0.8, zorder=0)
+    axes.tick_params(length=0)
 
 
 def vertical_lines(

@@ -35,9 +35,7 @@ _KEPT = {"fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap",
          "stroke-linejoin", "text-anchor", "fill-opacity", "stroke-opacity"}  # fmt: skip
 _DEFAULTS = {"text-anchor": "start", "stroke-linecap": "butt", "stroke-linejoin": "miter",
              "font-size": f"{SMALL:g}px", "fill": INK, "opacity": "0"}  # fmt: skip
-_ROOT_STYLE = (
-    f"width:100%;max-width:30rem;height:auto;font-size:{SMALL:g}px;fill:var({VARIABLES[INK]},{INK})"
-)
+_ROOT_STYLE = f"width:100%;height:auto;font-size:{SMALL:g}px;fill:var({VARIABLES[INK]},{INK})"
 _DARK = {INK: "#e8e8e8", MUTED: "#b0b0b0", GRID: "#444444", PAPER: "#16181c"} | dict(
     zip(SERIES, ("#56b4e9", "#e69f00", "#2fc79a", "#e39ac6", "#9ad3f5", "#f0e442", "#a0a0a0"),
         strict=True)
@@ -58,7 +56,7 @@ CSS = (
 def svg(figure: "Figure", label: str) -> str:
     """Return a chart as an `<svg>` element for a page.
 
-    It is as wide as its container, and at most 30rem. The page sets its font and, by the variables
+    It is as wide as its container. The page sets its font and, by the variables
     in CSS, its colours; without them it uses light colours. Its ids start with a hash of the label,
     so labels on a page must be unique.
 
@@ -131,7 +129,8 @@ _DRAWN: Mapping[str, tuple[str, Draw]] = {
     "latencies": ("Latency distribution", latencies),
     "throughput": ("Throughput over latency", throughput),
     "warm-ups": ("Calls before the steady state", warm_ups),
-    "gains": ("Speedup, with 95 % intervals", gains),
+    "figures": ("Improvement, with confidence intervals", gains),
+    "gains": ("Speedup, with confidence intervals", gains),
     "ops": ("Time by op", ops),
     "nodes": ("Time by node", nodes),
     "roofline": ("Roofline: node performance and machine limits", roofline),

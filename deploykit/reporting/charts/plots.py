@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.tables import machine_line
@@ -16,15 +16,9 @@ from deploykit.reporting.charts.strips import latencies, warm_ups
 from deploykit.reporting.charts.style import INK, MUTED, SMALL, TEXT, in_style, shortened
 from deploykit.transforms.common.errors import GraphError
 
-if TYPE_CHECKING:
-    from deploykit.reporting.charts.chart import FigureLike
-
 _METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
 _DPI = 120
-_TITLE, _TITLE_LINE, _HEADING, _GAP = 14.0, 20.0, 24.0, 30.0  # points
-
-Column = Sequence[tuple[str, Chart]]
-"""Charts from top to bottom, each with its heading."""
+_TITLE, _TITLE_LINE, _HEADING = 14.0, 20.0, 24.0  # points
 
 
 def check_plot(file_name: str) -> None:
@@ -39,13 +33,14 @@ def plot(result: BenchmarkResult, file_name: str) -> bytes:
     vary, speedups relative to the first, and warm-ups. GraphError: another extension.
     """
     along, ratios = varied(result.measurements), gains(result)
-    left = [("Latencies", latencies(result))]
+    charts = [("Latencies", latencies(result))]
     if ratios:
-        left.append(("Relative to the first of its load", ratios))
-    right = [(f"Throughput over latency, by {along}", throughput(result))] if along else []
-    right.append(("Warm-up", warm_ups(result)))
+        charts.append(("Relative to the first of its load", ratios))
+    if along:
+        charts.append((f"Throughput over latency, by {along}", throughput(result)))
+    charts.append(("Warm-up", warm_ups(result)))
     title = f"deploykit benchmark, {date(result.started)}"
-    return picture(title, machine_line(result), [left, right], file_name)
+    return picture(title, machine_line(result), charts, file_name)
 
 
 def plot_loads(results: Mapping[str, Any], file_name: str) -> bytes:
@@ -56,7 +51,7 @@ def plot_loads(results: Mapping[str, Any], file_name: str) -> bytes:
     drawn = loads(results)
     line = "" if drawn else "no request was answered"
     title = f"{results['model']} at {results['address']}"
-    return picture(title, line, [[("", drawn)] if drawn else []], file_name)
+    return picture(title, line, [("", drawn)] if drawn else [], file_name)
 
 
 def plot_plan(results: Mapping[str, Any], file_name: str) -> bytes:
@@ -68,11 +63,11 @@ def plot_plan(results: Mapping[str, Any], file_name: str) -> bytes:
     count, cores = results["replicas"], results["cores"]
     answer = f"{count} replica{'s' * (count != 1)} of {cores} core{'s' * (cores != 1)}"
     title = f"{results['model']}: {number(results['rate'])} requests/s with {limit}"
-    return picture(title, results["problem"] or answer, [[("", replicas(results))]], file_name)
+    return picture(title, results["problem"] or answer, [("", replicas(results))], file_name)
 
 
-def picture(title: str, line: str, columns: Sequence[Column], file_name: str) -> bytes:
-    """Return columns of charts under a title and a line, as PNG or SVG by the extension.
+def picture(title: str, line: str, charts: Sequence[tuple[str, Chart]], file_name: str) -> bytes:
+    """Return charts with their headings under a title and a line, as PNG or SVG by the extension.
 
     GraphError: another extension.
     """
@@ -80,33 +75,22 @@ def picture(title: str, line: str, columns: Sequence[Column], file_name: str) ->
     lines = [(title, _TITLE, INK), *([(line, SMALL, MUTED)] if line else [])]
     top = _TITLE_LINE * len(lines) + 10
     with in_style():
-        heights = [
-            sum(_HEADING * bool(h) + chart.height for h, chart in column) for column in columns
+        heights = [top, *(_HEADING * bool(heading) + chart.height for heading, chart in charts)]
+        figure = new_figure(WIDTH, sum(heights))
+        head, *parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[
+            :, 0
         ]
-        width = WIDTH * len(columns) + _GAP * (len(columns) - 1)
-        height = top + max(*heights, 1.0)
-        figure = new_figure(width, height)
         for place, (text, size, colour) in enumerate(lines, 1):
-            figure.text(8 / width, 1 - _TITLE_LINE * place / height,
-                        shortened(text, size, width - 16), fontsize=size, color=colour)  # fmt: skip
-        body = figure.subfigures(2, 1, height_ratios=[top, height - top], squeeze=False)[1, 0]
-        parts = body.subfigures(1, len(columns), wspace=_GAP / WIDTH, squeeze=False)[0]
-        for part, column, used in zip(parts, columns, heights, strict=True):
-            _draw_column(part, column, height - top - used)
+            head.text(0.01, 1 - _TITLE_LINE * place / top, shortened(text, size, WIDTH - 16),
+                      fontsize=size, color=colour)  # fmt: skip
+        for part, (heading, chart) in zip(parts, charts, strict=True):
+            if heading:
+                part.suptitle(heading, x=0.01, ha="left", fontsize=TEXT, fontweight="bold",
+                              color=INK)  # fmt: skip
+            chart.draw_into(part)
         lay_out(figure)
         figure.savefig(file, format=kind, dpi=_DPI, metadata=_METADATA[kind])
     return file.getvalue()
-
-
-def _draw_column(figure: "FigureLike", column: Column, rest: float) -> None:
-    """Draw charts from top to bottom, and leave `rest` points of the height empty."""
-    ratios = [_HEADING * bool(heading) + chart.height for heading, chart in column]
-    parts = figure.subfigures(len(column) + 1, 1, height_ratios=[*ratios, max(rest, 0.01)],
-                              squeeze=False)[:, 0]  # fmt: skip
-    for part, (heading, chart) in zip(parts, column, strict=False):
-        if heading:
-            part.suptitle(heading, x=0.01, ha="left", fontsize=TEXT, fontweight="bold", color=INK)
-        chart.draw_into(part)
 
 
 def _kind(file_name: str) -> str:

@@ -32,8 +32,8 @@ _NAMED, _MAX_OPS, _MAX_NODES, _MAX_LAYERS = 6, 5, 300, 400
 _SIZES = ((0.1, 10.0), (0.02, 7.5), (0.0, 5.0))
 """Minimum shares of the time, and the marker sizes of such nodes in points."""
 _STATES = {"int8": "int8", "float": "kept in float32"}
-_ROOF_KEY = "Line: machine limit; size: share of the time; numbers: the slowest nodes, below"
-_NOISE_KEY = "Numbers: the layers with the most noise, below"
+_ROOF_KEY = "Line: machine limit; size: share of the time; numbers: the slowest nodes"
+_NOISE_KEY = "Numbers: the layers with the most noise"
 
 Node = Mapping[str, Any]
 

@@ -10,19 +10,17 @@ from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.statistics import summary
 from deploykit.reporting.charts.chart import (
     LINE,
-    ROW_END,
-    WIDTH,
+    NAME_WIDTH,
     Chart,
     benchmark_of,
     is_long,
     limits,
     row_axes,
-    row_grid,
     set_axis,
     vertical_lines,
 )
 from deploykit.reporting.charts.curves import curve_lines, varied
-from deploykit.reporting.charts.style import INK, MUTED, TEXT, amount, distinct, series_colour
+from deploykit.reporting.charts.style import INK, MUTED, SMALL, amount, distinct, series_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,10 +29,10 @@ if TYPE_CHECKING:
     from deploykit.transforms.ir.tensors import Array
 
 MAX_ROWS = 40
-_ROW = 66.0
-"""Height of a row in points: a name, a text, a strip."""
-_TOP = 0.48
-"""Start of a strip, as a share of its row."""
+_ROW = 54.0
+"""Height of a row in points."""
+_TOP, _END = 0.1, 0.9
+"""Start and end of a strip, as shares of its row."""
 _MAX_POINTS = 120
 _BINS = 800  # total of bins and ticks in all strips, to limit the file size
 _LATENCY_KEY = "Latency of a call: line p50, dashes p99, ticks slower calls"
@@ -61,21 +59,20 @@ def latencies(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
     notes = _notes(key, len(rows), len(every))
 
     def draw(figure: "FigureLike") -> "Axes":
-        names = distinct([row.name for row in rows], TEXT, WIDTH - 12)
+        names = distinct([row.name for row in rows], SMALL, NAME_WIDTH)
         colours = [series_colour(n) for n in _model_numbers(rows)]
         heights = [len(group) for group in groups.values()]
         several = figure.subplots(len(heights), height_ratios=heights, squeeze=False)[:, 0]
         for axes, group, span in zip(several, groups.values(), ends, strict=True):
-            texts = [_latency_text(rows[n], span[1]) for n in group]
-            row_axes(figure, axes, [names[n] for n in group], texts, _ROW)
+            row_axes(axes, [(names[n], *_latency_lines(rows[n], span[1])) for n in group])
             set_axis(axes, "x", span, "ms")
-            row_grid(axes, _TOP)
+            axes.grid(axis="x")
             for place, n in enumerate(group):
                 _draw_latencies(axes, place, rows[n], colours[n], min(60, _BINS // len(rows)))
             results = [(n, summary(rows[place])) for n, place in enumerate(group)]
-            lines = [(item.p50, n + _TOP, n + ROW_END) for n, item in results]
+            lines = [(item.p50, n + _TOP, n + _END) for n, item in results]
             vertical_lines(axes, lines, color=INK, linewidth=1.4)
-            lines = [(min(item.p99, span[1]), n + _TOP, n + ROW_END) for n, item in results]
+            lines = [(min(item.p99, span[1]), n + _TOP, n + _END) for n, item in results]
             vertical_lines(axes, lines, color=INK, linewidth=1, linestyle=(0, (3, 2)))
         return several[-1]  # type: ignore[no-any-return]  # element of an array
 
@@ -102,12 +99,12 @@ def _model_numbers(rows: Sequence[Measurement]) -> list[int]:
     return [results[id(row)] for row in rows]
 
 
-def _latency_text(measurement: Measurement, high: float) -> str:
+def _latency_lines(measurement: Measurement, high: float) -> tuple[str, str]:
     figures = summary(measurement)
     calls = f"{figures.calls} call{'s' * (figures.calls != 1)}"
     beyond = sum(call > high for call in measurement.latencies_ms)
-    results = [f"{name} {amount(getattr(figures, name), 'ms')}" for name in ("p50", "p99", "max")]
-    return ", ".join([*results, calls, *([f"{beyond} beyond"] if beyond else [])])
+    p50, p99, most = (amount(item, "ms") for item in (figures.p50, figures.p99, figures.max))
+    return f"p50 {p50}, p99 {p99}", f"max {most}, {calls}{f', {beyond} beyond' if beyond else ''}"
 
 
 def _draw_latencies(
@@ -120,7 +117,7 @@ def _draw_latencies(
     bins = int(np.clip(2 * len(calls) ** (1 / 3), 10, most))
     spaced = np.geomspace if is_long(low, high) else np.linspace
     counts, edges = np.histogram(calls, spaced(figures.min, body, bins + 1))
-    top, bottom = row + _TOP, row + ROW_END
+    top, bottom = row + _TOP, row + _END
     axes.stairs(bottom - 0.92 * (bottom - top) * counts / max(1, counts.max()),
                 np.clip(edges, low, high), baseline=bottom, fill=True, facecolor=(colour, 0.5),
                 edgecolor=colour, linewidth=0.8)  # fmt: skip
@@ -142,11 +139,11 @@ def warm_ups(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
 
     def draw(figure: "FigureLike") -> "Axes":
         axes = figure.add_subplot()
-        names = distinct([row.name for row in rows], TEXT, WIDTH - 12)
-        row_axes(figure, axes, names, [_warm_up_text(row) for row in rows], _ROW)
+        names = distinct([row.name for row in rows], SMALL, NAME_WIDTH)
+        row_axes(axes, [(name, *_warm_up_lines(r)) for name, r in zip(names, rows, strict=True)])
         longest = limits([0.0, *map(_warm_up_seconds, rows)], zero=True)[1]
         set_axis(axes, "x", (-0.02 * longest, longest), "seconds")
-        row_grid(axes, _TOP)
+        axes.grid(axis="x")
         for row, (item, number) in enumerate(zip(rows, _model_numbers(rows), strict=True)):
             _draw_warm_up(axes, row, item, series_colour(number))
         return axes
@@ -159,12 +156,12 @@ def _warm_up_seconds(measurement: Measurement) -> float:
     return sum(measurement.warm_up_ms) / 1e3 / measurement.settings.concurrency
 
 
-def _warm_up_text(measurement: Measurement) -> str:
+def _warm_up_lines(measurement: Measurement) -> tuple[str, str]:
     calls, time = len(measurement.warm_up_ms), _warm_up_seconds(measurement)
     then = f"then {calls} call{'s' * (calls != 1)} in {amount(time, 'seconds')}"
     first = f"First run {amount(measurement.first_run_ms, 'ms')}"
     later = f"p50 later {amount(summary(measurement).p50, 'ms')}"
-    return ", ".join([first, *([then] if calls else []), later])
+    return first, f"{then}, {later}" if calls else later
 
 
 def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str) -> None:
@@ -177,9 +174,9 @@ def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str)
 
     def up(latency: Any) -> Any:
         share = np.log(np.maximum(latency, low) / low) / np.log(high / low)
-        return row + ROW_END - (ROW_END - _TOP) * share
+        return row + _END - (_END - _TOP) * share
 
-    axes.hlines(row + ROW_END, *axes.get_xlim(), color=MUTED, linewidth=0.6)
+    axes.hlines(row + _END, *axes.get_xlim(), color=MUTED, linewidth=0.6)
     axes.hlines(up(p50), *axes.get_xlim(), color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
     indices = _outline(calls)
     axes.plot(times[indices], up(calls[indices]), color=colour, linewidth=1.2,

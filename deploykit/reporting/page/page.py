@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from deploykit.rendering.progress import date
 from deploykit.reporting.charts.inline import CSS
-from deploykit.reporting.page.summary import Card, figure_cards
+from deploykit.reporting.page.summary import machine_of, settings_of, subject
 from deploykit.reporting.page.values import FILTERS, NOTHING, DocumentPart, shown
 from deploykit.transforms.common.documents import FORMAT, Documented, Hidden
 from deploykit.transforms.common.errors import GraphError
@@ -117,6 +117,8 @@ class Chapter:
     number: int
     """Number of the document if the page shows several, otherwise 0."""
     images: ChartMaker
+    summary: str = ""
+    """Summary of a shipped model as HTML."""
     sections: list[Section] = field(default_factory=list)
 
     @property
@@ -136,17 +138,27 @@ class Chapter:
         return date(self.part["started"].text)
 
     @property
-    def cards(self) -> tuple[Card, ...]:
-        """Cards with the metrics of a shipped model."""
-        return figure_cards(self.part) if self.kind == "ship" else ()
+    def subject(self) -> str:
+        """The model, its settings and the machine."""
+        return subject(self.part, self.part)
 
-    def drawings(self, part: DocumentPart, names: Sequence[str], of: str) -> list[tuple[str, str]]:
-        """Return the charts of a part that are in `names`, as labels and SVG elements."""
+    def drawings(
+        self, part: DocumentPart, names: Sequence[str], of: str, measured: Sequence[DocumentPart]
+    ) -> list[tuple[str, str]]:
+        """Return the charts of a part that are in `names`, as labels and SVG elements.
+
+        The labels name the model and the settings. The charts show only these measurements of the
+        part, if there are any in `measured`.
+        """
         if not isinstance(part.value, Mapping):
             return []
+        value = dict(part.value)
+        if measured:
+            value["measurements"] = [item.value for item in measured]
+        of = subject(part, self.part, of, measured)
         if self.number:
-            of = f"{of}, result {self.number}" if of else f"result {self.number}"
-        return [image for name in names for image in self.images(name, part.value, of)]
+            of = f"{of}; result {self.number}"
+        return [image for name in names for image in self.images(name, value, of)]
 
 
 def html_of(
@@ -208,6 +220,9 @@ def _write_sections(chapter: Chapter, level: int, left: int, before: int) -> int
         "add": add, "added": lambda: len(chapter.sections), "drawings": chapter.drawings,
         "level": level,
     })  # fmt: skip
+    if chapter.kind == "ship":
+        chapter.summary = str(macros.summary(chapter.part))
+        left -= len(chapter.summary.encode())
     for name in KINDS[chapter.kind].macros.split():
         getattr(macros, name)(chapter.part)
     if not chapter.sections:
@@ -282,7 +297,10 @@ def _environment() -> "jinja2.Environment":
         keep_trailing_newline=True,
     )
     environment.filters |= FILTERS
-    environment.globals |= {"table_of": table_of, "rest_of": rest_of, "known_rows": _known_rows}
+    environment.globals |= {
+        "table_of": table_of, "rest_of": rest_of, "known_rows": _known_rows,
+        "settings_of": settings_of, "machine_of": machine_of,
+    }  # fmt: skip
     return environment
 
 

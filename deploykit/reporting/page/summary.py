@@ -1,108 +1,88 @@
-"""Summary of a shipped model: five metrics before and after."""
+"""Model and settings of a document, as titles of charts and the summary of a page name them."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
-from deploykit.rendering.templates import sentence
-from deploykit.reporting.page.values import DocumentPart, amount, gain, interval, plain
+from deploykit.reporting.page.values import ENGINES, DocumentPart, shown, whole
 
-FIGURES = ("accuracy", "size", "p50", "rate", "cpu")
-_TITLES = {"accuracy": "accuracy", "size": "size", "p50": "latency (p50)", "rate": "throughput",
-           "cpu": "CPU time"}  # fmt: skip
+_LONGEST_NAME = 120  # characters
+_MAX_VALUES = 4  # of a setting
 
 
-@dataclass(frozen=True)
-class ComparisonBar:
-    """A value as a bar; positions are percentages of the larger of both values."""
+def subject(
+    part: DocumentPart, of: DocumentPart, more: str = "", measured: Sequence[DocumentPart] = ()
+) -> str:
+    """Return the model, its settings and the machine in one line.
 
-    name: str
-    value: str
-    interval: str
-    width: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
-class Card:
-    """A metric before and after."""
-
-    name: str
-    title: str
-    value: str
-    """Value after; if unknown, the value before."""
-    unit: str
-    change: str
-    tone: str
-    bars: tuple[ComparisonBar, ...]
-    verdict: str
-    place: str
+    Args:
+        part: the document of the chart.
+        of: the document of the page that contains it.
+        more: what distinguishes the chart, such as the name of a measurement.
+        measured: the measurements of the chart; default: those of `part`.
+    """
+    rows = list(measured) or list(part["measurements"])
+    known = settings_of(rows or [part]) or settings_of([of])
+    machine = machine_of(of["machine"]) or machine_of(part["machine"])
+    return "; ".join(filter(None, [_model(of, rows), more, *known, machine]))
 
 
-def figure_cards(part: DocumentPart) -> tuple[Card, ...]:
-    """Return a card for each of the five metrics in a report of `deploykit ship`."""
-    return tuple(_card(name, part["figures"][name]) for name in FIGURES)
+def _model(part: DocumentPart, rows: Iterable[DocumentPart]) -> str:
+    """Return the name of the model; without one, those of measurements, or the file."""
+    name = part["name"].text or part["model"].text
+    names = [name] if name else [row["model"].text for row in rows] or [part.file]
+    return _listed(shown(name, _LONGEST_NAME) for name in names)
 
 
-def _card(name: str, part: DocumentPart) -> Card:
-    unit = part["unit"].text
-    before, after = part["before"], part["after"]
-    values = [item["value"].number for item in (before, after)]
-    known = [value for value in values if value is not None]
-    shown = known[-1] if known else None
-    message = part["verdict"].text or ("" if known else "not measured")
-    change, tone = _change(part, unit)
-    if loaded := part["loaded"].text:
-        change, tone = f"{change}, loaded machine" if change else "", tone and "doubt"
-        message = message if loaded in message else f"{message}, {loaded}"
-    if not tone and message.startswith(("inconclusive", "undecided")):
-        tone = "doubt"
-    value, sign = amount(shown, unit), ""
-    if shown is not None and unit not in ("share", "bytes"):
-        value, sign = amount(shown, ""), unit
-    return Card(name, part["title"].text or _TITLES[name], value, sign, change, tone,
-                tuple(_bars(before, after, unit)), sentence(message), part.place)  # fmt: skip
+def settings_of(rows: Sequence[DocumentPart]) -> list[str]:
+    """Return precision, engine, batch, threads and concurrency of results, as far as known."""
+    is_measured = any(row["summary"] for row in rows)
+    engines = [_text(row["settings"]["engine"], row["engine"]) for row in rows]
+    engines = ["tensorflow" if is_measured and not engine else engine for engine in engines]
+    threads = [_threads(row) for row in rows]
+    batches = [
+        whole(next((item.number for item in _batches(row) if item.number is not None), None))
+        for row in rows
+    ]
+    concurrent = [(row["settings"] or row["measured"])["concurrency"].number or 1 for row in rows]
+    return [
+        *_named("", [_text(row["settings"]["precision"], row["precision"]) for row in rows]),
+        *_named("", [ENGINES.get(engine, engine) for engine in engines]),
+        *_named("batch ", [batch for batch in batches if batch != whole(None)]),
+        *_named("threads ", threads if any(batch != whole(None) for batch in batches) else ()),
+        *_named("concurrent requests ", [whole(n) for n in concurrent if max(concurrent) > 1]),
+    ]
 
 
-def _bars(before: DocumentPart, after: DocumentPart, unit: str) -> Iterator[ComparisonBar]:
-    """Yield a bar for each known value, before and after, with positions from 0 to 100."""
-    parts = (("before", before), ("after", after))
-    highs = [part[end].number for _, part in parts for end in ("value", "high")]
-    most = max((high for high in highs if high is not None), default=0.0)
-    for name, part in parts:
-        value = part["value"].number
-        if value is None:
-            continue
-        width, low, high = (
-            None if item is None or most <= 0 else min(100.0, max(0.0, 100 * item / most))
-            for item in (value, part["low"].number, part["high"].number)
-        )
-        yield ComparisonBar(
-            name, amount(value, unit), interval(part, unit), width or 0.0, low, high
-        )
+def _text(*parts: DocumentPart) -> str:
+    return next(filter(None, (part.text for part in parts)), "")
 
 
-def _change(part: DocumentPart, unit: str) -> tuple[str, str]:
-    """Return the improvement in words, and its tone."""
-    ratio, change = part["ratio"], part["change"]
-    value = ratio["value"].number
-    if value is not None:
-        low, high = ratio["low"].number, ratio["high"].number
-        result = f"{plain(value)} \N{MULTIPLICATION SIGN}"
-        ends_of = interval(ratio)
-        tone = _tone(value if low is None else low, value if high is None else high, 1.0)
-        return (f"{result} ({ends_of})" if ends_of else result), tone
-    if change["value"].number is None:
-        return "", ""
-    low, high = (change[end].number for end in ("low", "high"))
-    is_share = unit == "share"
-    message = f"{gain(change)} points" if is_share else f"{change['value'].number:+.3g}"
-    if low is None or high is None:
-        return message, ""
-    tone = _tone(low, high, 0.0)
-    flipped = {"good": "bad", "bad": "good"} if part["better"].text == "lower" else {}
-    return message, flipped.get(tone, tone)
+def _batches(row: DocumentPart) -> list[DocumentPart]:
+    """Return the parts that may contain the batch, the most reliable first."""
+    result = [row["settings"]["batch"], row["measured"]["batch"], row["batch"]]
+    return [row["samples"], *result] if row["summary"] else result
 
 
-def _tone(low: float, high: float, even: float) -> str:
-    return "good" if low > even else "bad" if high < even else ""
+def _threads(row: DocumentPart) -> str:
+    """Return the threads within and between ops, such as `2x1`, or `default`."""
+    facts, several = row["facts"], row["settings"]["threads"] or row["measured"]["threads"]
+    inside, between = (several[n].number for n in (0, 1))
+    if inside is None:
+        inside, between = (facts[f"{name}_op_threads"].number for name in ("intra", "inter"))
+    return f"{whole(inside)}x{whole(between)}" if inside or between else "default"
+
+
+def _named(title: str, values: Iterable[str]) -> list[str]:
+    listed = _listed(values)
+    return [f"{title}{listed}"] if listed else []
+
+
+def _listed(values: Iterable[str]) -> str:
+    several = list(dict.fromkeys(filter(None, values)))
+    return ", ".join(several[:_MAX_VALUES] + ["…"] * (len(several) > _MAX_VALUES))
+
+
+def machine_of(machine: DocumentPart) -> str:
+    """Return the processor and the number of CPUs; empty if both are unknown."""
+    count = machine["cpus"].number
+    cpus = "" if count is None else f"{whole(count)} CPU{'s' * (count != 1)}"
+    return ", ".join(filter(None, [machine["cpu"].text, cpus]))

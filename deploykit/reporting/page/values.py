@@ -16,7 +16,7 @@ LONGEST = 600
 """Maximum number of characters shown of a text."""
 _DEEP, _FEW = 3, 20  # shown nesting levels, and elements of each
 _LARGE, _SMALL = 1e15, 1e-4
-_ENGINES = {"tensorflow": "TensorFlow", "openvino": "OpenVINO"}
+ENGINES = {"tensorflow": "TensorFlow", "openvino": "OpenVINO"}
 _SHARES = ("top1", "top5", "accuracy")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _IMAGE = re.compile(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]+={0,2}")
@@ -238,7 +238,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "sentence": sentence,
     "unit": lambda metric: "share" if metric.text in _SHARES else "",
     "span": lambda ends: span(*ends),
-    "engine": lambda part: _ENGINES.get(part.text, part.text),
+    "engine": lambda part: ENGINES.get(part.text, part.text),
     "settings": lambda part: ", ".join(
         f"{entry.key.replace('_', ' ')} {entry.words}" for entry in part.entries()
     ),

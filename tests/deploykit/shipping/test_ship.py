@@ -103,9 +103,11 @@ def test_the_folder_holds_what_is_needed(home, shipped):
     assert len(readme.splitlines()) <= 12
 
 
-def test_five_figures_are_compared(shipped):
+def test_figures_are_compared(shipped):
     figures = shipped["figures"]
-    assert [*figures] == ["accuracy", "size", "p50", "rate", "cpu"]
+    assert [*figures] == ["accuracy", "agreement", "size", "p50", "rate", "cpu", "memory"]
+    assert figures["agreement"]["after"]["value"] == 1
+    assert figures["memory"]["after"]["value"] > 1e7
     for name in ("accuracy", "size", "p50", "rate"):
         assert figures[name]["before"]["value"] > 0 or name == "accuracy"
         assert figures[name]["after"] is not None

@@ -127,7 +127,7 @@ def test_names_that_differ_in_the_middle_stay_apart():
 
 def test_what_is_cut_off_or_covered_is_found():
     def draw(figure):
-        figure.text(0.1, 0.5, "one text that is much too long for the page" * 2)
+        figure.text(0.1, 0.5, "one text that is much too long for the page" * 4)
         figure.text(0.1, 0.1, "one")
         figure.text(0.11, 0.12, "another")
         return figure.add_subplot(visible=False)

@@ -36,7 +36,8 @@ if (document.documentElement.scrollWidth > wide) found.push('the page');
 for (const each of document.querySelectorAll('body *')) {
   if (each.closest('thead, .skip, svg') || getComputedStyle(each).display == 'none') continue;
   const box = each.getBoundingClientRect();
-  const isInline = getComputedStyle(each).display == 'inline';
+  const style = getComputedStyle(each);  // on a phone, a chart scrolls in its own figure
+  const isInline = style.display == 'inline' || style.overflowX == 'auto';
   const inner = each.clientWidth && each.scrollWidth > each.clientWidth + 1;
   if (box.right > wide + 1 || box.left < -1 || (inner && !isInline))
     found.push(`${each.tagName}.${each.className}: ${each.textContent.slice(0, 60)}`);

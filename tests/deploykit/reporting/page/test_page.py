@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -159,52 +160,104 @@ def test_a_stage_that_was_left_out_says_why():
     assert "No metrics were stored" in found.texts
 
 
-def test_the_first_screen_shows_five_figures_before_and_after():
+def decided() -> dict[str, Any]:
+    """Return a report with figures of every form: exact, with intervals, unknown, inconclusive."""
     document = ship(number)
     share = {"value": 0.907, "low": 0.887, "high": 0.923}
     document["figures"] |= {
-        "accuracy": figure(title="accuracy", verdict="", unit="share", better="higher", after=share,
-                           ratio=None, change={"value": -0.002, "low": -0.005, "high": 0.001}),
+        "accuracy": figure(title="accuracy", verdict="-0.2 points", unit="share", after=share,
+                           ratio=None),
         "size": figure(unit="bytes", after={"value": 80_200, "low": None, "high": None},
-                       ratio={"value": 3.23, "low": None, "high": None}, verdict="smaller"),
+                       ratio={"value": 3.23, "low": 3.23, "high": 3.23}, verdict="smaller"),
         "p50": figure(after={"value": 0.291, "low": 0.285, "high": 0.297},
                       ratio={"value": 2.1, "low": 2.04, "high": 2.17}, verdict="faster: x"),
-        "rate": figure(unit="items/s", after=None, before=None, ratio=None,
-                       verdict="Not measured: no time"),
-        "cpu": figure(unit="ms/item", ratio={"value": 0.5, "low": 0.4, "high": 0.6}),
+        "rate": figure(title="throughput", unit="items/s", after=None, before=None, ratio=None,
+                       verdict="not measured: no time"),
+        "cpu": figure(title="CPU time", unit="ms/item"),
     }  # fmt: skip
-    html = page_of(document)
-    found = read(html)
-    for said in (
-        "90.7 %",
-        "95 %: 88.7 to 92.3 %",
-        "-0.2 (-0.5 to +0.1) points",
-        "80.2 kB",
-        "3.23 \N{MULTIPLICATION SIGN}",
-        "0.291",
-        "2.10 \N{MULTIPLICATION SIGN} (2.04 to 2.17)",
-        "Not measured: no time",
-    ):
-        assert said in found.texts, said
-    cards = re.findall(r'class="card (\w*)"', html)
-    assert cards == ["", "good", "good", "", "bad"]
+    document["verdict"] = "The model is <smaller>."
+    document["stages"][5] |= {"outcome": "left out", "why": "no labels", "document": None}
+    document["commands"] = [{"what": "serve", "command": "deploykit serve <a>.ship"}]
+    return document
 
 
-def test_the_first_screen_names_batch_threads_machine_and_date():
+def summary_faults(document: dict[str, Any], html: str) -> list[str]:
+    """Return what the first page of a report lacks of its document."""
+    first = read(f"{html[: html.index('<nav')]}</article></main></body></html>")
+    wanted = [document["verdict"], document["commands"][0]["command"]]
+    for each in document["figures"].values():
+        unit = each["unit"]
+        for end in filter(None, (each["before"], each["after"])):
+            wanted.append(values.amount(end["value"], unit))
+            wanted.append(values.span(end["low"], end["high"], unit))
+        if ratio := each["ratio"]:
+            wanted.append(f"{values.plain(ratio['value'])}x")
+            wanted.append(values.span(ratio["low"], ratio["high"]))
+    return [text for text in wanted if text and text not in first.texts]
+
+
+def test_the_summary_has_the_figures_of_the_document():
+    document = decided()
+    html = page_of(document, images=images)
+    assert summary_faults(document, html) == []
+    for said in ("throughput: not measured: no time", "accuracy: left out: no labels",
+                 "CPU time: the interval of the improvement includes 1"):  # fmt: skip
+        assert said in read(html).texts
+    document["figures"]["p50"]["after"]["value"] = 0.292  # now the page is of another document
+    assert summary_faults(document, html) == ["0.292 ms"]
+
+
+def test_the_summary_names_batch_threads_machine_and_date():
     document = ship(number) | {
         "started": "2026-11-25T19:04:31+00:00",
         "measured": {"batch": 8, "threads": [2, 1], "concurrency": 3},
     }
     document["machine"] |= {"cpu": "Some Processor 9", "cpus": 2}
     page = page_of(document)
-    first = page[
-        : page.index("five figures") if "five figures" in page else page.index("Accuracy<")
-    ]
-    for each in ("batch 8, threads 2x1, 3 concurrent requests", "Some Processor 9, 2 CPUs",
+    first = page[: page.index("<nav")]
+    for each in ("batch 8; threads 2x1; concurrent requests 3", "Some Processor 9, 2 CPUs",
                  "25 November 2026, 19:04 UTC"):  # fmt: skip
         assert each in first
     document["measured"] = {"batch": 1, "threads": None, "concurrency": 1}
-    assert "batch 1, the default threads<" in page_of(document)
+    assert "batch 1; threads default<" in page_of(document)
+
+
+def chart_titles(html: str) -> list[str]:
+    return [unescape(each) for each in re.findall(r"<figcaption>(.*?)</figcaption>", html)]
+
+
+def title_faults(titles: list[str], *wanted: str) -> list[str]:
+    """Return the titles that lack one of the texts."""
+    return [title for title in titles if not all(text in title for text in wanted)]
+
+
+@pytest.mark.parametrize("name", ["shapes", "<b>&\"'", "model " * 60, "模型", ""])
+@pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
+def test_every_chart_names_the_model_and_its_settings(name, engine):
+    document = profiled_ship(engine) | {"name": name, "precision": "int8"}
+    document["machine"] |= {"cpu": "Some Processor 9", "cpus": 2}
+    for each in document["stages"]:
+        if each["stage"] == "accuracy":
+            each["document"] |= documents(0)[4]
+        if each["stage"] == "quantize":
+            each["document"] |= documents(0)[3]
+    html = page_of(document, images=images)
+    titles = chart_titles(html)
+    assert len(titles) > 8
+    known = name[:20] or "."  # without a name, files of models
+    assert title_faults(titles, known, "batch ", "threads ", "Some Processor 9, 2 CPUs") == []
+    assert max(map(len, titles)) < 500
+    read(html)
+    broken = [titles[0].replace("batch ", ""), *titles[1:]]
+    assert title_faults(broken, known, "batch ") == broken[:1]
+
+
+def test_a_single_result_names_its_file_without_a_model():
+    document = documents(0)[3]
+    document.pop("model", None)
+    titles = chart_titles(page_of(document, images=images))
+    assert titles
+    assert title_faults(titles, "a.json") == []
 
 
 def test_sections_of_a_shipped_model_come_in_the_order_of_questions():
@@ -255,9 +308,13 @@ def test_sections_ask_for_keys_that_documents_have(kind, monkeypatch):
         if path and path not in known and not path.startswith("ops_by_"):
             unknown.add(path)
     leaves = {f"{each}.{key}" for each in known for key in ("value", "low", "high")}
-    assert unknown - leaves - OTHERWISE == set()
+    titles = {each for each in unknown if each.split(".")[0] in IN_TITLES}
+    assert unknown - leaves - OTHERWISE - titles == set()
 
 
+# Titles of charts look for these in every document; the tests of titles read them.
+IN_TITLES = {"name", "model", "measurements", "summary", "samples", "facts", "settings", "measured",
+             "batch", "engine", "precision", "machine"}  # fmt: skip
 # Of documents that are alike: a stage of `ship` beside what its command prints.
 OTHERWISE = {
     "verification.verified", "nodes_before", "nodes", "bytes_before", "bytes", "verification",
@@ -298,29 +355,37 @@ def test_what_is_no_result_is_said_in_one_sentence(document, said):
 
 
 def profiled_ship(engine: str) -> dict[str, Any]:
-    """Return a report of what runs in an engine; what is not run in TensorFlow has no profile."""
+    """Return a report whose last measurement is that of the shipped model, all with profiles."""
     document, benchmark = ship(number) | {"engine": engine}, documents(0)[0]
     stage = next(each for each in document["stages"] if each["stage"] == "benchmark")
     profile = next(each["profile"] for each in benchmark["measurements"] if each.get("profile"))
-    benchmark["measurements"] = [each | {"profile": profile} for each in benchmark["measurements"]]
-    models = {"models": benchmark, "profiled": None}
-    if engine != "tensorflow":
-        alone = [each | {"profile": None} for each in benchmark["measurements"]]
-        models = {"models": benchmark | {"measurements": alone}, "profiled": benchmark}
-    stage["document"] |= models
+    benchmark["measurements"] = [
+        each | {"profile": profile, "name": f"model {n}", "model": f"{n}.pb"}
+        for n, each in enumerate(benchmark["measurements"])
+    ]
+    benchmark["measurements"][-1]["settings"] = {"engine": engine}
+    stage["document"] |= {"models": benchmark}
     return document
 
 
-def test_profiles_say_which_graph_they_show():
-    for engine, said in (("openvino", "the shipped one runs in OpenVINO"), ("tensorflow", "")):
-        found = read(page_of(profiled_ship(engine), images=images)).texts
-        titles = [each for each in found if each.startswith(("Roofline: node", "Time by op:"))]
-        assert len(titles) >= 2
-        if said:
-            assert all(said in each for each in titles)
-        else:
-            assert any("(shipped)" in each for each in titles)
-        assert not any("(shipped)" in each for each in titles) or engine == "tensorflow"
+@pytest.mark.parametrize("engine", ["openvino", "tensorflow"])
+def test_profiles_show_the_shipped_model_and_then_the_original(engine):
+    document = profiled_ship(engine)
+    last = len(document["stages"][8]["document"]["models"]["measurements"]) - 1
+    titles = chart_titles(page_of(document, images=images))
+    rooflines = [each for each in titles if each.startswith("Roofline")]
+    assert [each.split("; ")[1] for each in rooflines] == [f"model {last} (shipped)", "model 0"]
+    (ops,) = [each for each in titles if each.startswith("Time by op:")]
+    assert f"model {last} (shipped) and model 0" in ops
+    assert {"openvino": "OpenVINO", "tensorflow": "TensorFlow"}[engine] in rooflines[0]
+
+
+def test_a_shipped_model_without_a_profile_is_not_named_as_shown():
+    document = profiled_ship("openvino")
+    document["stages"][8]["document"]["models"]["measurements"][-1]["profile"] = None
+    page = page_of(document, images=images)
+    assert "The shipped model has no profile" in page
+    assert "(shipped)" not in page
 
 
 def test_no_two_pictures_have_one_title():
