@@ -110,23 +110,23 @@ class Graph(NodeIndex, AsHtml):
         Its control inputs include all those on the path to it; a constant that replaces it must
         have them too.
         """
-        path = self._same(tensor)
-        source, node = path[-1]
-        if node.op != "Const" or split(source)[1] or self.is_input(node.name):
+        waits: list[str] = []
+        while self._repeats(node := self.producer(tensor), tensor):
+            waits += node.control_inputs
+            tensor = node.inputs[0]
+        if node.op != "Const" or split(tensor)[1] or self.is_input(node.name):
             return None
-        return node.with_control_inputs(*(w for _, passed in path for w in passed.control_inputs))
+        return node.with_control_inputs(*waits)
 
     def source(self, tensor: str) -> str:
         """Return the tensor whose value a tensor has, directly or through Identity nodes."""
-        return self._same(tensor)[-1][0]
-
-    def _same(self, tensor: str) -> list[tuple[str, Node]]:
-        """Return a tensor and those before it with the same value, each with its node."""
-        path = [(tensor, node := self.producer(tensor))]
-        while node.op == "Identity" and not split(tensor)[1] and not self.is_input(node.name):
+        while self._repeats(node := self.producer(tensor), tensor):
             tensor = node.inputs[0]
-            path.append((tensor, node := self.producer(tensor)))
-        return path
+        return tensor
+
+    def _repeats(self, node: Node, tensor: str) -> bool:
+        """Return whether a tensor of a node has the value of the node's input."""
+        return node.op == "Identity" and not split(tensor)[1] and not self.is_input(node.name)
 
     def match(self, pattern: Pattern[Found]) -> Iterator[Found]:
         """Yield the matches of a pattern, each in the graph at the time of its iteration."""
