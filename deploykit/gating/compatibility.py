@@ -51,7 +51,10 @@ def incompatibilities(baseline: OpenedModel, candidate: OpenedModel) -> Iterator
 
 def _tensor(graph: Graph, shapes: Shapes, tensor: str) -> Mapping[str, object]:
     known = shapes.shape(tensor)
-    return {"type": tensor_summary(graph, tensor)["type"], "shape": known and list(known)}
+    return {
+        "type": tensor_summary(graph, tensor)["type"],
+        "shape": None if known is None else list(known),
+    }
 
 
 def _differences(

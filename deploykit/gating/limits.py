@@ -46,7 +46,8 @@ class GateLimits:
 
     def check(self) -> None:
         """Raise GraphError if nothing has a limit, so that nothing would be compared."""
-        limits = [getattr(self, item.name) for item in fields(self)[:-1]]
+        names = (item.name for item in fields(self) if item.name.startswith(("max_", "min_")))
+        limits = [getattr(self, name) for name in names]
         if self.allow_signature_change and all(limit is None for limit in limits):
             raise GraphError("gate-without-limit")
 
@@ -55,6 +56,11 @@ class GateLimits:
         """The normal quantile of accuracy and agreement."""
         count = sum(item is not None for item in (self.max_accuracy_drop, self.min_agreement))
         return NormalDist().inv_cdf(1 - ERROR / max(count, 1))
+
+    @property
+    def quality_confidence(self) -> float:
+        """The confidence of the intervals of accuracy and agreement."""
+        return round(2 * NormalDist().cdf(self.quality_z) - 1, 6)
 
     @property
     def confidence(self) -> float:

@@ -26,6 +26,7 @@ from deploykit.storage.ship_report import ship_report
 from deploykit.system.machine import machine, usable_cores
 from deploykit.transforms.common.errors import GraphError
 from deploykit.verification.samples import Dataset
+from deploykit.verification.synthetic.sample_inputs import demanded_batch
 
 STEPS = ("read", "quality", "start-up and memory", "speed")
 BASELINE, CANDIDATE = "baseline", "candidate"
@@ -78,6 +79,7 @@ class GateRun:
             tuple(checks),
             samples,
             batch,
+            limits.quality_confidence,
             now.isoformat(timespec="seconds"),
             round(time.monotonic() - began, 1),
             self.budget,
@@ -106,6 +108,11 @@ class GateRun:
         checks = [*quality_checks(found, limits)]
         if limits.min_agreement is not None and found.agreement is None:
             raise GraphError("models-not-comparable", source=self.models[BASELINE].source)
+        outputs = self.models[BASELINE].frozen.outputs
+        if checks and len(outputs) > 1:
+            notes.append(f"only the first of {len(outputs)} outputs was compared: {outputs[0]}")
+        if found.change is None and None not in (limits.max_accuracy_drop, limits.min_agreement):
+            notes.append("without labels, the agreement is checked, not the drop of accuracy")
         return found.samples, checks
 
     def _speed(self, work: Work) -> tuple[int, str, Sequence[Check]]:
@@ -129,13 +136,18 @@ class GateRun:
             *start_checks(pairs, limits, limits.confidence),
         )  # fmt: skip
 
+    def _batch(self) -> int | None:
+        """Return the samples per request of both models, so that equal requests are compared."""
+        fixed = (demanded_batch(model.graph) for model in self.models.values())
+        return self.batch or next(filter(None, fixed), None)
+
     @contextlib.contextmanager
     def _candidate(self, name: str) -> Iterator[BenchmarkCandidate]:
         """Yield a model with its own samples and settings."""
         model = self.models[name]
         samples = self.samples if name == BASELINE else self.alike(model)
         feeding = BenchmarkInputs(data=samples)
-        settings = [replace(item, batch=self.batch) for item in settings_of(model)]
+        settings = [replace(item, batch=self._batch()) for item in settings_of(model)]
         with candidates_of({name: model}, {name: settings}, feeding) as (candidate,):
             yield candidate
 

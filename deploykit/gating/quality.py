@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from deploykit.evaluation.result import Accuracy
 from deploykit.gating.limits import GateLimits
 from deploykit.gating.verdict import UNKNOWN, Check, Interval
+from deploykit.quantization.metrics import Score
 from deploykit.verification.confidence import wilson
 
 MORE_SAMPLES = "more samples narrow the interval"
@@ -31,17 +32,32 @@ def _of_metric(found: Accuracy, limit: float | None) -> Check:
     first, second = (model.value for model in (found.models[0], found.models[-1]))
     assert found.change is not None
     assert first is not None
-    sign, unit, scale = -1.0, "", 1.0
+    assert second is not None
+    by = f"{found.samples:,} labelled samples"
     if found.lower_is_better:
-        sign, unit, scale = 1.0, found.metric or "", first or math.nan
-    interval: Interval = UNKNOWN
-    if found.change.interval is not None:
-        low, high = sorted(sign * end / scale for end in found.change.interval)
-        interval = low, high
-    name = "error (mae)" if found.lower_is_better else f"accuracy ({found.metric})"
-    change = sign * found.change.value / scale
-    return Check.of(name, (first, second), unit, change, interval, limit,
-                    f"{found.samples:,} labelled samples", _advice(interval, limit))  # fmt: skip
+        change, interval = error_increase(first, second, found.change)
+        return Check.of("error (mae)", (first, second), found.metric or "", change, interval, limit,
+                        by, _advice(interval, limit))  # fmt: skip
+    low, high = found.change.interval or UNKNOWN
+    interval = -high, -low
+    return Check.of(f"accuracy ({found.metric})", (first, second), "", -found.change.value,
+                    interval, limit, by, _advice(interval, limit))  # fmt: skip
+
+
+def error_increase(first: float, second: float, change: Score) -> tuple[float, Interval]:
+    """Return the increase of the mean error, as a share of the baseline's, and its interval.
+
+    Outputs that are NaN or infinite are infinitely worse than finite ones, and so is any error
+    compared with none.
+    """
+    if not math.isfinite(first):
+        return math.nan, UNKNOWN
+    if not math.isfinite(second) or (second and not first):
+        return math.inf, (math.inf, math.inf)
+    if not first:
+        return 0.0, (0.0, 0.0)
+    low, high = change.interval or UNKNOWN
+    return change.value / first, (low / first, high / first)
 
 
 def _of_predictions(agreement: float, samples: int, limit: float | None, z: float) -> Check:
@@ -55,8 +71,3 @@ def _advice(interval: Interval, limit: float | None) -> str:
     """Return what to do about an interval that includes the limit; empty otherwise."""
     is_open = limit is not None and interval[0] <= limit < interval[1]
     return MORE_SAMPLES if is_open else ""
-
-
-def has_scores(found: Accuracy) -> bool:
-    """Return whether the gate can compare the predictions or the metric."""
-    return found.change is not None or found.agreement is not None

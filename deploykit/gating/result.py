@@ -22,6 +22,8 @@ class GateResult(AsHtml):
     """Number of samples on which the predictions were compared; 0: they were not compared."""
     batch: int
     """Samples per request of the speed measurement; 0: it did not run."""
+    quality_confidence: float
+    """Confidence of the intervals of accuracy and predictions, such as 0.99."""
     started: str
     """Start in local time, ISO 8601."""
     seconds: float

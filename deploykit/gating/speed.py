@@ -65,21 +65,28 @@ def _latency(
     wall, interval = increase(found.wall)
     medians = [float(np.median(item.latencies_ms)) for item in (baseline, candidate)]
     by_wall = Check.of("latency p50", medians, "ms", wall, interval, limit, WALL)
-    if found.cpu is None:
+    if found.cpu is None or replace(baseline.settings, batch=None) != replace(
+        candidate.settings, batch=None
+    ):  # other threads or another engine: CPU time does not show the latency
         return by_wall
     cpu, cpu_interval = increase(found.cpu)
     times = baseline.cpu_ms, candidate.cpu_ms
     by_cpu = Check.of("latency p50", times, "ms CPU", cpu, cpu_interval, limit, CPU,
                       f"wall time is too noisy here: {by_wall.change_text}")  # fmt: skip
-    return by_cpu if cpu_decides(interval, cpu_interval, limit) else by_wall
+    return by_cpu if cpu_decides(wall, interval, cpu_interval, limit) else by_wall
 
 
-def cpu_decides(wall: Interval, cpu: Interval, limit: float | None) -> bool:
-    """Return whether CPU time decides: wall time cannot, and does not contradict it."""
+def cpu_decides(change: float, wall: Interval, cpu: Interval, limit: float | None) -> bool:
+    """Return whether CPU time decides: wall time cannot, and does not contradict it.
+
+    `change` is the estimated increase of the wall time, and `wall` its interval.
+    """
     if limit is None or verdict_of(wall, limit) != INCONCLUSIVE:
         return False
     verdict = verdict_of(cpu, limit)
-    return verdict == FAIL or (verdict == PASS and wall[1] <= max(WALL_BOUND, 4 * limit))
+    if verdict == FAIL:
+        return change > limit
+    return verdict == PASS and change <= limit and wall[1] <= max(WALL_BOUND, 4 * limit)
 
 
 def _p99(

@@ -35,7 +35,8 @@ def notes(result: GateResult) -> Iterator[str]:
             yield check.sentence
     yield from result.notes
     if result.samples:
-        yield f"predictions: {result.samples:,} samples, 99 % confidence"
+        confidence = f"{100 * result.quality_confidence:.4g} % confidence"
+        yield f"predictions: {result.samples:,} samples, {confidence}"
     if result.batch:
         load = f"; {result.busy}" if result.busy else ""
         yield (f"speed and memory: batch {result.batch}, {result.machine}, "
@@ -47,7 +48,11 @@ def plot(checks: Sequence[Check]) -> Iterator[str]:
 
     Each line is scaled to the limit of its check. `<` and `>` mark ends outside of the plot.
     """
-    drawn = [check for check in checks if check.limit and not math.isnan(check.change)]
+    drawn = [
+        check
+        for check in checks
+        if check.limit and not any(map(math.isnan, (check.change, *check.interval)))
+    ]
     if not drawn:
         return
     width = max(len(check.name) for check in drawn)

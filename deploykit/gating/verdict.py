@@ -105,6 +105,8 @@ class Check:
         """The change with its interval, such as `+1.2 % (-0.3 to +2.7 %)`."""
         if math.isnan(self.change):
             return "-"
+        if not math.isfinite(self.change):
+            return "infinitely"
         if not all(map(math.isfinite, self.interval)):
             return f"{percent(self.change)} (interval unknown)"
         low, high = map(percent, self.interval)
@@ -120,12 +122,12 @@ class Check:
     @property
     def sentence(self) -> str:
         """The result in words, with the smallest detectable difference if inconclusive."""
-        text = self.note
+        text = self.note or "not comparable"
         if not math.isnan(self.change):
             by = f", by {self.decided_by}" if "time" in self.decided_by else ""
             limit = f", limit {self.limit_text}" if self.limit is not None else ""
-            text = f"worse by {self.change_text}{limit}{by}"
-            text += f"; {self.note}" if self.note else ""
+            note = f"; {self.note}" if self.note else ""
+            text = f"worse by {self.change_text}{limit}{by}{note}"
         if self.verdict == INCONCLUSIVE:
             known = "unknown" if self.detectable is None else f"{100 * self.detectable:.2g} %"
             text += f"; smallest detectable difference: {known}"

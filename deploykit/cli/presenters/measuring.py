@@ -121,9 +121,10 @@ def gate(
     refuse_twice([path for path in outputs if path is not None])
     call.report.output_file = values["candidate"]
     value = call.result()
-    for path, content in ((junit_file, junit_xml(value)), (comment_file, comment(value).encode())):
-        if path is not None:
-            write(path, [content], values["force"])
+    if junit_file is not None:
+        write(junit_file, [junit_xml(value)], values["force"])
+    if comment_file is not None:
+        write(comment_file, [comment(value).encode(errors="replace")], values["force"])
     call.report.check(value.check)
     text = [*lines(value), *(annotated(value) if annotations else ())]
     call.show(value, text=text)

@@ -53,3 +53,14 @@ def samples(count: int = COUNT) -> dict[str, np.ndarray]:
     labels = (x @ weights(INPUTS, CLASSES)).argmax(1)
     labels[::10] = (labels[::10] + 1) % CLASSES
     return {"x": x, "labels": labels}
+
+
+def with_sum(output: str) -> Graph:
+    """Return a classifier whose only output is the sum of its scores, without an axis."""
+    graph = classifier(output="each")
+    nodes = [
+        *graph,
+        Node.constant("axes", np.array([0, 1], np.int32)),
+        Node(output, "Sum", ("each", "axes")).with_attrs(T=FLOAT, Tidx=DType("int32")),
+    ]
+    return Graph(nodes, ("x",), (output,))

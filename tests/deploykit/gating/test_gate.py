@@ -9,12 +9,14 @@ import pytest
 
 import deploykit as api
 from deploykit.gating.github import MARKER
-from deploykit.gating.measuring import settings_of
+from deploykit.gating.limits import GateLimits
+from deploykit.gating.measuring import BASELINE, CANDIDATE, GateRun, settings_of
 from deploykit.gating.verdict import FAIL, INCONCLUSIVE, NO_LIMIT, PASS
 from deploykit.importers.metadata_file import About
+from deploykit.importers.open_model import open_model
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError, GraphError
-from tests.deploykit.gating.nets import COUNT, classifier, samples
+from tests.deploykit.gating.nets import COUNT, classifier, samples, with_sum
 from tests.support import raises
 
 OFF = {"max_latency_increase": None, "max_memory_increase": None, "max_size_increase": None}
@@ -87,6 +89,7 @@ def test_few_samples_are_inconclusive():
     (lambda: classifier(classes=5), ("shape [?, 5] instead of [?, 8]",)),
     (lambda: classifier(batch=4), ("shape [4, 16] instead of [?, 16]",)),
     (lambda: classifier(output="logits"), ("output 'scores' is missing",)),
+    (lambda: with_sum("scores"), ("shape [] instead of [?, 8]",)),
 ])  # fmt: skip
 def test_an_incompatible_signature_fails_before_anything_runs(candidate, names):
     found = api.gate(classifier(), candidate(), samples(), max_size_increase=None)
@@ -96,9 +99,23 @@ def test_an_incompatible_signature_fails_before_anything_runs(candidate, names):
     assert found.notes
 
 
+def test_a_scalar_output_may_not_become_a_vector():
+    found = api.gate(with_sum("scores"), classifier(), samples(), max_size_increase=None)
+    assert "shape [?, 8] instead of []" in found.checks[0].note
+
+
 def test_a_candidate_may_accept_and_return_more():
     found = api.gate(classifier(batch=4), classifier(), samples(), budget=BRIEF, **OFF)
     assert found.checks[0].verdict == PASS
+    assert found.batch == 4
+
+
+def test_both_models_run_requests_of_the_same_size():
+    for pair in ((classifier(batch=4), classifier()), (classifier(), classifier(batch=4))):
+        models = dict(zip((BASELINE, CANDIDATE), map(open_model, pair), strict=True))
+        run = GateRun(models, samples(), lambda model: samples(), "top1", GateLimits(), None, 1)
+        with run._candidate(BASELINE) as first, run._candidate(CANDIDATE) as second:
+            assert [len(item.job.batches[0][0]) for item in (first, second)] == [4, 4]
 
 
 def test_a_changed_signature_can_be_allowed():

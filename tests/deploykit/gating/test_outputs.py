@@ -25,8 +25,9 @@ CHECKS = (
     Check.of("throughput", (812.0, 805.0), "samples/s", 0.009, (-0.02, 0.04), None, "wall time"),
     Check.of("memory peak", (4.2e8, 4.3e8), "bytes", 0.024, (0.02, 0.028), 0.1, "4 pairs"),
 )
-RESULT = GateResult("old.pb", "new.pb", CHECKS, 1000, 1, "2026-11-27T23:00:00+00:00", 71.3, 120.0,
-                    "Some CPU, 2 cores", "other processes use 1.9 cores", ("a note",))  # fmt: skip
+RESULT = GateResult("old.pb", "new.pb", CHECKS, 1000, 1, 0.99, "2026-11-27T23:00:00+00:00", 71.3,
+                    120.0, "Some CPU, 2 cores", "other processes use 1.9 cores",
+                    ("a note",))  # fmt: skip
 
 
 @pytest.mark.golden("gate/outputs")
@@ -39,7 +40,7 @@ def test_the_table_in_80_columns_and_the_comment():
 def named(name, verdict=FAIL, note=""):
     interval = {FAIL: (0.2, 0.2), INCONCLUSIVE: (0.0, 0.2), PASS: (0, 0)}[verdict]
     found = Check.of(name, (1.0, 1.2), "", 0.2, interval, 0.1, "exact", note)
-    return GateResult(name, name, (found,), 0, 0, "2026-11-27T23:00:00", 1.0, 1.0, name)
+    return GateResult(name, name, (found,), 0, 0, 0.99, "2026-11-27T23:00:00", 1.0, 1.0, name)
 
 
 TEXT = some.text(some.characters(codec="utf-8"), max_size=30)

@@ -43,16 +43,19 @@ def test_equal_models_never_fail_and_slow_ones_never_pass(seed):
 NARROW, WIDE, WORSE = (-0.01, 0.01), (-0.1, 0.2), (0.06, 0.1)
 
 
-@pytest.mark.parametrize(("wall", "cpu", "limit", "decides"), [
-    (WIDE, NARROW, 0.05, True), (WIDE, WORSE, 0.05, True),
-    (WIDE, WIDE, 0.05, False),  # neither is conclusive
-    (NARROW, WORSE, 0.05, False), (WORSE, NARROW, 0.05, False),  # wall time is
-    ((-0.1, WALL_BOUND + 0.01), NARROW, 0.05, False),  # it may take far more wall time
-    ((-0.1, WALL_BOUND + 0.01), NARROW, 0.1, True),
-    (WIDE, NARROW, None, False),
+@pytest.mark.parametrize(("change", "wall", "cpu", "limit", "decides"), [
+    (0.03, WIDE, NARROW, 0.05, True), (0.07, WIDE, WORSE, 0.05, True),
+    (0.03, WIDE, WIDE, 0.05, False),  # neither is conclusive
+    (0.0, NARROW, WORSE, 0.05, False), (0.08, WORSE, NARROW, 0.05, False),  # wall time is
+    (0.07, WIDE, NARROW, 0.05, False), (0.03, WIDE, WORSE, 0.05, False),  # they contradict
+    (0.0, (-0.1, WALL_BOUND + 0.01), NARROW, 0.05, False),  # it may take far more wall time
+    (0.0, (-0.1, WALL_BOUND + 0.01), NARROW, 0.1, True),
+    (0.0, WIDE, NARROW, None, False),
 ])  # fmt: skip
-def test_cpu_time_decides_if_wall_time_cannot_and_does_not_contradict(wall, cpu, limit, decides):
-    assert cpu_decides(wall, cpu, limit) == decides
+def test_cpu_time_decides_if_wall_time_cannot_and_does_not_contradict(
+    change, wall, cpu, limit, decides
+):
+    assert cpu_decides(change, wall, cpu, limit) == decides
 
 
 def test_a_check_says_that_cpu_time_decided():

@@ -3,13 +3,16 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.gating.limits import ERROR, GateLimits
+from deploykit.gating.quality import error_increase
 from deploykit.gating.result import GateResult
 from deploykit.gating.starts import FEWEST, Start, paired_ratio, start_checks
+from deploykit.gating.tables import plot
 from deploykit.gating.verdict import (
     FAIL,
     INCONCLUSIVE,
@@ -20,6 +23,7 @@ from deploykit.gating.verdict import (
     increase,
     verdict_of,
 )
+from deploykit.quantization.metrics import Score
 from deploykit.transforms.common.errors import GraphError, InconclusiveError, VerificationError
 from tests.support import raises
 
@@ -77,8 +81,8 @@ def check(verdict, name="size"):
 
 
 def result(*verdicts):
-    return GateResult("old.pb", "new.pb", tuple(map(check, verdicts)), 0, 0, "2026-11-27T23:00:00",
-                      1.0, 60.0, "cpu")  # fmt: skip
+    return GateResult("old.pb", "new.pb", tuple(map(check, verdicts)), 0, 0, 0.99,
+                      "2026-11-27T23:00:00", 1.0, 60.0, "cpu")  # fmt: skip
 
 
 @given(some.lists(some.sampled_from([PASS, FAIL, INCONCLUSIVE, NO_LIMIT])))
@@ -145,3 +149,21 @@ def test_intervals_of_pairs_hold_their_confidence():
         ratio = paired_ratio(list(zip(first, second, strict=True)), 0.02, 0.95)
         wrong += not ratio.low <= 1 <= ratio.high
     assert 60 <= wrong <= 140
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(("first", "second", "change", "verdict"), [
+    (1.0, 1.005, Score(0.005, (0.004, 0.006)), PASS),
+    (2.0, 2.2, Score(0.2, (0.1, 0.3)), FAIL),
+    (1.0, NAN, Score(NAN), FAIL), (1.0, INF, Score(INF), FAIL),  # its outputs are no numbers
+    (0.0, 0.0, Score(0.0), PASS), (0.0, 0.1, Score(0.1), FAIL),  # a baseline without errors
+    (NAN, 1.0, Score(NAN), INCONCLUSIVE), (1.0, 1.0, Score(0.0), INCONCLUSIVE),
+])  # fmt: skip
+def test_an_error_grows_by_a_share_of_the_baseline(first, second, change, verdict):
+    grown, interval = error_increase(first, second, change)
+    check = Check.of("error (mae)", (first, second), "mae", grown, interval, 0.01, "samples")
+    assert check.verdict == verdict
+    assert check.sentence
+    assert all(isinstance(line, str) for line in plot([check]))
