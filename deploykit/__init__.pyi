@@ -762,7 +762,7 @@ def infer(
     signature: str | None = None,
     pins: Mapping[str, str] = ...,
     graph: str | Path | None = None,
-) -> Any:
+) -> Inferred | Any:
     """Run batch inference over a dataset and write the predictions.
 
     DATA is a table: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, also below

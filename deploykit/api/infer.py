@@ -34,7 +34,7 @@ def infer(
     data: Annotated[Any, Flag(format="path")],
     out: Annotated[str | os.PathLike[str] | None, Flag(is_required=True)] = None,
     how: InferOptions = DEFAULT,
-) -> Any:
+) -> Inferred | Any:
     """Run batch inference over a dataset and write the predictions.
 
     DATA is a table: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, also below

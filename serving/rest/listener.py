@@ -165,7 +165,7 @@ class HttpConnection:
         """Send an error, and wait until the client has read it: closing at once would drop it."""
         if error is None:
             return
-        self._listener.failed(error, self._peer)
+        self._listener.report_failure(error, self._peer)
         self._send(error_response(error.status, str(error), error.headers), keep=False)
         self.waits_since = time.monotonic()
         self._socket.shutdown(socket.SHUT_WR)
@@ -250,7 +250,7 @@ class Listener:
         self.last_began = time.monotonic()
         """Time of the last request that was not a probe; set by the `answer` callback."""
         self._ended = False
-        self.failed: Callable[[HttpError, str], None] = lambda error, peer: None
+        self.report_failure: Callable[[HttpError, str], None] = lambda error, peer: None
         """Called for each request that could not be read; set before `start`."""
         self._answer = answer
         self.begin = begin

@@ -111,7 +111,7 @@ class Rest:
         self.is_ready: Callable[[], bool] = lambda: True
         """Returns whether health probes report SERVING; set before `start`."""
         self._log = log
-        self.listener.failed = self._failed
+        self.listener.report_failure = self._failed
         self._methods: dict[str, Callable[[Target, Document, Requester], bytes | Response]] = {
             "predict": lambda target, document, caller: write_outputs(
                 plane.predict(target, document.inputs, (), caller).outputs, document.rows

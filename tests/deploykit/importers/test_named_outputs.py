@@ -47,6 +47,7 @@ ARGUMENTS = {
     "calibrate": ["--data", "d.npz"],
     "diff": ["net.pb"],
     "export": ["served"],
+    "gate": ["net.pb", "--data", "d.npz"],
     "infer": ["d.npz", "answers"],
     "sensitivity": ["--calibration", "d.npz"],
     "verify": ["net.pb"],

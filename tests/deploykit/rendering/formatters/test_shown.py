@@ -56,7 +56,7 @@ def returned() -> dict[str, type]:
             continue
         kind = typing.get_type_hints(function)["return"]
         for each in typing.get_args(kind) if isinstance(kind, UnionType) else (kind,):
-            if each not in (int, GraphDef):  # those of others show themselves as they do
+            if each not in (int, GraphDef, typing.Any):  # those of others show themselves
                 found[f"{name}: {each.__name__}"] = each
     return found
 
