@@ -160,11 +160,19 @@ class TableReader:
         pa, feature = self._pa, self._features().get(name)
         if feature is None or name in self._data.keep:
             return self._data.types[name]
-        type_ = pa.float64() if "float" in feature.dtype else pa.int64()
-        type_ = {"string": pa.string(), "bool": pa.bool_()}.get(feature.dtype, type_)
-        found = self._data.types[name]
+        found, depth = self._data.types[name], 0
         while pa.types.is_list(found):
-            type_, found = pa.list_(type_), found.value_type
+            found, depth = found.value_type, depth + 1
+        type_ = {"string": pa.string(), "bool": pa.bool_(), "uint64": pa.uint64()}.get(
+            feature.dtype, pa.float64() if "float" in feature.dtype else pa.int64()
+        )
+        is_number = pa.types.is_integer(found) or pa.types.is_floating(found)
+        if feature.dtype != "string" and pa.types.is_boolean(found):
+            type_ = found
+        elif feature.dtype == "bool" and is_number:
+            type_ = found  # of which 0 and 1 fit
+        for _ in range(depth):
+            type_ = pa.list_(type_)
         return type_
 
 
@@ -243,11 +251,23 @@ def _of_lines(pa: Any, lines: list[bytes], schema: Any) -> tuple[Any, Bad]:
             value = {}
         for field in schema:
             cell = value.get(field.name)
+            reason = ""
             try:
-                pa.array([cell], field.type)
-            except (pa.ArrowException, OverflowError) as error:
+                if not _is_kept(cell, pa.array([cell], field.type)[0].as_py()):
+                    reason = f"{json.dumps(cell):.40} is not of {field.type}"
+            except (pa.ArrowException, OverflowError, UnicodeError) as error:
                 reason = " ".join(str(error).split())[:120]
+            if reason:
                 bad.setdefault(row, f"column '{field.name}': {reason}")
                 cell = None
             columns[field.name].append(cell)
     return pa.table(columns, schema=schema), bad
+
+
+def _is_kept(cell: Any, stored: Any) -> bool:
+    """Return whether Arrow stored a JSON value as it is, up to rounding to a float."""
+    if isinstance(stored, dict):
+        return all(_is_kept(cell.get(name), value) for name, value in stored.items())
+    if isinstance(stored, list):
+        return all(map(_is_kept, cell, stored))
+    return isinstance(stored, float) or bool(cell == stored)

@@ -1,6 +1,7 @@
 """Reads the columns of a table and their types: from the footers, or the first rows of a text."""
 
 import contextlib
+import csv as text_csv
 import io
 import json
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from deploykit.transforms.common.errors import GraphError
 
 _NUMBER = r"^\s*[-+]?[\d.]*\d[\d.]*([eE][-+]?\d+)?\s*$"
 _LOOKED_AT = 1 << 20  # bytes of a text file from which the types of its columns are inferred
+_HEADER = 1 << 16  # bytes of a CSV file in which its header is looked for
 
 
 def column_types(
@@ -25,6 +27,7 @@ def column_types(
             schema, counts = _of_parquet(files)
         elif format_ == "csv":
             schema, mixed = _of_csv(pa, _head(files))
+            _check_headers(files, schema.names)
         else:
             schema = _of_jsonl(_head(files))
     except (pa.ArrowException, OSError) as error:
@@ -55,13 +58,31 @@ def _of_parquet(files: Sequence[str]) -> tuple[Any, tuple[int, ...]]:
 def _head(files: Sequence[str]) -> bytes:
     """Return the first whole lines of the first file that is not empty."""
     for file in files:
-        with opened_table(file) as stream:
-            head = bytes(stream.read(_LOOKED_AT))
-            if len(head) == _LOOKED_AT:
-                head = head[: head.rfind(b"\n") + 1] or head + bytes(stream.readall())
-        if head.strip():
+        if head := _first_lines(file, _LOOKED_AT):
             return head
     raise GraphError("no-samples", source=files[0], purpose="run")
+
+
+def _first_lines(file: str, size: int) -> bytes:
+    """Return the whole lines in the first bytes of a file, at least one; empty: it has none."""
+    with opened_table(file) as stream:
+        head = bytes(stream.read(size))
+        if len(head) == size:
+            head = head[: head.rfind(b"\n") + 1] or head + bytes(stream.readall())
+    return head if head.strip() else b""
+
+
+def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
+    """Raise GraphError for a CSV file whose header is not that of the others."""
+    for file in files:
+        head = _first_lines(file, _HEADER).decode(errors="surrogateescape")
+        try:
+            rows = text_csv.reader(io.StringIO(head.lstrip("\ufeff\r\n"), newline=""))
+            header = [name.strip() for name in next(rows, [])]
+        except text_csv.Error:  # a cell that is too long for a name
+            header = [""]
+        if head and header != list(names):
+            raise GraphError("table-schemas-differ", source=file, other=files[0])
 
 
 def _of_jsonl(head: bytes) -> Any:

@@ -112,6 +112,8 @@ def flat_values(name: str, column: Any, dtype: str) -> tuple[Array, Bad]:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_decimal(column.type):
+        if "int" in dtype:
+            return _whole_decimals(name, column, dtype)
         column = column.cast(pa.float64())
     array = np.asarray(column.to_numpy(zero_copy_only=False))
     if not dtype:
@@ -133,27 +135,87 @@ def text_numbers(name: str, cells: Any, dtype: str) -> tuple[Any, Bad]:
     cells = pc.replace_with_mask(
         cells, pc.equal(pc.binary_length(cells), 0), pa.scalar(None, cells.type)
     )
-    type_ = pa.int64() if "int" in dtype else pa.bool_() if dtype == "bool" else pa.float64()
+    type_ = pa.bool_() if dtype == "bool" else pa.float64()
+    if is_whole := "int" in dtype:
+        type_ = pa.uint64() if dtype == "uint64" else pa.int64()
     for kind in dict.fromkeys((type_, pa.float64())):
         try:
-            return pc.cast(pc.utf8_trim_whitespace(cells.cast(pa.string())), kind), {}
+            found = pc.cast(pc.utf8_trim_whitespace(cells.cast(pa.string())), kind)
         except pa.ArrowInvalid:
             continue
-    return _numbers_one_by_one(name, cells)
+        if kind == type_ or not is_whole or _are_small(found):
+            return found, {}
+    return _numbers_one_by_one(name, cells, type_)
 
 
-def _numbers_one_by_one(name: str, cells: Any) -> tuple[Any, Bad]:
+def _are_small(floats: Any) -> bool:
+    """Return whether floats are so small that no integer was rounded to them."""
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.less(pc.abs(floats), float(2**53)), min_count=0).as_py())
+
+
+def _numbers_one_by_one(name: str, cells: Any, type_: Any) -> tuple[Any, Bad]:
+    """Return cells as integers of an Arrow type or as floats; no integer becomes a float."""
     import pyarrow as pa
 
+    is_whole = pa.types.is_integer(type_)
+    type_ = type_ if is_whole else pa.float64()
     numbers: list[float | None] = []
     bad: Bad = {}
     for row, cell in enumerate(cells.to_pylist()):
+        number: float | None = 0
         try:
-            numbers.append(None if cell is None else float(_WORDS.get(cell.lower(), cell)))
-        except ValueError:
-            numbers.append(0.0)
-            bad[row] = f"column '{name}' has {_shown(cell)}, expected a number"
-    return pa.array(numbers, pa.float64()), bad
+            number = None if cell is None else _number(_WORDS.get(cell.lower(), cell), is_whole)
+            pa.scalar(number, type_)
+        except (ValueError, OverflowError):
+            expected = str(type_) if is_whole and _is_float(cell) else "a number"
+            bad[row], number = f"column '{name}' has {_shown(cell)}, expected {expected}", 0
+        numbers.append(number)
+    return pa.array(numbers, type_), bad
+
+
+def _number(cell: bytes | int, is_whole: bool) -> float:
+    """Return a number in text; with `is_whole`, an exact integer. ValueError: it is none."""
+    if isinstance(cell, bytes) and b"_" in cell:  # which Python accepts between digits
+        raise ValueError
+    if not is_whole:
+        return float(cell)
+    try:
+        return int(cell)
+    except ValueError:
+        number = float(cell)
+        if number.is_integer():
+            return int(number)
+        raise
+
+
+def _is_float(cell: bytes) -> bool:
+    try:
+        return _number(cell, False) is not None
+    except ValueError:
+        return False
+
+
+def _whole_decimals(name: str, column: Any, dtype: str) -> tuple[Array, Bad]:
+    """Return decimals as an array of integers, which are exact, and the rows with a fraction."""
+    import pyarrow as pa
+
+    type_ = pa.uint64() if dtype == "uint64" else pa.int64()
+    bad: Bad = {}
+    try:
+        column = column.cast(type_)
+    except pa.ArrowInvalid:
+        numbers = []
+        for row, cell in enumerate(column.to_pylist()):
+            try:
+                numbers.append(pa.array([cell], column.type).cast(type_)[0].as_py())
+            except pa.ArrowInvalid:
+                numbers.append(0)
+                bad[row] = f"column '{name}' has {_shown(cell)}, expected {dtype}"
+        column = pa.array(numbers, type_)
+    found, wrong = flat_values(name, column, dtype)
+    return found, wrong | bad
 
 
 def _nulls(column: Any) -> Sequence[int]:

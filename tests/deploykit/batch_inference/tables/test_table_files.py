@@ -91,3 +91,22 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("x,x\n1,2\n")
     with raises(GraphError, "two-columns-same-name"):
         opened(tmp_path / "a.csv", MODEL)
+
+
+@pytest.mark.parametrize("second", ["y,x\n2,1\n", "3,4\n", "x\n1\n", '"x\n'])
+def test_a_csv_file_with_another_header_is_refused(tmp_path, second):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.csv").write_text(second)
+    path = str(tmp_path)
+    with raises(GraphError, "table-schemas-differ", other=f"{path}/a.csv") as caught:
+        opened(path, MODEL)
+    assert "b.csv" in str(caught.value)
+
+
+def test_a_header_in_other_quotes_and_an_empty_file_are_the_same(tmp_path):
+    (tmp_path / "a.csv").write_text("")
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "c.csv").write_bytes(b'\xef\xbb\xbf"x", y\r\n3,4\r\n')
+    good, bad = read(opened(tmp_path, MODEL))
+    assert [int(values["x"]) for *_, values, _ in good] == [1, 3]
+    assert not bad

@@ -1,5 +1,7 @@
 """Every type of column in every format becomes the input's array, or an invalid row or an error."""
 
+import decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploykit.batch_inference.reading import partitions
-from deploykit.batch_inference.tables import table_splits
+from deploykit.batch_inference.tables import table_schema, table_splits
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read, write_table
 from tests.support import Containing, raises
@@ -147,3 +149,45 @@ def test_lines_that_are_not_json_are_invalid_rows(tmp_path, small_parts):
     assert set(bad) == {3, 8, 9, 11}
     assert bad[11] == "column 'x' is null"
     assert [values["x"] for _, _, values, _ in good] == [n for n in range(20) if n not in bad]
+
+
+def test_fractions_of_json_are_no_integers(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_schema, "_LOOKED_AT", 30)  # the first line decides on the types
+    lines = ['{"x": 1, "k": [1]}', '{"x": 1.5, "k": [1]}', '{"x": 2, "k": [1.5]}',
+             '{"x": 3.0, "k": [4]}', '{"x": "\\ud800", "k": [4]}']  # fmt: skip
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    good, bad = read(opened(tmp_path / "t.jsonl", graph(x=("int64", (-1,))), keep=["k"]))
+    assert [(values["x"], kept["k"]) for *_, values, kept in good] == [(1, [1]), (3, [4])]
+    assert set(bad) == {1, 2, 4}
+    assert bad[1] == "column 'x': 1.5 is not of int64"
+
+
+@pytest.mark.parametrize("values", [["true", "false"], ["1", "0"]])
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32", "uint64"])
+def test_booleans_and_numbers_of_json_fit_each_other(tmp_path, dtype, values):
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"x": {value}}}\n' for value in values))
+    good, bad = read(opened(tmp_path / "t.jsonl", graph(x=(dtype, (-1,)))))
+    assert [values["x"] for *_, values, _ in good] == [1, 0]
+    assert not bad
+
+
+@pytest.mark.parametrize("other", ["1.0", "abc", "1.5", "5", "1e400", "1_0"])
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("int64", 2**53 + 1), ("int64", -(2**63)), ("uint64", 2**64 - 1)]
+)
+def test_integers_of_csv_are_exact(tmp_path, dtype, value, other):
+    (tmp_path / "t.csv").write_text(f"x,y\n{value},a\n{other},b\n")
+    good, bad = read(opened(tmp_path / "t.csv", graph(x=(dtype, (-1,)))))
+    found = [int(values["x"]) for *_, values, _ in good]
+    assert found == ([value, int(float(other))] if other in ("1.0", "5") else [value])
+    assert set(bad) == set(range(len(found), 2))
+    assert good[0][2]["x"].dtype == dtype
+
+
+def test_decimals_for_integers_are_exact(tmp_path):
+    texts = [f"{2**53 + 1}.00", "1.50", "7.00"]
+    column = pa.array([decimal.Decimal(text) for text in texts], pa.decimal128(20, 2))
+    path = write_table(tmp_path / "t.parquet", pa.table({"x": column}))
+    good, bad = read(opened(path, graph(x=("int64", (-1,)))))
+    assert [int(values["x"]) for *_, values, _ in good] == [2**53 + 1, 7]
+    assert bad == {1: "column 'x' has 1.50, expected int64"}
