@@ -16,6 +16,7 @@ from deploykit.batch_inference.process_backend import Backend, ProcessBackend
 from deploykit.batch_inference.ray_cluster import check_ray, ray_cluster
 from deploykit.batch_inference.results_folder import results_folder
 from deploykit.batch_inference.tables.frames import Frame
+from deploykit.batch_inference.tables.table_files import is_remote
 from deploykit.importers.model_source import source_of
 from deploykit.importers.open_model import open_model
 from deploykit.rendering.progress import working
@@ -80,6 +81,9 @@ def infer(
     if frame is None:
         if out is None:
             raise GraphError("option-needs", option="data, a path,", needed="out, a folder")
+        if is_remote(os.fspath(out)):
+            expected = "a folder on this machine"
+            raise GraphError("unexpected", what="OUT", got=os.fspath(out), expected=expected)
         return _inferred(model, data, out, how)
     if out is not None or how.format != "parquet":
         raise GraphError("only-for", option="out and format", what="data on disk")

@@ -9,6 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deploykit.batch_inference.answers import check_columns, column_names, expected_columns
+from deploykit.batch_inference.formats.part_table import (
+    SHAPE_END,
+    TOP_CLASSES,
+    TOP_LABELS,
+    TOP_SCORES,
+)
 from deploykit.batch_inference.infer_task import InferOptions, InferTask
 from deploykit.batch_inference.reading.data_parts import DataPart, fingerprint, source_name
 from deploykit.batch_inference.reading.partitions import MIN_ROWS, cut_parts
@@ -133,11 +139,12 @@ def _opened_data(
     with naming(path):
         if takes_columns(path, graph, declared, choice):
             result, declared = open_table(path, graph, declared, choice)
-            check_kept(result, how.format)
+            check_kept(result, how.format, _added(opened, how))
             if choice.keep:
                 extra["keep_columns"] = list(choice.keep)
             if result.tokens is not None:
                 extra["vocabulary"] = result.tokens.sha256
+                extra["text_column"] = result.tokens.column
         else:
             result = open_data(path, declared.columns, graph)
             if result.kind == "csv":
@@ -147,6 +154,17 @@ def _opened_data(
             result, graph, preprocessing=declared, batch=batch, epochs=1, threads=1
         )
     return path, result, pipeline, extra
+
+
+def _added(opened: OpenedModel, how: InferOptions) -> set[str]:
+    """Return the columns that the results may contain beside the outputs."""
+    if how.top:
+        made = {TOP_CLASSES, TOP_SCORES, TOP_LABELS}
+        return made | {f"{name}{SHAPE_END}" for name in made}
+    outputs = column_names(opened, how.keep_columns)
+    known = expected_columns(opened, outputs, None, False)
+    fixed = {name for name, feature in known.items() if None not in feature.shape}
+    return {f"{name}{SHAPE_END}" for name in outputs if name not in fixed}
 
 
 def _rows_at_once(graph: Graph, how: InferOptions, settings: RunConfig) -> int:

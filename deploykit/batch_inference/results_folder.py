@@ -13,6 +13,7 @@ from typing import Any
 from deploykit.batch_inference.infer_task import FORMATS, InferOptions, PartDone
 from deploykit.batch_inference.reading.data_parts import place_in
 from deploykit.batch_inference.results_index import KIND, PartsJournal, index_document, read_index
+from deploykit.batch_inference.tables.table_files import is_remote
 from deploykit.records.conversion import alone, check_apart, check_name, is_whole, remove
 from deploykit.records.index import index_path, shard_files, shard_name
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
@@ -257,9 +258,8 @@ def _check_files(folder: Path, name: str, files: Sequence[str]) -> None:
     """Raise FileError if results would replace files of the data."""
     ours = {shard_file.name for shard_file in shard_files(folder, name, FORMATS)}
     for file in files if ours else ():
-        if os.path.basename(file) in ours and os.path.samefile(
-            os.path.dirname(file) or ".", folder
-        ):
+        is_ours = not is_remote(file) and os.path.basename(file) in ours
+        if is_ours and os.path.samefile(os.path.dirname(file) or ".", folder):
             raise FileError("data-named-as-result", source=file)
 
 

@@ -38,9 +38,9 @@ def is_table(
     holds if strings are expected (`takes_text`) and the first row has one. If one array is
     expected, `labels` are the names of other columns: a header with one more name is enough.
     """
-    if Path(path).suffix in _PARQUET:
+    if _end(path) in _PARQUET:
         return True
-    if Path(path).suffix != ".csv" or not os.path.isfile(path):
+    if _end(path) != ".csv" or not os.path.isfile(path):
         return False
     lines = text_lines(path, "CSV file")
     try:
@@ -64,7 +64,11 @@ def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:
     Parquet columns with null values or other types are skipped, which is logged.
     FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
     """
-    return _parquet(path) if Path(path).suffix in _PARQUET else _csv(path)
+    return _parquet(path) if _end(path) in _PARQUET else _csv(path)
+
+
+def _end(path: str | os.PathLike[str]) -> str:
+    return Path(path).suffix.lower()
 
 
 @contextlib.contextmanager

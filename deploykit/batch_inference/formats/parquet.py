@@ -23,8 +23,7 @@ def pieces(columns: Columns) -> Iterator[bytes]:
     """Yield a Parquet file; a row with several values is a flat list, with its shape in the field.
 
     Files and labels are strings; texts from a graph are binary. Columns of the data keep their
-    type. GraphError: Parquet does not
-    support the dtype of a column.
+    type. GraphError: Parquet does not support the dtype of a column.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from deploykit.batch_inference.tables.table_files import is_remote, size_of, without_options
 from deploykit.data.data import Data
@@ -101,7 +102,8 @@ def key_of(data: Data, file: str) -> str:
     """
     folder = str(PurePath(data.path))
     if is_remote(data.path):
-        file, folder = without_options(file), without_options(data.path).rstrip("/")
+        file, folder = (unquote(without_options(uri)) for uri in (file, data.path))
+        folder = folder.rstrip("/")
     if file in (data.path, folder):
         name = os.path.basename(file)
     else:

@@ -77,7 +77,9 @@ class Frame:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pa.concat_tables([pq.read_table(file) for file in files]).drop_columns([FILE])
+        parts = [pq.read_table(file) for file in files]
+        parts = [part for part in parts if len(part)] or parts[:1]  # empty ones may lack types
+        table = pa.concat_tables(parts, promote_options="default").drop_columns([FILE])
         if self.kind == "pandas":
             return table.to_pandas().set_index(self.data.index[table[ROW].to_numpy()])
         if self.kind == "polars":

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,13 @@ def open_table(
         column = _column_for(data, graph, tensor, declared.of(names).feature, choice)
         steps[names[0]] = replace(declared.of(names), feature=column)
         computed = is_computed(steps[names[0]], Feature("float32"))
-        features[column] = _feature(data, column, graph, tensor, computed)
+        feature = _feature(data, column, graph, tensor, computed)
+        if features.setdefault(column, feature) != feature:
+            raise GraphError(
+                "column-type", source=data.path, name=column, input=tensor,
+                got=f"read as {features[column].dtype} for another input",
+                expected=_said(*type_and_shape(graph, tensor)[:2]), columns=f"{names[0]}=COLUMN",
+            )  # fmt: skip
     return replace(data, features=features), replace(declared, inputs=steps)
 
 
@@ -134,8 +140,11 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         return True
     first = Path(path)
     if first.is_dir():
-        files = sorted(file for file in first.iterdir() if format_of(file.name))
-        if not files or index_names(first) or any(is_image(file) for file in first.rglob("*")):
+        if index_names(first):
+            return False
+        below = sorted(first.rglob("*"))
+        files = [file for file in below if format_of(file.name) and not _is_hidden(file, first)]
+        if not files or any(map(is_image, below)):
             return False
         first = files[0]
     format_ = format_of(first.name)
@@ -145,15 +154,23 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
     return format_ is not None
 
 
+def _is_hidden(file: Path, folder: Path) -> bool:
+    """Return whether `table_files` ignores a file below a folder."""
+    return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+
+
 def is_image(file: Path) -> bool:
     """Return whether a file is an image, by the end of its name."""
     return file.suffix.lower() in IMAGE_ENDS
 
 
-def check_kept(data: TableData, format_: str) -> None:
-    """Raise GraphError for columns to keep that the results cannot contain."""
+def check_kept(data: TableData, format_: str, added: Collection[str]) -> None:
+    """Raise GraphError for columns to keep that the results cannot contain.
+
+    `added` are the columns that the results contain beside the outputs.
+    """
     for name in data.keep:
-        if name in (FILE, ROW):
+        if name in (FILE, ROW, *added):
             raise GraphError("kept-column-name", source=data.path, name=name)
         kind = kind_of(data.types[name])
         if format_ in IN_NUMPY and (kind is None or kind.depth):
@@ -255,8 +272,8 @@ def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled:
         shape = (-1,)
     found = data.types[column]
     kind = kind_of(found)
-    if kind is not None and data.format == "csv" and type_ == "string":
-        kind = ColumnKind(True, 0)  # the text of the cells
+    if data.format == "csv" and (type_ == "string" or str(found) == "null"):
+        kind = ColumnKind(type_ == "string", 0)  # the text of the cells
     elif kind is not None and type_ and column in data.mixed:
         kind = ColumnKind(False, 0)  # the other cells are invalid rows
     if kind is None or not _fits(kind, type_, shape):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import quote, unquote
 
 from deploykit.transforms.common.errors import FileError, GraphError, cannot_be
 from deploykit.transforms.engines.packages import how_to_install
@@ -103,7 +104,8 @@ def table_files(path: str) -> tuple[TableFile, ...]:
     FileError: there are none. GraphError: they have several formats, or pyarrow is missing.
     """
     try:
-        results = sorted(_listed(path), key=lambda file: file.path)
+        decoded = unquote if is_remote(path) else str
+        results = sorted(_listed(path), key=lambda file: decoded(file.path))
     except OSError as error:
         raise _unreadable(path, error) from None
     if not results:
@@ -140,7 +142,7 @@ def _listed(path: str) -> Iterator[TableFile]:
     scheme, pattern, options = "", path, ""
     if is_remote(path):
         scheme, pattern = path[: path.index("://") + 3], without_options(path)
-        pattern, options = pattern.removeprefix(scheme), path.removeprefix(pattern)
+        pattern, options = unquote(pattern.removeprefix(scheme)), path.removeprefix(pattern)
     base = folder_of(path)
     system, inner = file_system(base + options if is_glob(path) and options else base)
     if not is_glob(path):
@@ -157,7 +159,8 @@ def _listed(path: str) -> Iterator[TableFile]:
             continue
         if is_glob(path) and not _matches(info.path.removeprefix("./"), pattern):
             continue
-        yield _file(f"{scheme}{info.path}{options}", info)
+        listed = quote(info.path) if scheme else info.path
+        yield _file(f"{scheme}{listed}{options}", info)
 
 
 def _matches(path: str, pattern: str) -> bool:

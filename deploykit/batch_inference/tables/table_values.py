@@ -88,10 +88,10 @@ def column_values(name: str, column: Any, feature: Feature) -> tuple[Array, Bad]
     good = np.array([row for row in range(len(column)) if row not in bad], np.int64)
     valid = column.drop_null()
     if is_list(column.type):
-        valid, kept, wrong = _fitting_lists(name, valid, feature)
+        valid, shapes, kept, wrong = _fitting_lists(name, valid, feature)
         bad |= {int(good[row]): reason for row, reason in wrong.items()}
         good = good[kept]
-        found, wrong = _of_lists(name, valid, feature)
+        found, wrong = _of_lists(name, valid, shapes, feature)
     else:
         found, wrong = flat_values(name, valid, feature.dtype)
         found = found.reshape(len(found), *(size or 1 for size in feature.shape))
@@ -252,43 +252,72 @@ def _one_by_one(name: str, array: Array, dtype: str) -> tuple[Array, Bad]:
     return result, bad
 
 
-def _fitting_lists(name: str, column: Any, feature: Feature) -> tuple[Any, Array, Bad]:
-    """Return the lists with the size of a feature and without nulls, their rows, and the others."""
+def _fitting_lists(name: str, column: Any, feature: Feature) -> tuple[Any, Array, Array, Bad]:
+    """Return the lists that fit a feature and have no nulls, their shapes and rows, and the others.
+
+    The lists of a row must have one length on each level.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lengths, nulls = _lengths(column)
-    bad: Bad = dict.fromkeys(
-        map(int, np.flatnonzero(nulls)), f"column '{name}' has a null in its list"
-    )
-    if None not in feature.shape:
+    shapes, is_ragged, nulls = _shapes(column)
+    bad: Bad = {}
+    for row in np.flatnonzero(nulls | is_ragged):
+        what = "a null in its list" if nulls[row] else "lists of several lengths in its list"
+        bad[int(row)] = f"column '{name}' has {what}"
+    if shapes.shape[1] > 1:
+        wanted = [-1 if size is None else size for size in feature.shape]
+        is_empty = np.zeros(len(shapes), bool)  # of which inner sizes are unknown
+        for level, size in enumerate(wanted):
+            if size >= 0:
+                shapes[is_empty, level] = size
+                for row in np.flatnonzero(shapes[:, level] != size):
+                    got, expected = _sizes(shapes[row]), _sizes(wanted)
+                    reason = f"column '{name}' has the shape {got}, expected {expected}"
+                    bad.setdefault(int(row), reason)
+            is_empty |= shapes[:, level] == 0
+    elif None not in feature.shape:
         size = math.prod(size or 0 for size in feature.shape)
-        for row in np.flatnonzero(lengths != size):
-            reason = f"column '{name}' has {lengths[row]} values, expected {size}"
+        for row in np.flatnonzero(shapes[:, 0] != size):
+            reason = f"column '{name}' has {shapes[row, 0]} values, expected {size}"
             bad.setdefault(int(row), reason)
     kept = np.array([row for row in range(len(column)) if row not in bad], np.int64)
-    return (pc.take(column, pa.array(kept)) if bad else column), kept, bad
+    return (pc.take(column, pa.array(kept)) if bad else column), shapes[kept], kept, bad
 
 
-def _lengths(column: Any) -> tuple[Array, Array]:
-    """Return the number of values in each row, over all nested lists, and whether one is null."""
-    rows = np.arange(len(column))
-    count, nulls = len(column), np.zeros(len(column), bool)
+def _sizes(shape: Sequence[int] | Array) -> str:
+    return f"[{', '.join('?' if size < 0 else str(size) for size in shape)}]"
+
+
+def _shapes(column: Any) -> tuple[Array, Array, Array]:
+    """Return the size of each row on each level, whether one varies, and whether a value is null.
+
+    The size on a level without lists is 0.
+    """
+    count = len(column)
+    rows, shapes = np.arange(count), []
+    nulls, is_ragged = np.zeros(count, bool), np.zeros(count, bool)
     while is_list(column.type):
-        sizes = np.asarray(column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        sizes = np.asarray(lengths).astype(np.int64)
         nulls[rows[_nulls(column)]] = True
-        rows, column = np.repeat(rows, sizes.astype(np.int64)), column.flatten()
+        largest, smallest = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).max)
+        np.maximum.at(largest, rows, sizes)
+        np.minimum.at(smallest, rows, sizes)
+        is_ragged |= smallest < largest
+        shapes.append(largest)
+        rows, column = np.repeat(rows, sizes), column.flatten()
     nulls[rows[_nulls(column)]] = True
-    return np.bincount(rows, minlength=count), nulls
+    return np.stack(shapes, 1), is_ragged, nulls
 
 
-def _of_lists(name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
+def _of_lists(name: str, column: Any, shapes: Array, feature: Feature) -> tuple[Array, Bad]:
     """Return lists that fit a feature as an array; `bad` are rows with a value that does not."""
-    lengths, _ = _lengths(column)
     flat = column
     while is_list(flat.type):
         flat = flat.flatten()
     values, wrong = flat_values(name, flat, feature.dtype)
+    lengths = shapes.prod(1)
     of_value = np.repeat(np.arange(len(column)), lengths)
     bad = {int(of_value[place]): reason for place, reason in wrong.items()}
     if None not in feature.shape:
@@ -296,7 +325,7 @@ def _of_lists(name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
     result = np.empty(len(column), object)
     ends = np.cumsum(lengths)
     for row, (end, length) in enumerate(zip(ends, lengths, strict=True)):
-        result[row] = values[end - length : end]
+        result[row] = values[end - length : end].reshape(shapes[row])
     return result, bad
 
 

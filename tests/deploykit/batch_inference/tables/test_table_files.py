@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from deploykit.batch_inference.reading.data_parts import fingerprint, source_name
+from deploykit.batch_inference.tables.table_data import ColumnChoice, takes_columns
 from deploykit.batch_inference.tables.table_files import table_files
+from deploykit.data.preprocessing import Preprocessing
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read
 from tests.deploykit.batch_inference.tables.object_store import object_store
@@ -51,6 +53,16 @@ def test_an_object_store(store, path, files, name):
     assert [values["x"] for *_, values, _ in good] == expected.tolist()
     assert source_name(data) == name
     assert fingerprint(data) == fingerprint(opened(path + store, MODEL))
+
+
+@pytest.mark.parametrize("path", ["my data", "my data/*.csv"])
+def test_names_in_an_object_store_may_contain_any_characters(store, path):
+    objects = {f"my data/{name}.csv": b"x\n1\n" for name in ("a b", "c%20#", "d?e=1", "\u00e9")}
+    with object_store("bucket", objects) as options:
+        data = opened(f"s3://bucket/{path.replace(' ', '%20')}{options}", MODEL)
+        good, bad = read(data)
+    assert not bad
+    assert [f"my data/{file}" for file, *_ in good] == sorted(objects)
 
 
 def test_what_is_not_in_an_object_store_is_named(store):
@@ -110,3 +122,18 @@ def test_a_header_in_other_quotes_and_an_empty_file_are_the_same(tmp_path):
     good, bad = read(opened(tmp_path, MODEL))
     assert [int(values["x"]) for *_, values, _ in good] == [1, 3]
     assert not bad
+
+
+def test_a_folder_is_a_table_by_the_files_that_are_read(tmp_path):
+    def takes(path):
+        return takes_columns(str(path), MODEL, Preprocessing(), ColumnChoice())
+
+    for name in ("deep/A.CSV", ".hidden/b.csv", "_c.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n1\n" if name == "deep/A.CSV" else "z\n1\n")
+    assert takes(tmp_path)
+    assert takes(tmp_path / "deep" / "A.CSV")
+    assert [values["x"] for *_, values, _ in read(opened(tmp_path, MODEL))[0]] == [1]
+    assert not takes(tmp_path / ".hidden")
+    (tmp_path / "deep" / "A.CSV").unlink()
+    assert not takes(tmp_path)

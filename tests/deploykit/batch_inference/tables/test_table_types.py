@@ -191,3 +191,41 @@ def test_decimals_for_integers_are_exact(tmp_path):
     good, bad = read(opened(path, graph(x=("int64", (-1,)))))
     assert [int(values["x"]) for *_, values, _ in good] == [2**53 + 1, 7]
     assert bad == {1: "column 'x' has 1.50, expected int64"}
+
+
+NESTED = [[[1, 2], [3, 4]], [[1], [2, 3, 4]], [[1, 2, 3, 4]], [[1, 2, 3], [4, 5, 6]], []]
+
+
+@pytest.mark.parametrize("end", ["parquet", "jsonl"])
+@pytest.mark.parametrize(
+    ("shape", "fitting"), [((2, 2), [0]), ((-1, 2), [0, 4]), ((2, -1), [0, 3]),
+                           ((-1, -1), [0, 2, 3, 4])],
+)  # fmt: skip
+def test_nested_lists_keep_their_shape(tmp_path, end, shape, fitting):
+    path = write_table(tmp_path / f"t.{end}", pa.table({"x": NESTED}))
+    good, bad = read(opened(path, graph(x=("int64", (-1, *shape)))))
+    assert [row for _, row, _, _ in good] == fitting
+    for _, row, values, _ in good:
+        assert values["x"].tolist() == NESTED[row]
+        assert values["x"].ndim == 2
+    assert bad[1] == "column 'x' has lists of several lengths in its list"
+    if shape == (2, 2):
+        assert bad[2] == "column 'x' has the shape [1, 4], expected [2, 2]"
+
+
+def test_a_text_of_csv_may_look_like_another_type(tmp_path):
+    (tmp_path / "t.csv").write_text("day,none,x\n2026-01-01,,1\n2026-01-02,,2\n")
+    texts = graph(day=("string", (-1,)), none=("string", (-1,)), x=("string", (-1,)))
+    good, bad = read(opened(tmp_path / "t.csv", texts))
+    assert not bad
+    assert good[0][2] == {"day": b"2026-01-01", "none": b"", "x": b"1"}
+    _, bad = read(opened(tmp_path / "t.csv", graph(none=("float32", (-1,)))))
+    assert set(bad) == {0, 1}
+
+
+def test_a_column_has_one_type_for_all_inputs(tmp_path):
+    path = write_table(tmp_path / "t.parquet", pa.table({"id": [1, 2]}))
+    same = opened(path, graph(a=("int32", (-1,)), b=("int32", (-1,))), {"a": "id", "b": "id"})
+    assert same.features["id"].dtype == "int32"
+    with raises(GraphError, "column-type", input="b", expected="float32 [?]"):
+        opened(path, graph(a=("int32", (-1,)), b=("float32", (-1,))), {"a": "id", "b": "id"})

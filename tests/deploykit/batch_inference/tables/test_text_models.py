@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import deploykit
+from deploykit.batch_inference.tables.frames import Frame
 from deploykit.batch_inference.tables.table_files import table_files
 from deploykit.data.word_pieces import WordPieces, read_vocabulary
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.errors import FileError, GraphError
 from tests.benchmarks.nets import made_by
 from tests.support import Containing, raises, tf
 
@@ -149,6 +150,20 @@ def test_a_table_in_memory_gives_one_of_its_kind(models, kind):
         assert found.index.tolist() == [10, 20, 30, 40, 50]
 
 
+def test_predictions_of_parts_with_other_columns(tmp_path):
+    shaped = pa.table({"file": ["a"], "row": [0], "x": [[1]], "x_shape": [[1]]})
+    plain = pa.table({"file": ["a"], "row": [1], "x": [[2]]})
+    empty = pa.table({"file": ["a"], "row": [2], "x": ["of another type"]}).slice(1)
+    files = [tmp_path / f"{n}.parquet" for n in range(3)]
+    for file, table in zip(files, (empty, shaped, plain), strict=True):
+        pq.write_table(table, file)
+    frame = Frame.of(plain)
+    assert frame.predictions(files).to_pylist() == [
+        {"row": 0, "x": [1], "x_shape": [1]}, {"row": 1, "x": [2], "x_shape": None}
+    ]  # fmt: skip
+    assert frame.predictions(files[:1]).num_rows == 0
+
+
 @pytest.mark.slow
 def test_a_dataset_of_ray_gives_one(models):
     import ray
@@ -168,6 +183,42 @@ def test_what_is_no_table_is_refused(models, tmp_path):
         deploykit.infer(models[0], TEXTS, tmp_path)
     with raises(GraphError, "option-needs"):
         deploykit.infer(models[0], "reviews.csv")
+    with raises(GraphError, "unexpected", what="OUT", got="s3://bucket/out"):
+        deploykit.infer(models[0], "reviews.csv", "s3://bucket/out")
+
+
+def test_a_run_does_not_resume_with_another_text_column(models, tmp_path):
+    pq.write_table(pa.table({"a": ["good"], "b": ["bad"]}), tmp_path / "t.parquet")
+    how = {"processes": 1, "vocabulary": models[1] / "vocab.txt"}
+    for column in "ab":
+        again = deploykit.infer(models[1], tmp_path / "t.parquet", tmp_path / column,
+                                columns={"input_ids": column}, **how)  # fmt: skip
+    assert of(again)["sum"].to_pylist() == [2 + 5 + 3]
+    with raises(FileError, "results-exist", what=[Containing("text column")]):
+        deploykit.infer(models[1], tmp_path / "t.parquet", tmp_path / "a",
+                        columns={"input_ids": "b"}, **how)  # fmt: skip
+
+
+def test_a_kept_column_has_a_name_of_its_own(models, tmp_path):
+    names = ["score_shape", "top_scores", "score"]
+    table = pa.table({"text": ["good"], "x": [[1]], "y_shape": [7]} | {key: [7] for key in names})
+    pq.write_table(table, tmp_path / "t.parquet")
+
+    class Model(tf.Module):
+        @tf.function(autograph=False)
+        def call(self, x):
+            return {"y": x + 1}
+
+    lists = as_saved(Model(), tmp_path / "lists", x=tf.TensorSpec((None, None), tf.int64))
+    for model, name, top in ((models[0], "top_scores", 1), (lists, "y_shape", None)):
+        with raises(GraphError, "kept-column-name", name=name):
+            deploykit.infer(model, tmp_path / "t.parquet", tmp_path / "out", processes=1,
+                            keep_columns=[name], top=top)  # fmt: skip
+    found = of(deploykit.infer(models[0], tmp_path / "t.parquet", tmp_path / "out", processes=1,
+                               keep_columns=names, columns={"text": "text"}))  # fmt: skip
+    assert found.drop_columns(["file", "row"]).to_pylist() == [
+        dict.fromkeys(names, 7) | {"score_2": 1.0}
+    ]
 
 
 def test_files_of_a_folder_and_of_a_pattern(models, tmp_path):
