@@ -125,8 +125,13 @@ def cpu_time(measurement: Measurement) -> list[float]:
     return [turn.cpu_ms / (measurement.samples * len(calls)) for turn, calls in pairs]
 
 
-_OF_PROCESSES: dict[Figure, float] = {latency: 0.013, cpu_time: 0.0065}
-"""Standard deviation between processes of one model, from four processes on a loaded machine."""
+_OF_PROCESSES: dict[Figure, float] = {
+    latency: 0.013,
+    seconds_an_item: 0.013,
+    cpu_time: 0.0065,
+}
+"""Standard deviation between processes of one model, from four processes on a loaded machine. Other
+figures, such as a p99, have no known one."""
 _KNOWN_DEGREES = 4
 
 
@@ -355,10 +360,13 @@ def _between_processes(
     x, y = means
     if not len(x) or not len(y):
         return math.nan, math.inf, 0
-    degrees = len(x) + len(y) - 2 + _KNOWN_DEGREES
+    known = _OF_PROCESSES.get(figure, 0.0)
+    added = _KNOWN_DEGREES if known else 0
+    degrees = len(x) + len(y) - 2 + added
+    if not degrees:
+        return float(x.mean() - y.mean()), math.inf, 0
     squares = float(np.sum((x - x.mean()) ** 2) + np.sum((y - y.mean()) ** 2))
-    known = _OF_PROCESSES.get(figure, _OF_PROCESSES[latency])
-    spread = (squares + _KNOWN_DEGREES * known**2) / degrees
+    spread = (squares + added * known**2) / degrees
     error = math.sqrt(spread * (1 / len(x) + 1 / len(y)) + rest)
     return float(x.mean() - y.mean()), error, degrees
 

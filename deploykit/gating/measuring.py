@@ -125,14 +125,15 @@ class GateRun:
             pairs = measured_starts(jobs, limits, STARTS_SHARE * self.budget, work)
             work.begin("speed")
             left = self.budget - (time.monotonic() - began)
+            undecided = Undecided(limits)
             result = measure(pair, seconds=max(_SHORTEST, left / _SECONDS_EACH), advance=work,
-                             undecided=Undecided(limits))  # fmt: skip
+                             undecided=undecided)  # fmt: skip
         if result.interrupted:
             raise KeyboardInterrupt
         first, second = result.measurements
         busy = result.conditions.busy if result.conditions is not None else ""
         return first.samples, busy, (
-            *speed_checks(first, second, limits, limits.confidence),
+            *speed_checks(first, second, limits, undecided.confidence),
             *start_checks(pairs, limits, limits.confidence),
         )  # fmt: skip
 

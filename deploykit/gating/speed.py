@@ -48,13 +48,17 @@ class Undecided:
     def __init__(self, limits: GateLimits) -> None:
         """Store the limits."""
         self._limits = limits
+        self.confidence = limits.confidence
+        """Confidence of the final intervals: that of the look that ended the rounds, if one did."""
 
     def __call__(self, measured: Sequence[Measurement]) -> Collection[int]:
         """Return the indices of the models that need more time: both or neither."""
         first, second = measured
         checks = speed_checks(first, second, self._limits, self._limits.look_confidence)
-        is_open = any(check.verdict == INCONCLUSIVE for check in checks)
-        return everyone(measured) if is_open else ()
+        if any(check.verdict == INCONCLUSIVE for check in checks):
+            return everyone(measured)
+        self.confidence = self._limits.look_confidence
+        return ()
 
 
 def _latency(

@@ -111,7 +111,11 @@ def test_rounds_are_merged_without_losing_a_call(key, count):
 
 def test_rounds_end_when_every_check_with_a_limit_is_conclusive():
     alike, unsure = in_turns(0, "plain"), in_turns(0, "plain", 1.05)
-    assert list(Undecided(LIMITS)(alike)) == []
-    assert list(Undecided(LIMITS)(unsure)) == [0, 1]
+    rule = Undecided(LIMITS)
+    assert list(rule(alike)) == []
+    assert rule.confidence == LIMITS.look_confidence > LIMITS.confidence
+    rule = Undecided(LIMITS)
+    assert list(rule(unsure)) == [0, 1]
+    assert rule.confidence == LIMITS.confidence
     assert list(Undecided(GateLimits(max_latency_increase=None))(unsure)) == []
     assert list(Undecided(GateLimits(max_p99_increase=0.1))(alike)) == [0, 1]
