@@ -58,3 +58,13 @@ def forked_children():
 def started_children(monkeypatch):
     """Start the children of this test as they are outside the tests."""
     monkeypatch.setattr(child_process, "subprocess", subprocess)
+
+
+@pytest.fixture
+def official():
+    """A server of the official stubs, which answers with what it was sent."""
+    from tests.serving.official import Official
+
+    server = Official()
+    yield server
+    server.close()

@@ -116,16 +116,6 @@ def in_process(monkeypatch):
 
 
 @pytest.fixture
-def official():
-    """A server of the official stubs, which answers with what it was sent."""
-    from tests.serving.official import Official
-
-    server = Official()
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def address(official):
     return f"127.0.0.1:{official.listen()}"
 

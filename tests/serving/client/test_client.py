@@ -14,15 +14,8 @@ from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.protocol.versions import VersionStatus
 from deploykit.transforms.common.errors import Error, FileError
 from tests.serving.certificates import Authority
-from tests.serving.official import Official, credentials, pixels
+from tests.serving.official import credentials, pixels
 from tests.support import Containing, raises, shows
-
-
-@pytest.fixture
-def official():
-    server = Official()
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -8,14 +8,6 @@ import pytest
 from deploykit.serving.client.client import predict_request
 from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.load_generator import Generator, LoadStep
-from tests.serving.official import Official
-
-
-@pytest.fixture
-def official():
-    server = Official()
-    yield server
-    server.close()
 
 
 def taken(official, step: LoadStep, model: str = "echo", values=(1, 2), timeout: float = 20):
