@@ -51,6 +51,8 @@ from deploykit.gating.result import GateResult as GateResult
 from deploykit.importers.graph_files import load_graph as load_graph
 from deploykit.importers.graph_files import save_graph as save_graph
 from deploykit.importers.model_source import ModelSource as ModelSource
+from deploykit.importers.open_model import ModelLike as ModelLike
+from deploykit.importers.open_model import ModelsLike as ModelsLike
 from deploykit.importers.open_model import OpenedModel as OpenedModel
 from deploykit.importers.open_model import open_model as open_model
 from deploykit.inspection.placement import EnginePlacement as EnginePlacement
@@ -101,8 +103,6 @@ from deploykit.verification.samples import Dataset as Dataset
 from deploykit.verification.samples import ImageLike as ImageLike
 from deploykit.verification.samples import InputFunction
 from deploykit.verification.samples import LabelsLike as LabelsLike
-from deploykit.verification.samples import ModelLike as ModelLike
-from deploykit.verification.samples import ModelsLike as ModelsLike
 from deploykit.verification.samples import PathLike as PathLike
 from deploykit.verification.samples import PreprocessLike as PreprocessLike
 from deploykit.verification.samples import ResultLike as ResultLike

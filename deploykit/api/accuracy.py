@@ -8,12 +8,12 @@ from deploykit.data.labels import ClassNames
 from deploykit.data.samples import open_alike, open_samples
 from deploykit.evaluation.examining import MAX_PICTURES, STEPS, examine
 from deploykit.evaluation.result import Accuracy
-from deploykit.importers.open_model import OpenedModel, open_models
+from deploykit.importers.open_model import ModelsLike, OpenedModel, open_models
 from deploykit.quantization.metrics import metric_named
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
-from deploykit.verification.samples import DataLike, Dataset, LabelsLike, ModelsLike, PreprocessLike
+from deploykit.verification.samples import DataLike, Dataset, LabelsLike, PreprocessLike
 
 TOP1 = "top1"
 

@@ -20,12 +20,12 @@ from deploykit.data.input_benchmark import measure_input
 from deploykit.data.input_result import InputResult
 from deploykit.data.pipeline import PLAIN, InputPipelineOptions
 from deploykit.data.samples import open_runnable, read_feeding
-from deploykit.importers.open_model import OpenedModel, open_models
+from deploykit.importers.open_model import ModelLike, ModelsLike, OpenedModel, open_models
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.engines.engines import TITLES
-from deploykit.verification.samples import ModelLike, ModelsLike, PathLike
+from deploykit.verification.samples import PathLike
 
 DEFAULT = RunConfigGrid()
 TURNS = BenchmarkOptions()

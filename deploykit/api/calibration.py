@@ -7,7 +7,7 @@ from typing import Annotated
 
 from deploykit.api.public import Command, public
 from deploykit.data.samples import open_feeds, open_samples
-from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.open_model import ModelLike, open_model, path_of
 from deploykit.pipelines.int8 import states_weights
 from deploykit.pipelines.transform import PREPARE_LAYERS, run_steps
 from deploykit.quantization.calibration import Calibration, RangeMethod
@@ -20,7 +20,7 @@ from deploykit.transforms.common.flag import ALLOW_OP, FORCE, PREPROCESS, Flag, 
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.transforms.int8.int8_kernels import Isa
 from deploykit.transforms.int8.ranges import check_ranges
-from deploykit.verification.samples import DataLike, ModelLike, PathLike, PreprocessLike
+from deploykit.verification.samples import DataLike, PathLike, PreprocessLike
 
 
 @public(Command(heading="Calibration", runs_graph=True, writes_result=False))

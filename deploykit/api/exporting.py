@@ -11,9 +11,9 @@ from pathlib import Path
 from deploykit.api.public import Command, public
 from deploykit.exporting.export import Exported, ExportOptions, export_model
 from deploykit.importers.model_source import source_of
+from deploykit.importers.open_model import ModelLike
 from deploykit.rendering.progress import working
 from deploykit.storage.image_files import labels_from
-from deploykit.verification.samples import ModelLike
 
 DEFAULT = ExportOptions()
 

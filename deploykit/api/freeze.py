@@ -11,7 +11,7 @@ from deploykit.data.preprocessing import declared_for
 from deploykit.data.samples import open_samples
 from deploykit.importers.metadata_file import About, about
 from deploykit.importers.model_source import source_of
-from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
 from deploykit.pipelines.live_keras import Feed, checked_against_live, live_feeds, live_model
 from deploykit.pipelines.rewrite import OutputFiles, Rewriting
 from deploykit.rendering.progress import Work, working
@@ -20,7 +20,7 @@ from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.flag import FORCE, Flag, output_flag
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import reused_children
-from deploykit.verification.samples import LabelsLike, ModelLike, PathLike, PreprocessLike
+from deploykit.verification.samples import LabelsLike, PathLike, PreprocessLike
 from deploykit.verification.verify import Verification
 
 

@@ -8,11 +8,11 @@ from deploykit.data.samples import open_alike, open_samples
 from deploykit.gating.limits import GateLimits
 from deploykit.gating.measuring import BASELINE, CANDIDATE, STEPS, GateRun
 from deploykit.gating.result import GateResult
-from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
-from deploykit.verification.samples import DataLike, Dataset, LabelsLike, ModelLike, PreprocessLike
+from deploykit.verification.samples import DataLike, Dataset, LabelsLike, PreprocessLike
 
 LIMITS = GateLimits()
 BUDGET = 120.0

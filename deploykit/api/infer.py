@@ -17,13 +17,13 @@ from deploykit.batch_inference.ray_cluster import check_ray, ray_cluster
 from deploykit.batch_inference.results_folder import results_folder
 from deploykit.batch_inference.tables.frames import Frame
 from deploykit.batch_inference.tables.table_files import is_remote
-from deploykit.importers.model_source import source_of
-from deploykit.importers.open_model import open_model
+from deploykit.importers.model_source import ModelSource, source_of
+from deploykit.importers.open_model import ModelLike, open_model
 from deploykit.rendering.progress import working
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
-from deploykit.verification.samples import ModelLike
+from deploykit.transforms.runtime.child_process import started_ahead
 
 DEFAULT = InferOptions()
 _FORMER = {"processes": "local"}
@@ -106,12 +106,21 @@ def _inferred(
     address = check_ray(how.address) if how.scheduler == "ray" else ""
     with working("infer", *STEPS) as work:
         work.begin("read")
-        opened = open_model(source)
-        opened.refuse_effects(how.allow_ops)
-        plan = planned(opened, data, out, how, tuned_settings(source, how.tuned, opened.sha256))
+        with _children(source):
+            opened = open_model(source)
+            opened.refuse_effects(how.allow_ops)
+            plan = planned(opened, data, out, how, tuned_settings(source, how.tuned, opened.sha256))
         folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
         with folder as results:
             return carried_out(plan, _backend(how, address), results, work)
+
+
+def _children(source: ModelSource) -> AbstractContextManager[None]:
+    """Start TensorFlow early, unless the model is a graph, which is opened without it."""
+    path = source.model
+    if isinstance(path, str | os.PathLike) and not os.fspath(path).endswith(".pb"):
+        return started_ahead() if os.path.exists(path) else nullcontext()
+    return nullcontext()
 
 
 def _check(how: InferOptions) -> None:

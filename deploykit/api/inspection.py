@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from deploykit.api.public import Command, public
-from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
 from deploykit.inspection.diff import GraphDifferences, differences
 from deploykit.inspection.summary import InspectionMetadata, inspect_graph
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.documents import AsHtml, Flat, Hidden
 from deploykit.transforms.common.flag import Flag
-from deploykit.verification.samples import ModelLike
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from deploykit.data.pipeline import log_inputs
 from deploykit.data.preprocessing import Preprocessing, declared_for, preprocessing_of
 from deploykit.importers.metadata_file import sidecar_path
 from deploykit.importers.model_source import source_of
-from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
 from deploykit.rendering.progress import working
 from deploykit.storage.image_files import labels_from
 from deploykit.transforms.common.documents import AsHtml, Hidden
 from deploykit.transforms.common.errors import Error, GraphError, naming
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.ir.graph import Graph
-from deploykit.verification.samples import ImageLike, ModelLike, names_of_inputs
+from deploykit.verification.samples import ImageLike, names_of_inputs
 
 logger = logging.getLogger("deploykit")
 

@@ -9,7 +9,7 @@ from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
 from deploykit.benchmarking.run_config import CPU_DEVICES, RunConfig
 from deploykit.data.samples import read_feeding
 from deploykit.importers.model_source import source_of
-from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
 from deploykit.inspection.placement import (
     EnginePlacement,
     Placement,
@@ -26,7 +26,6 @@ from deploykit.transforms.engines.engines import (
     check_engine,
     lacking,
 )
-from deploykit.verification.samples import ModelLike
 
 _DEVICES = RunConfig.device, CPU_DEVICES, True
 

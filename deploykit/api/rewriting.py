@@ -4,14 +4,14 @@ from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import Command, public
-from deploykit.importers.open_model import open_model
+from deploykit.importers.open_model import ModelLike, open_model
 from deploykit.pipelines.rewrite import OutputFiles, rewrite
 from deploykit.pipelines.transform import OPTIMIZE, check_ranges_of
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.flag import FORCE, Flag, output_flag
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.protos import GraphDef
-from deploykit.verification.samples import ModelLike, PathLike
+from deploykit.verification.samples import PathLike
 
 
 @public(Command(heading="Transforms", writes_result=False))

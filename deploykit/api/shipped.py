@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.exporting.export import exported_from
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Latest, find_versions
 from deploykit.storage.files import load_document
@@ -90,6 +89,7 @@ def _tuned_beside(report: ShipReport, version: Path | None = None) -> TunedSetti
     `version` is the served version folder, which must be exported from the same model.
     """
     from deploykit.benchmarking.results import load_tuned
+    from deploykit.exporting.export import exported_from
 
     path = report.tuned
     if path is None:
@@ -117,6 +117,7 @@ def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSet
     Models whose folders do not exist yet are not compared.
     """
     from deploykit.benchmarking.results import check_tuned
+    from deploykit.exporting.export import exported_from
 
     known: dict[str, str] = {}
     for model in models:

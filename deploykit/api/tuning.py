@@ -15,7 +15,7 @@ from deploykit.benchmarking.tuning.search_space import TuneOptions
 from deploykit.benchmarking.tuning.tuning import tune_model
 from deploykit.data.samples import read_feeding
 from deploykit.importers.model_source import source_of
-from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.open_model import ModelLike, open_model, path_of
 from deploykit.rendering.progress import working
 from deploykit.serving.execution.request_inputs import may_share
 from deploykit.serving.lifecycle.model_config import ModelSettings
@@ -26,7 +26,7 @@ from deploykit.storage.files import check_output, write
 from deploykit.transforms.common.errors import CrashError, Error, GraphError, LimitError
 from deploykit.transforms.common.flag import FORCE, output_flag
 from deploykit.transforms.engines.engines import ENGINES, TITLES
-from deploykit.verification.samples import ModelLike, PathLike
+from deploykit.verification.samples import PathLike
 
 logger = logging.getLogger("deploykit")
 

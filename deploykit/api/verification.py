@@ -13,7 +13,7 @@ from deploykit.importers.graph_files import graph_bytes, load_graph
 from deploykit.importers.model_files import ModelFiles, meta_graph_bytes
 from deploykit.importers.model_path import Checkpoint, Location, meta_bytes
 from deploykit.importers.model_source import Interface, ModelSource, source_of
-from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.open_model import ModelLike, open_model, path_of
 from deploykit.inspection.soundness import GraphMetadata, graph_metadata, meta_graph_metadata
 from deploykit.rendering.progress import working
 from deploykit.storage.files import read_bytes
@@ -25,7 +25,6 @@ from deploykit.transforms.runtime.importing import ImportCheck
 from deploykit.transforms.untrusted.side_effects import cut_off
 from deploykit.transforms.untrusted.vocabularies import Vocabularies
 from deploykit.transforms.untrusted.wire import decoded
-from deploykit.verification.samples import ModelLike
 from deploykit.verification.verify import Verification
 
 logger = logging.getLogger("deploykit")

@@ -6,18 +6,16 @@ from typing import Annotated, Literal
 
 from deploykit.api.public import Command, public
 from deploykit.data.data import open_data
-from deploykit.data.input_benchmark import pipeline_for
-from deploykit.data.pipeline import PLAIN, InputPipelineOptions, Pipeline
+from deploykit.data.pipeline import PLAIN, InputPipelineOptions, Pipeline, pipeline_for
 from deploykit.data.pipeline_code import written
 from deploykit.importers.model_source import ModelSource, source_of
-from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.open_model import ModelLike, open_model, path_of
 from deploykit.rendering.progress import working
 from deploykit.storage.files import check_output, write
 from deploykit.transforms.common.documents import AsHtml, Written
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import FORCE, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
-from deploykit.verification.samples import ModelLike
 
 WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
 """The fields of `InputPipelineOptions` that the written code supports."""

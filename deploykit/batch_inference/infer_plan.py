@@ -28,8 +28,7 @@ from deploykit.batch_inference.tables.table_data import (
 from deploykit.batch_inference.tables.table_files import is_remote
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.data import Data, open_data
-from deploykit.data.input_benchmark import pipeline_for
-from deploykit.data.pipeline import InputPipelineOptions, Pipeline
+from deploykit.data.pipeline import BATCH, InputPipelineOptions, Pipeline, pipeline_for
 from deploykit.data.preprocessing import Preprocessing
 from deploykit.data.word_pieces import vocabulary_beside
 from deploykit.importers.open_model import OpenedModel
@@ -43,8 +42,6 @@ from deploykit.verification.synthetic.sample_inputs import demanded_batch, takes
 
 logger = logging.getLogger("deploykit")
 
-BATCH = 32
-"""The default batch size, if neither the model nor its settings define one."""
 _NUMBER = 8
 """Maximum size in bytes of a number in an output."""
 

@@ -242,7 +242,7 @@ def _of_image(
     alias: str, path: str, signature: Signature, declared: Preprocessing
 ) -> tuple[Array, str]:
     """Return a batch of one image, decoded and resized as for calibration and benchmarks."""
-    from deploykit.data.input_benchmark import pipeline_for
+    from deploykit.data.pipeline import pipeline_for
     from deploykit.data.samples import Feeds
 
     features = {"image": Feature("string", (), "image")}

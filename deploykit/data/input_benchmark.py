@@ -18,13 +18,18 @@ from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.rounds import spill
 from deploykit.benchmarking.run_config import SECONDS, RunConfig
 from deploykit.benchmarking.system_load import Sampler
-from deploykit.data.data import Data, open_data
+from deploykit.data.data import open_data
 from deploykit.data.input_result import InputResult, Round, StyleResult
 from deploykit.data.input_runner import BUFFERED, InputJob, Stretch, started
 from deploykit.data.invalid_records import without_damaged
-from deploykit.data.pipeline import PIPELINE, PLAIN, STYLES, InputPipelineOptions, Pipeline
-from deploykit.data.preprocessing import Preprocessing
-from deploykit.data.preprocessing_plan import plan
+from deploykit.data.pipeline import (
+    PIPELINE,
+    PLAIN,
+    STYLES,
+    InputPipelineOptions,
+    Pipeline,
+    pipeline_for,
+)
 from deploykit.data.tfdata import check_cache
 from deploykit.data.tfdata_service import serving
 from deploykit.data.user_pipeline import OWN, OwnPipeline, own_pipeline
@@ -37,14 +42,11 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import producer_name
 from deploykit.transforms.ir.node_index import reached
 from deploykit.transforms.runtime.child_process import Worker, call
-from deploykit.verification.synthetic.sample_inputs import demanded_batch
 
 logger = logging.getLogger("deploykit")
 
 ROUNDS = 5
-BATCH = 32
 ON_ERROR = ("stop", "skip")
-_MAX_THREADS = 8
 _WARM_UP_STEPS = 3
 _SHARES = {"compute": 0.25, "input": 0.25, "both": 0.5}  # shares of the time of a round
 _SETTLING = 0.2  # share of a phase in which prefetching may still fill its buffers
@@ -52,44 +54,6 @@ _DRAINING = 2  # maximum multiple of a phase for consuming prefetched batches
 _LEAST = 4  # minimum steps of the model alone
 
 Advance = Callable[[str, int], None]
-
-
-def pipeline_for(
-    data: Data,
-    graph: Graph | None = None,
-    *,
-    preprocessing: Preprocessing | None = None,
-    batch: int | None = None,
-    epochs: int | None = None,
-    threads: int | None = None,
-    piping: InputPipelineOptions = PLAIN,
-) -> Pipeline:
-    """Return the pipeline from data to the inputs of a graph; without a graph, to all features.
-
-    GraphError: the data does not match the inputs, or `buckets` are set for data without lengths.
-    """
-    demanded = None if graph is None else demanded_batch(graph)
-    if demanded and batch and batch != demanded:
-        raise GraphError("batch-fixed", what="the model", fixed=demanded, batch=batch)
-    if threads is None:
-        threads = max(2, min(_MAX_THREADS, usable_cores()))
-    planned = plan(data, graph, preprocessing or piping.declared(graph))
-    pipeline = Pipeline(
-        data,
-        {tensor: item.steps for tensor, item in planned.items()},
-        why={tensor: item.why for tensor, item in planned.items()},
-        batch=demanded or batch or BATCH,
-        whole=demanded is not None,
-        epochs=epochs,
-        threads=threads,
-        shuffle=0 if piping.shuffle else None,
-        cache=os.fspath(piping.cache or ""),
-        buckets=tuple(sorted(piping.buckets)),
-        private_threads=piping.private_threads,
-    )
-    if pipeline.buckets and not pipeline.padded:
-        raise GraphError("no-texts-to-bucket", source=data.path)
-    return pipeline
 
 
 def measure_input(

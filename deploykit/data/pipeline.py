@@ -15,10 +15,11 @@ from google.protobuf.message import DecodeError
 from deploykit.benchmarking.run_config import INPUTS
 from deploykit.data.data import Data, is_arrays
 from deploykit.data.preprocessing import Preprocessing, Steps, declared_for
-from deploykit.data.preprocessing_plan import keeps_files, result_of
+from deploykit.data.preprocessing_plan import keeps_files, plan, result_of
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import HEAD, size_of
 from deploykit.storage.parameters import takes_former_names
+from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.common.flag import PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH, MAX_THREADS
@@ -28,6 +29,7 @@ from deploykit.transforms.ir.protos import Example
 from deploykit.transforms.ir.tfrecord import read_records
 from deploykit.transforms.untrusted.files import opened
 from deploykit.verification.samples import InputFunction, PreprocessLike
+from deploykit.verification.synthetic.sample_inputs import demanded_batch
 
 
 @takes_former_names
@@ -133,6 +135,10 @@ PLAIN = InputPipelineOptions()
 
 
 logger = logging.getLogger("deploykit")
+
+BATCH = 32
+"""The default batch size, if neither the model nor an option sets one."""
+_MAX_THREADS = 8
 
 _LOOKED_AT = 8  # images whose sizes are compared
 
@@ -266,3 +272,41 @@ def _head(data: Data, path: str, feature: str) -> bytes:
             return file.read(HEAD)
     record = next(read_records(path, bool(data.compression)))
     return bytes(Example.FromString(record).features.feature[feature].bytes_list.value[0])
+
+
+def pipeline_for(
+    data: Data,
+    graph: Graph | None = None,
+    *,
+    preprocessing: Preprocessing | None = None,
+    batch: int | None = None,
+    epochs: int | None = None,
+    threads: int | None = None,
+    piping: InputPipelineOptions = PLAIN,
+) -> Pipeline:
+    """Return the pipeline from data to the inputs of a graph; without a graph, to all features.
+
+    GraphError: the data does not match the inputs, or `buckets` are set for data without lengths.
+    """
+    demanded = None if graph is None else demanded_batch(graph)
+    if demanded and batch and batch != demanded:
+        raise GraphError("batch-fixed", what="the model", fixed=demanded, batch=batch)
+    if threads is None:
+        threads = max(2, min(_MAX_THREADS, usable_cores()))
+    planned = plan(data, graph, preprocessing or piping.declared(graph))
+    pipeline = Pipeline(
+        data,
+        {tensor: item.steps for tensor, item in planned.items()},
+        why={tensor: item.why for tensor, item in planned.items()},
+        batch=demanded or batch or BATCH,
+        whole=demanded is not None,
+        epochs=epochs,
+        threads=threads,
+        shuffle=0 if piping.shuffle else None,
+        cache=os.fspath(piping.cache or ""),
+        buckets=tuple(sorted(piping.buckets)),
+        private_threads=piping.private_threads,
+    )
+    if pipeline.buckets and not pipeline.padded:
+        raise GraphError("no-texts-to-bucket", source=data.path)
+    return pipeline

@@ -12,7 +12,6 @@ import numpy as np
 
 from deploykit.benchmarking.inputs import BenchmarkInputs
 from deploykit.data.data import is_arrays, open_data
-from deploykit.data.input_benchmark import pipeline_for
 from deploykit.data.labels import (
     ClassNames,
     classes_of,
@@ -20,7 +19,13 @@ from deploykit.data.labels import (
     in_folders,
     with_class_numbers,
 )
-from deploykit.data.pipeline import InputPipelineOptions, Pipeline, kind_of, log_inputs
+from deploykit.data.pipeline import (
+    InputPipelineOptions,
+    Pipeline,
+    kind_of,
+    log_inputs,
+    pipeline_for,
+)
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model

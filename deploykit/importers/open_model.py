@@ -3,9 +3,9 @@
 import functools
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deploykit.importers.freeze import (
     freeze_files,
@@ -39,6 +39,7 @@ from deploykit.storage.resume_file import digest
 from deploykit.transforms.common.documents import AsHtml
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.runtime.importing import ImportCheck, light_form
 from deploykit.transforms.untrusted.side_effects import WAITS, Effect, effects_in, refuse
 from deploykit.transforms.untrusted.validate import GraphParts, check_ends, read_graph
@@ -301,3 +302,18 @@ def _signatures(files: ModelFiles, source: ModelSource, graph: Graph) -> dict[st
     method = files.meta.signature_def[name].method_name
     signature_names = SignatureNames(inputs_by_alias(graph, fed), outputs)
     return {name: replace(signature_names, method=method) if method else signature_names}
+
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    LiveModel: TypeAlias = tf.keras.Model[Any, Any] | tf.Module
+else:  # TensorFlow is not imported only for its types
+    LiveModel = Any
+
+ModelLike: TypeAlias = (
+    str | os.PathLike[str] | ModelSource | OpenedModel | Graph | GraphDef | LiveModel
+)
+"""A SavedModel folder, a checkpoint, a Keras or GraphDef file, or a model in memory."""
+ModelsLike: TypeAlias = ModelLike | Sequence[ModelLike] | Mapping[str, ModelLike]
+"""One model, a list of models, or models by name."""

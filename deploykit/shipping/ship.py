@@ -12,7 +12,7 @@ from deploykit.api.public import Command, public
 from deploykit.data.samples import open_samples
 from deploykit.exporting.export import default_name
 from deploykit.importers.model_source import ModelSource, source_of
-from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.open_model import ModelLike, open_model, path_of
 from deploykit.rendering.progress import Work, working
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.shipping import ship_folder as own
@@ -35,7 +35,6 @@ from deploykit.system.machine import machine
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.runtime.child_process import reused_children, started_ahead
-from deploykit.verification.samples import ModelLike
 
 DEFAULT = ShipOptions()
 RUN, KEPT = "run", "kept"

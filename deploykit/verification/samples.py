@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from deploykit.importers.model_source import ModelSource
-from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.tables import column
 from deploykit.transforms.common.documents import Documented
 from deploykit.transforms.common.errors import GraphError, counts_differ, naming
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
-from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array
 from deploykit.verification.confidence import GROUP, are_groups, group_names
 from deploykit.verification.fitting import name_in, of_rank, of_type
@@ -283,17 +280,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     InputFunction: TypeAlias = Callable[..., tf.data.Dataset[Any]]
-    LiveModel: TypeAlias = tf.keras.Model[Any, Any] | tf.Module
     TensorFlowDataset: TypeAlias = tf.data.Dataset[Any]
 else:  # TensorFlow is not imported only for its types
-    InputFunction = LiveModel = TensorFlowDataset = ArrayLike = Any
+    InputFunction = TensorFlowDataset = ArrayLike = Any
 
 PathLike: TypeAlias = str | os.PathLike[str]
 """The path of a file or folder."""
-ModelLike: TypeAlias = PathLike | ModelSource | OpenedModel | Graph | GraphDef | LiveModel
-"""A SavedModel folder, a checkpoint, a Keras or GraphDef file, or a model in memory."""
-ModelsLike: TypeAlias = ModelLike | Sequence[ModelLike] | Mapping[str, ModelLike]
-"""One model, a list of models, or models by name."""
 DataLike: TypeAlias = PathLike | Dataset | Mapping[str, ArrayLike] | TensorFlowDataset
 """A folder or file of samples, arrays by input name (samples on the first axis), or a dataset."""
 ImageLike: TypeAlias = PathLike | ArrayLike

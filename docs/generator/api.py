@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 import deploykit
+from deploykit.importers import open_model
 from deploykit.verification import samples
 from docs.generator import commands
 from docs.generator.markdown import docstring, fence, link
@@ -34,7 +35,7 @@ SECTIONS = {
 
 def page() -> str:
     """Return the page."""
-    aliases = attribute_texts(samples)
+    aliases = attribute_texts(open_model) | attribute_texts(samples)
     names = [name for name in deploykit.__all__ if name not in aliases]
     public = {name: getattr(deploykit, name) for name in names}
     classes = [name for name, thing in public.items() if inspect.isclass(thing)]

@@ -4,6 +4,7 @@
 """
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -19,6 +20,7 @@ GPU = "gpu"
 
 def main(names: list[str]) -> None:
     """Measure and show one benchmark after another."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     if names[:1] == [GPU]:
         importlib.import_module(f"tests.benchmarks.{GPU}").main(names[1:])
         return

@@ -2,9 +2,9 @@
 
 import pytest
 
-from deploykit.data.input_benchmark import pipeline_for, refuse_own_queues
+from deploykit.data.input_benchmark import refuse_own_queues
 from deploykit.data.input_runner import PHASES, InputJob, InputRunner
-from deploykit.data.pipeline import STYLES
+from deploykit.data.pipeline import STYLES, pipeline_for
 from deploykit.data.queues import Queue
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.nets import hanging, written

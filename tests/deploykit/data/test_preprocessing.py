@@ -8,8 +8,7 @@ import pytest
 
 from deploykit.data.apply_preprocessing import in_python
 from deploykit.data.data import Data
-from deploykit.data.input_benchmark import pipeline_for
-from deploykit.data.pipeline import InputPipelineOptions
+from deploykit.data.pipeline import InputPipelineOptions, pipeline_for
 from deploykit.data.preprocessing import (
     Preprocessing,
     Steps,

@@ -5,7 +5,7 @@ import pyarrow.parquet
 import pytest
 
 from deploykit.data.data import open_data
-from deploykit.data.input_benchmark import pipeline_for
+from deploykit.data.pipeline import pipeline_for
 from deploykit.data.reading import records
 from deploykit.data.samples import open_samples
 from deploykit.transforms.common.errors import GraphError
