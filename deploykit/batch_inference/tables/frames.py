@@ -5,6 +5,7 @@ failure handling of any other run.
 """
 
 import contextlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,8 @@ from typing import Any
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.tables.table_files import arrow
 from deploykit.transforms.common.errors import GraphError
+
+logger = logging.getLogger("deploykit")
 
 _KINDS = {
     ("pyarrow", "Table"): "arrow",
@@ -58,8 +61,8 @@ class Frame:
             try:
                 for table in self._tables(pa):
                     writer = writer or pq.ParquetWriter(f"{folder}/data.parquet", table.schema)
-                    writer.write_table(table, row_group_size=_AT_ONCE)
-            except pa.ArrowException as error:
+                    writer.write_table(table.cast(writer.schema), row_group_size=_AT_ONCE)
+            except (pa.ArrowException, ValueError) as error:  # ValueError: other columns
                 reason = " ".join(str(error).split())[:200]
                 raise GraphError("data-not-a-table", reason=reason) from None
             finally:
@@ -97,6 +100,21 @@ class Frame:
         if self.kind == "ray":
             yield from self.data.iter_batches(batch_size=_AT_ONCE, batch_format="pyarrow")
         elif self.kind == "pandas":
-            yield pa.Table.from_pandas(self.data, preserve_index=False)
+            columns = list(_columns(pa, self.data))
+            names = [name for name, _ in columns]
+            yield pa.Table.from_arrays([column for _, column in columns], names)
         else:
             yield self.data if self.kind == "arrow" else self.data.to_arrow()
+
+
+def _columns(pa: Any, frame: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a pandas DataFrame; missing values, also NaN, are null.
+
+    A column with values that Arrow does not hold is left out, as the model may not need it.
+    """
+    for place, name in enumerate(frame.columns):
+        try:
+            yield str(name), pa.Array.from_pandas(frame.iloc[:, place])
+        except (pa.ArrowException, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            logger.warning("column '%s' of the DataFrame is ignored: %s", name, reason)

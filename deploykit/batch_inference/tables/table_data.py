@@ -100,7 +100,9 @@ def open_table(
     """
     files = table_files(path)
     format_ = format_of(files[0].path) or ""
-    types, counts, mixed = column_types(path, format_, [file.path for file in files])
+    named = [name for names in names_of_inputs(graph).values() for name in names]
+    used = {*choice.keep, *choice.columns.values(), *named}
+    types, counts, mixed = column_types(path, format_, [file.path for file in files], used)
     data = TableData(
         folder_of(path), KIND, tuple(file.path for file in files), {}, counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),

@@ -216,7 +216,15 @@ class _ParquetRows:
             self._next += end
             if end > begin:
                 pieces.append(piece.slice(begin, end - begin))
-        return pa.Table.from_batches(pieces).select(self._columns)
+        table = pa.Table.from_batches(pieces).select(self._columns)
+        return pa.table(
+            {name: _stored(pa, table[name].combine_chunks()) for name in table.column_names}
+        )
+
+
+def _stored(pa: Any, column: Any) -> Any:
+    """Return what a column of an extension type stores, such as the lists of a tensor."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _check_rows(file: str, part: DataPart, rows: int) -> None:

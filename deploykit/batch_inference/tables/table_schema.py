@@ -4,7 +4,7 @@ import contextlib
 import csv as text_csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
@@ -16,9 +16,12 @@ _HEADER = 1 << 16  # bytes of a CSV file in which its header is looked for
 
 
 def column_types(
-    path: str, format_: str, files: Sequence[str]
+    path: str, format_: str, files: Sequence[str], used: Collection[str]
 ) -> tuple[dict[str, Any], tuple[int, ...], tuple[str, ...]]:
-    """Return the types of the columns, the rows of each Parquet file, and the mixed columns."""
+    """Return the types of the columns, the rows of each Parquet file, and the mixed columns.
+
+    JSON Lines are read until each of the `used` columns that exist has a value.
+    """
     pa = arrow("reading a table")
     counts: tuple[int, ...] = ()
     mixed: tuple[str, ...] = ()
@@ -26,10 +29,10 @@ def column_types(
         if format_ == "parquet":
             schema, counts = _of_parquet(files)
         elif format_ == "csv":
-            schema, mixed = _of_csv(pa, _head(files))
+            schema, mixed = _of_csv(pa, next(_blocks(files)))
             _check_headers(files, schema.names)
         else:
-            schema = _of_jsonl(_head(files))
+            schema = _of_jsonl(pa, _blocks(files), used)
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         what = f"{format_} file"
@@ -42,25 +45,54 @@ def column_types(
 
 def _of_parquet(files: Sequence[str]) -> tuple[Any, tuple[int, ...]]:
     """Return the schema and the number of rows of each file. GraphError: the schemas differ."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     schemas, counts = [], []
     for file in files:
         with opened_table(file) as stream:
             footer = pq.ParquetFile(stream)
-            schemas.append(footer.schema_arrow)
+            schemas.append(_without_extensions(pa, footer.schema_arrow))
             counts.append(footer.metadata.num_rows)
         if not schemas[-1].equals(schemas[0]):
             raise GraphError("table-schemas-differ", source=file, other=files[0])
     return schemas[0], tuple(counts)
 
 
-def _head(files: Sequence[str]) -> bytes:
-    """Return the first whole lines of the first file that is not empty."""
+def _without_extensions(pa: Any, schema: Any) -> Any:
+    """Return a schema in which an extension type, such as one of tensors, is what it stores."""
+    return pa.schema(
+        [
+            field.with_type(field.type.storage_type)
+            if isinstance(field.type, pa.BaseExtensionType)
+            else field
+            for field in schema
+        ]
+    )
+
+
+def _blocks(files: Sequence[str]) -> Iterator[bytes]:
+    """Yield the whole lines of files, about 1 MiB at a time, from the first that is not empty.
+
+    GraphError: all files are empty.
+    """
+    is_empty = True
     for file in files:
-        if head := _first_lines(file, _LOOKED_AT):
-            return head
-    raise GraphError("no-samples", source=files[0], purpose="run")
+        with opened_table(file) as stream:
+            rest: list[bytes] = []
+            while piece := bytes(stream.read(_LOOKED_AT)):
+                is_last = len(piece) < _LOOKED_AT
+                end = len(piece) if is_last else piece.rfind(b"\n") + 1
+                lines = b"".join([*rest, piece[:end]]) if end else b""
+                rest = [piece[end:]] if end else [*rest, piece]
+                if lines.strip():
+                    is_empty = False
+                    yield lines
+            if last := b"".join(rest):
+                is_empty = False
+                yield last
+    if is_empty:
+        raise GraphError("no-samples", source=files[0], purpose="run")
 
 
 def _first_lines(file: str, size: int) -> bytes:
@@ -85,37 +117,71 @@ def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
             raise GraphError("table-schemas-differ", source=file, other=files[0])
 
 
-def _of_jsonl(head: bytes) -> Any:
+def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> Any:
     """Return the schema of JSON Lines, where a time is a string as in JSON."""
-    import pyarrow as pa
+    types: dict[str, Any] = {}
+    for block in blocks:
+        for name, type_ in _of_block(pa, block).items():
+            if _is_unknown(pa, types.get(name, pa.null())):
+                types[name] = type_
+        if not any(_is_unknown(pa, types[name]) for name in used if name in types):
+            break
+    if not types:
+        raise pa.ArrowInvalid("no line is a JSON object")
+    return pa.schema(list(types.items()))
+
+
+def _is_unknown(pa: Any, type_: Any) -> bool:
+    """Return whether a type is that of nulls, or of lists of them."""
+    while pa.types.is_list(type_):
+        type_ = type_.value_type
+    return bool(pa.types.is_null(type_))
+
+
+def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
+    """Return the types of the columns in some JSON Lines; without those, if none is an object."""
     from pyarrow import json as arrow_json
 
-    options = arrow_json.ReadOptions(use_threads=False, block_size=len(head) + 1)
+    options = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
     try:
-        schema = arrow_json.read_json(io.BytesIO(head), options).schema
+        table = arrow_json.read_json(io.BytesIO(block), options)
     except pa.ArrowInvalid:
-        schema = _of_lines(pa, head.split(b"\n"))
-    types = [pa.string() if pa.types.is_temporal(type_) else type_ for type_ in schema.types]
-    return pa.schema(list(zip(schema.names, types, strict=True)))
+        return {name: _of_values(pa, found) for name, found in _values(block).items()}
+    types = dict(zip(table.column_names, table.schema.types, strict=True))
+    floats = [name for name, type_ in types.items() if pa.types.is_floating(type_)]
+    if any(_is_large(table.column(name)) for name in floats):  # integers above those of int64
+        found = _values(block)
+        types |= {name: _of_values(pa, found[name]) for name in floats if name in found}
+    return {
+        name: pa.string() if pa.types.is_temporal(type_) else type_ for name, type_ in types.items()
+    }
 
 
-def _of_lines(pa: Any, lines: Sequence[bytes]) -> Any:
-    """Return the schema of JSON Lines of which some are invalid: the first value decides."""
+def _is_large(column: Any) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.greater_equal(column, 2.0**63), min_count=0).as_py())
+
+
+def _values(block: bytes) -> dict[str, list[Any]]:
+    """Return the values of the JSON Lines that are valid, by column."""
     values: dict[str, list[Any]] = {}
-    for line in lines:
+    for line in block.split(b"\n"):
         with contextlib.suppress(ValueError, RecursionError, AttributeError):
             for name, value in json.loads(line).items():
                 values.setdefault(name, []).append(value)
-    fields = []
-    for name, found in values.items():
-        try:
-            fields.append(pa.field(name, pa.array(found).type))
-        except (pa.ArrowException, OverflowError):
-            first = next((value for value in found if value is not None), None)
-            fields.append(pa.field(name, pa.array([first]).type))
-    if not fields:
-        raise pa.ArrowInvalid("no line is a JSON object")
-    return pa.schema(fields)
+    return values
+
+
+def _of_values(pa: Any, values: Sequence[Any]) -> Any:
+    """Return the type of JSON values; if they have several, the first one decides."""
+    known = [value for value in values if value is not None]
+    if known and all(type(value) is int and 0 <= value < 2**64 for value in known):
+        return pa.int64() if max(known) < 2**63 else pa.uint64()
+    for few in (values, known[:1]):
+        with contextlib.suppress(pa.ArrowException, OverflowError):
+            return pa.array(few).type
+    return pa.float64()  # an integer that is too large for any other type
 
 
 def _of_csv(pa: Any, head: bytes) -> tuple[Any, tuple[str, ...]]:

@@ -138,7 +138,8 @@ def text_numbers(name: str, cells: Any, dtype: str) -> tuple[Any, Bad]:
     type_ = pa.bool_() if dtype == "bool" else pa.float64()
     if is_whole := "int" in dtype:
         type_ = pa.uint64() if dtype == "uint64" else pa.int64()
-    for kind in dict.fromkeys((type_, pa.float64())):
+    has_hex = pc.any(pc.match_substring(cells, "0x", ignore_case=True), min_count=0).as_py()
+    for kind in () if is_whole and has_hex else dict.fromkeys((type_, pa.float64())):
         try:
             found = pc.cast(pc.utf8_trim_whitespace(cells.cast(pa.string())), kind)
         except pa.ArrowInvalid:
