@@ -6,9 +6,8 @@ It only runs on request, so it stops if the driver has died.
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ class PartWorker:
         take_own_cpu()
         self._task = task
         self._reader = reader_for(task.pipeline.data)
-        self._format = format_named(task.format)
+        self._pieces = format_named(task.format)
         self._inputs = RowInputs(task.pipeline)
         self._runner: Runner | None = None
         self._part = DataPart(0, ())
@@ -84,33 +83,28 @@ class PartWorker:
         return PartProgress(rows, self._cpu_seconds - before, cpus, done, loading=not before)
 
     def _compute(self, batch: RowBatch) -> None:
-        self._take_bad(batch.bad)
+        """Run the model on the valid rows of a batch, and add the results to the table."""
         self._read.update(b"".join(_bytes_of(batch)))
-        inputs, retained, bad = self._inputs.of(batch)
-        self._take_bad(bad)
-        if not retained:
-            self._table.add([], [], {}, _taken(batch.kept, retained))
-            return
-        outputs = self._outputs(inputs, len(retained))
-        try:
-            columns = answer_columns(self._task, outputs, len(retained))
-        except UnrankedError as error:
-            self._take_bad(
-                BadRow(batch.files[retained[n]], batch.rows[retained[n]], str(error))
-                for n in error.rows
-            )
-            ranked = [n for n in range(len(retained)) if n not in error.rows]
-            retained = [retained[n] for n in ranked]
-            outputs = {name: array[ranked] for name, array in outputs.items()}
-            columns = answer_columns(self._task, outputs, len(retained))
-        files, rows = [batch.files[n] for n in retained], [batch.rows[n] for n in retained]
-        self._table.add(files, rows, columns, _taken(batch.kept, retained))
+        inputs, batch = self._inputs.of(batch)
+        self._check(batch)
+        columns: dict[str, Array] = {}
+        if batch.rows:
+            outputs = self._outputs(inputs, len(batch.rows))
+            try:
+                columns = answer_columns(self._task, outputs, len(batch.rows))
+            except UnrankedError as error:
+                batch = batch.without(dict.fromkeys(error.rows, str(error)))
+                self._check(batch)
+                ranked = {n: np.delete(array, error.rows, 0) for n, array in outputs.items()}
+                columns = answer_columns(self._task, ranked, len(batch.rows))
+        self._bad += batch.bad
+        self._table.add(batch.files, batch.rows, columns, batch.kept)
 
-    def _take_bad(self, bad: Iterable[BadRow]) -> None:
-        for item in bad:
-            if not self._task.skip:
-                raise GraphError("item-failed", source=self._place(item), reason=item.reason)
-            self._bad.append(item)
+    def _check(self, batch: RowBatch) -> None:
+        """Raise GraphError for an invalid row that may not be skipped."""
+        if batch.bad and not self._task.skip:
+            (first, *_) = batch.bad
+            raise GraphError("item-failed", source=self._place(first), reason=first.reason)
 
     def _place(self, bad: BadRow) -> str:
         data = self._task.pipeline.data
@@ -142,40 +136,32 @@ class PartWorker:
         return results
 
     def _written(self) -> PartDone:
-        task, read = self._task, self._read.hexdigest()
-        rows = self._table.rows
-        if rows + len(self._bad) != self._part.rows:
+        """Write the file of the part. FileError: rows are missing, or it cannot be written."""
+        task, part, rows = self._task, self._part, self._table.rows
+        if rows + len(self._bad) != part.rows:
             raise FileError(
                 "part-rows-changed",
-                source=self._part.files[0],
+                source=part.files[0],
                 rows=rows + len(self._bad),
-                rows_before=self._part.rows,
+                rows_before=part.rows,
                 changed=CHANGED,
             )
-        file = task.file_of(self._part.number)
-        result = hashlib.sha256()
-
         columns = self._table.columns()
         if task.format in IN_NUMPY:
             columns = {n: in_numpy(n, item, task.format) for n, item in columns.items()}
+        result = hashlib.sha256()
 
         def pieces() -> Iterator[bytes]:
-            for piece in self._format.pieces(columns):
+            for piece in self._pieces(columns):
                 result.update(piece)
                 yield piece
 
+        file = task.file_of(part.number)
         size = write(Path(task.folder, file), pieces(), force=True)
-        data = task.pipeline.data
-        order = {key_of(data, file): place for place, file in enumerate(self._part.files)}
-        bad = tuple(sorted(self._bad, key=lambda item: (order[item.file], item.row)))
-        kinds = features_of(columns)
-        return PartDone(self._part.number, file, rows, size, result.hexdigest(), read, bad, kinds)
-
-
-def _taken(kept: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """Return some rows of the columns to keep."""
-    places = np.array(rows, np.int64)
-    return {name: column.take(places) for name, column in kept.items()}
+        keys = [key_of(task.pipeline.data, path) for path in part.files]
+        bad = tuple(sorted(self._bad, key=lambda item: (keys.index(item.file), item.row)))
+        digests = result.hexdigest(), self._read.hexdigest()
+        return PartDone(part.number, file, rows, size, *digests, bad, features_of(columns))
 
 
 def _bytes_of(batch: RowBatch) -> Iterator[bytes]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploykit.batch_inference.formats.binary_formats import record_features
 from deploykit.batch_inference.formats.part_table import FILE, ROW
-from deploykit.batch_inference.formats.tfrecord import record_features
 from deploykit.batch_inference.infer_task import PartDone
 from deploykit.records.examples import Feature
 from deploykit.records.index import END

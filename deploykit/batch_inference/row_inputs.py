@@ -4,15 +4,15 @@ A whole batch of rows is converted at once. If that fails, rows are converted on
 invalid ones. Images and texts of different lengths are always converted one by one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from deploykit.batch_inference.reading.data_parts import BadRow, RowBatch, place_of
+from deploykit.batch_inference.reading.data_parts import RowBatch, place_of
 from deploykit.data.apply_preprocessing import in_graph, in_python, together
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import is_computed, keeps_files
-from deploykit.data.reading import as_objects, example, prepared
+from deploykit.data.reading import example, prepared
 from deploykit.data.tfdata import example_spec, inputs_of
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import too_large
@@ -31,71 +31,60 @@ class RowInputs:
         self._makers: dict[Steps, Callable[[bytes], Array]] = {}
         self._parse: Callable[[Sequence[bytes]], Inputs] | None = None
 
-    def of(self, batch: RowBatch) -> tuple[Inputs, list[int], list[BadRow]]:
-        """Return the arrays of the valid rows, their indices in the batch, and the invalid rows.
+    def of(self, batch: RowBatch) -> tuple[Inputs, RowBatch]:
+        """Return the arrays of the valid rows, and the batch without the others.
 
         The first axis of the arrays is the rows. Without valid rows, the mapping is empty.
         LimitError: out of memory.
         """
         if not batch.rows:
-            return {}, [], []
-        if not self._pipeline.one_by_one:
-            result = self._of_arrays(batch) if batch.arrays else self._of_records(batch.contents)
-            if result is not None:
-                return result, list(range(len(batch.rows))), []
-        return self._one_by_one(batch)
+            return {}, batch
+        inputs = None if self._pipeline.one_by_one else self._at_once(batch)
+        return self._one_by_one(batch) if inputs is None else (inputs, batch)
 
-    def _of_arrays(self, batch: RowBatch) -> Inputs | None:
+    def _at_once(self, batch: RowBatch) -> Inputs | None:
         """Return the inputs of all rows; None if some rows are invalid."""
         features = self._pipeline.features
-        try:
-            return {
-                name: in_python(steps, features[steps.feature], _of(batch, steps.feature))
-                for name, steps in self._pipeline.steps.items()
-            }
-        except GraphError:
-            return None
-
-    def _of_records(self, contents: Sequence[bytes]) -> Inputs | None:
-        """Return the inputs of all rows; None if some rows are invalid."""
+        if batch.arrays:
+            try:
+                return {
+                    name: in_python(steps, features[steps.feature], batch.arrays[steps.feature])
+                    for name, steps in self._pipeline.steps.items()
+                }
+            except GraphError:
+                return None
         import tensorflow as tf
 
         if self._parse is None:
             self._parse = batch_parser(self._pipeline)
         try:
-            result = self._parse(contents)
+            result = self._parse(batch.contents)
         except (tf.errors.InvalidArgumentError, tf.errors.DataLossError, UnicodeDecodeError):
             return None  # UnicodeDecodeError: the error message quotes the record
-        return result if all(len(item) == len(contents) for item in result.values()) else None
+        return result if all(len(item) == len(batch.rows) for item in result.values()) else None
 
-    def _one_by_one(self, batch: RowBatch) -> tuple[Inputs, list[int], list[BadRow]]:
+    def _one_by_one(self, batch: RowBatch) -> tuple[Inputs, RowBatch]:
         made: list[Inputs] = []
-        retained: list[int] = []
-        bad: list[BadRow] = []
-        for place, values in enumerate(self._values(batch)):
-            file, row = batch.files[place], batch.rows[place]
+        bad: dict[int, str] = {}
+        for n, (file, row) in enumerate(zip(batch.files, batch.rows, strict=True)):
             where = place_of(self._pipeline.data, file, row)
             try:
-                made.append(prepared(self._pipeline, where, values(where), self._made))
-                retained.append(place)
+                values = self._values(batch, n, where)
+                made.append(prepared(self._pipeline, where, values, self._made))
             except GraphError as error:
-                bad.append(BadRow(file, row, str(error).removeprefix(where).lstrip(": ")))
-        if not made:
-            return {}, retained, bad
-        joined = {name: together([item[name] for item in made]) for name in self._pipeline.steps}
-        return joined, retained, bad
+                bad[n] = str(error).removeprefix(where).lstrip(": ")
+        names = self._pipeline.steps if made else ()
+        joined = {name: together([item[name] for item in made]) for name in names}
+        return joined, batch.without(bad)
 
-    def _values(self, batch: RowBatch) -> Iterator[Callable[[str], dict[str, Any]]]:
-        """Yield a function for each row that returns its features or raises GraphError."""
+    def _values(self, batch: RowBatch, n: int, where: str) -> dict[str, Any]:
+        """Return the features of a row. GraphError: it is not a valid Example."""
         data, names = self._pipeline.data, tuple(self._pipeline.features)
-        arrays = {name: _of(batch, name) for name in batch.arrays if name in names}
-        for place in range(len(batch.rows) if arrays else 0):
-            yield lambda _, n=place: {name: array[n] for name, array in arrays.items()}  # type: ignore[misc]
-        for content in batch.contents:
-            if data.kind == "images":
-                yield lambda _, c=content: {"image": c}  # type: ignore[misc]
-            else:
-                yield lambda where, c=content: example(data, where, c, names)  # type: ignore[misc]
+        if batch.arrays:
+            return {name: batch.arrays[name][n] for name in names}
+        if data.kind == "images":
+            return {"image": batch.contents[n]}
+        return example(data, where, batch.contents[n], names)
 
     def _made(self, steps: Steps, feature: Feature, value: Any) -> Array:
         """Return the value of an input; a separate graph decodes and resizes images."""
@@ -106,10 +95,6 @@ class RowInputs:
         if steps not in self._makers:
             self._makers[steps] = photo_maker(steps, feature)
         return self._makers[steps](value)
-
-
-def _of(batch: RowBatch, feature: str) -> Array:
-    return as_objects(batch.arrays[feature])
 
 
 def photo_maker(steps: Steps, feature: Feature) -> Callable[[bytes], Array]:

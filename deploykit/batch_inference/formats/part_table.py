@@ -1,8 +1,8 @@
 """Collects the results of one part as columns, and finds output formats by name."""
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,17 +24,6 @@ SHAPE_END = "_shape"
 
 Columns = Mapping[str, Any]
 """Columns by name: NumPy arrays, or Arrow arrays for the columns that are copied from the data."""
-
-
-class PartFormat(Protocol):
-    """A reproducible encoding of columns as a file."""
-
-    def pieces(self, columns: Columns) -> Iterator[bytes]:
-        """Yield the bytes of a file with these columns, which have equal numbers of rows.
-
-        GraphError: the format does not support a column.
-        """
-        ...
 
 
 class PartTable:
@@ -81,30 +70,20 @@ class PartTable:
         GraphError: rows have different numbers of dimensions.
         """
         batches = self._batches or [{k: _empty(item) for k, item in self._expected.items()}]
-        files = np.empty(self.rows, object)
-        files[:] = [file for file, _ in self._sources]
-        results = {FILE: files, ROW: np.array([row for _, row in self._sources], np.int64)}
-        results |= self._copied()
+        rows = np.array([row for _, row in self._sources], np.int64)
+        results: dict[str, Any] = {FILE: np.empty(self.rows, object), ROW: rows}
+        results[FILE][:] = [file for file, _ in self._sources]
+        for name in self._kept[0] if self._kept else ():
+            import pyarrow as pa
+
+            results[name] = pa.chunked_array([kept[name] for kept in self._kept]).combine_chunks()
         for name in batches[0]:
             parts = [_plain(np.asarray(batch[name])) for batch in batches]
-            results[name], shapes = _joined(name, parts, self._is_open(name))
+            is_open = name in self._expected and None in self._expected[name].shape
+            results[name], shapes = _joined(name, parts, is_open)
             if shapes is not None:
                 results[f"{name}{SHAPE_END}"] = shapes
         return results
-
-    def _copied(self) -> dict[str, Any]:
-        """Return the columns of the data, in one Arrow array each."""
-        if not self._kept or not self._kept[0]:
-            return {}
-        import pyarrow as pa
-
-        return {
-            name: pa.chunked_array([batch[name] for batch in self._kept]).combine_chunks()
-            for name in self._kept[0]
-        }
-
-    def _is_open(self, name: str) -> bool:
-        return name in self._expected and None in self._expected[name].shape
 
 
 def features_of(columns: Columns) -> dict[str, Feature]:
@@ -183,10 +162,15 @@ def _empty(feature: Feature) -> Array:
 
 
 _NEEDED = {"parquet": "pyarrow"}
+_MODULES = {"csv": "text_formats", "jsonl": "text_formats"}  # those of the others: binary_formats
 
 
-def format_named(name: str) -> PartFormat:
-    """Return a format. GraphError: the name is unknown, or its package is not installed."""
+def format_named(name: str) -> Callable[[Columns], Iterator[bytes]]:
+    """Return the function that yields the bytes of a file of a format; it is reproducible.
+
+    It takes columns with equal numbers of rows, and raises GraphError for a column that the format
+    does not support. GraphError: the name is unknown, or its package is not installed.
+    """
     if name not in FORMATS:
         raise GraphError(
             "not-a-results-format", name=name, hint=nearest(name, FORMATS), known=FORMATS
@@ -203,5 +187,7 @@ def format_named(name: str) -> PartFormat:
             install=how_to_install(_NEEDED[name]),
             otherwise=f"give one of {others}",
         ) from None
-    module = importlib.import_module(f"deploykit.batch_inference.formats.{name}")
-    return cast(PartFormat, module)
+    home = f"deploykit.batch_inference.formats.{_MODULES.get(name, 'binary_formats')}"
+    pieces: Callable[[Columns], Iterator[bytes]]
+    pieces = getattr(importlib.import_module(home), f"{name}_pieces")
+    return pieces

@@ -9,12 +9,14 @@ from pathlib import PurePath
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+import numpy as np
+
 from deploykit.batch_inference.tables.table_files import is_remote, size_of, without_options
 from deploykit.data.data import Data
 from deploykit.records.index import index_path
 from deploykit.records.record_source import facts_of
 from deploykit.transforms.common.documents import document
-from deploykit.transforms.common.errors import Error, FileError
+from deploykit.transforms.common.errors import FileError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import read_bytes
 
@@ -68,13 +70,27 @@ class RowBatch:
     """The file of each valid row, as in `BadRow.file`."""
     rows: Sequence[int]
     """The number of each valid row in its file."""
-    contents: Sequence[bytes] = ()
-    """The content of each valid row: a serialized Example, an image file, or a line."""
+    contents: Sequence[Any] = ()
+    """The content of each valid row: a serialized Example or an image file, as bytes."""
     arrays: Mapping[str, Array] = field(default_factory=dict)
     """For arrays instead: the values of the valid rows by feature; the first axis is the rows."""
     bad: tuple[BadRow, ...] = ()
     kept: Mapping[str, Any] = field(default_factory=dict)
     """The columns to copy to the results, as Arrow arrays of the valid rows."""
+
+    def without(self, bad: Mapping[int, str]) -> "RowBatch":
+        """Return the batch with some valid rows, by their indices, as invalid ones for a reason."""
+        if not bad:
+            return self
+        good = [n for n in range(len(self.rows)) if n not in bad]
+        return RowBatch(
+            [self.files[n] for n in good],
+            [self.rows[n] for n in good],
+            [self.contents[n] for n in good] if self.contents else (),
+            {name: array[good] for name, array in self.arrays.items()},
+            (*self.bad, *(BadRow(self.files[n], self.rows[n], bad[n]) for n in sorted(bad))),
+            {name: column.take(np.array(good, np.int64)) for name, column in self.kept.items()},
+        )
 
 
 class PartReader(Protocol):
@@ -159,11 +175,6 @@ def fingerprint(data: Data) -> str:
     if data.name:
         result.update(read_bytes(index_path(data.path, data.name)))
     return result.hexdigest()
-
-
-def reason_of(error: Error, file: str) -> str:
-    """Return the message of an error about a file, without the file name in front."""
-    return str(error).removeprefix(f"{file:.300}: ")
 
 
 def check_size(part: DataPart) -> None:

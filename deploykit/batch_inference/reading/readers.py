@@ -1,28 +1,35 @@
-"""Readers of TFRecord, CSV and image files, by kind of data."""
+"""Readers of the parts of TFRecord, CSV, image and `.npz` files, by kind of data."""
 
 import contextlib
+import math
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
+from typing import IO
 
 import numpy as np
 
-from deploykit.batch_inference.reading.array_reader import ArrayReader
 from deploykit.batch_inference.reading.data_parts import (
     CHANGED,
-    BadRow,
     DataPart,
     PartReader,
     RowBatch,
     check_size,
     key_of,
-    reason_of,
 )
 from deploykit.batch_inference.tables.table_reader import TableReader
 from deploykit.data.data import Data
-from deploykit.data.reading import line_values
+from deploykit.data.reading import as_objects, line_values
+from deploykit.storage.archives import DAMAGE, open_archive
+from deploykit.storage.arrays import ArrayHeader, read_header, read_values
 from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import DamagedRecord, read_all_records
 from deploykit.transforms.untrusted.files import cannot_be_read, opened, read_bytes
+
+_PIECE = 1 << 22
 
 
 class LineReader:
@@ -37,40 +44,34 @@ class LineReader:
 
         FileError: the file cannot be read, or has changed since it was split.
         """
-        (file,) = part.files
-        key, number = key_of(self._data, file), part.start
-        lines = iter(_lines(part, file))
-        while group := [line.rstrip(b"\r\n") for line in islice(lines, size)]:
-            yield self._batch(key, number, group)
-            number += len(group)
+        lines = _lines(part)
+        key = key_of(self._data, part.files[0])
+        for start in range(0, len(lines), size):
+            group = [line.rstrip(b"\r\n") for line in lines[start : start + size]]
+            numbers = range(part.start + start, part.start + start + len(group))
+            yield self._batch(RowBatch([key] * len(group), numbers), group)
 
-    def _batch(self, key: str, number: int, lines: Sequence[bytes]) -> RowBatch:
-        rows = list(range(number, number + len(lines)))
-        names, columns = tuple(self._data.features), self._data.columns
+    def _batch(self, batch: RowBatch, lines: Sequence[bytes]) -> RowBatch:
+        names = tuple(self._data.features)
         with contextlib.suppress(ValueError):  # UnicodeDecodeError is one
             texts = [line.decode() for line in lines]
             numbers = np.loadtxt(texts, delimiter=",", comments=None, ndmin=2)
             if numbers.shape == (len(lines), self._data.width):
-                arrays = {
-                    name: numbers[:, at if isinstance(at := columns[name], int) else slice(*at)]
-                    for name in names
-                }
-                arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
-                return RowBatch([key] * len(rows), rows, arrays=arrays)
-        values, bad = {}, []
-        for row, line in zip(rows, lines, strict=True):
+                numbers = numbers.astype(np.float32)
+                return replace(batch, arrays={n: numbers[:, self._data.at(n)] for n in names})
+        values, bad = [], {}
+        for n, line in enumerate(lines):
             try:
-                values[row] = line_values(self._data, "", line, names)
+                values.append(line_values(self._data, "", line, names))
             except GraphError as error:
-                bad.append(BadRow(key, row, str(error).lstrip(": ")))
-        arrays = {
-            name: np.array([value[name] for value in values.values()], np.float32) for name in names
-        }
-        return RowBatch([key] * len(values), list(values), arrays=arrays, bad=tuple(bad))
+                bad[n] = str(error).lstrip(": ")
+        arrays = {name: np.array([item[name] for item in values], np.float32) for name in names}
+        return replace(batch.without(bad), arrays=arrays)
 
 
-def _lines(part: DataPart, file: str) -> list[bytes]:
+def _lines(part: DataPart) -> list[bytes]:
     """Return the lines of a part. FileError: they have changed since the file was split."""
+    (file,) = part.files
     check_size(part)
     try:
         with opened(file) as stream:
@@ -78,9 +79,7 @@ def _lines(part: DataPart, file: str) -> list[bytes]:
             text = stream.read(part.bytes)
     except OSError as error:
         raise cannot_be_read(file, error) from None
-    lines = text.split(b"\n")
-    if not lines[-1]:
-        del lines[-1]
+    lines = text.removesuffix(b"\n").split(b"\n")
     if len(lines) != part.rows or len(text) != part.bytes:
         what = "its lines have changed"
         raise FileError("data-changed", source=file, what=what, changed=CHANGED)
@@ -97,20 +96,17 @@ class PhotoReader:
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
         """Yield the images of a part in batches of `size`."""
         for start in range(0, len(part.files), size):
-            files, contents, bad = [], [], []
-            for file in part.files[start : start + size]:
-                key = key_of(self._data, file)
+            files = part.files[start : start + size]
+            contents, bad = [b""] * len(files), {}
+            for n, file in enumerate(files):
                 try:
-                    content = read_bytes(file)
+                    contents[n] = read_bytes(file)
+                    if not contents[n]:
+                        bad[n] = "the file is empty"
                 except FileError as error:
-                    bad.append(BadRow(key, 0, reason_of(error, file)))
-                    continue
-                if content:
-                    files.append(key)
-                    contents.append(content)
-                else:
-                    bad.append(BadRow(key, 0, "the file is empty"))
-            yield RowBatch(files, [0] * len(files), contents, bad=tuple(bad))
+                    bad[n] = str(error).removeprefix(f"{file:.300}: ")
+            keys = [key_of(self._data, file) for file in files]
+            yield RowBatch(keys, [0] * len(files), contents).without(bad)
 
 
 class RecordReader:
@@ -141,20 +137,120 @@ class RecordReader:
         while group := list(islice(self._records, min(size, part.stop - self._next))):
             rows = range(self._next, self._next + len(group))
             self._next = rows.stop
-            yield _batch(key, rows, group)
+            bad = {
+                n: item.reason for n, item in enumerate(group) if isinstance(item, DamagedRecord)
+            }
+            yield RowBatch([key] * len(group), rows, group).without(bad)
         if part.stop == part.file_rows:
             for _ in self._records:  # checks that no record follows
                 pass
 
 
-def _batch(key: str, rows: range, group: Sequence[bytes | DamagedRecord]) -> RowBatch:
-    sound = {row: item for row, item in zip(rows, group, strict=True) if isinstance(item, bytes)}
-    bad = tuple(
-        BadRow(key, row, item.reason)
-        for row, item in zip(rows, group, strict=True)
-        if isinstance(item, DamagedRecord)
-    )
-    return RowBatch([key] * len(sound), list(sound), list(sound.values()), bad=bad)
+class _Rows:
+    """An array in an archive that is read by rows; it is fast for rows in ascending order.
+
+    A Fortran-ordered array is unpacked once to an unnamed temporary file.
+    """
+
+    def __init__(self, file: IO[bytes], header: ArrayHeader, where: str) -> None:
+        self._file, self._header, self._where = file, header, where
+        self._unpacked: Array | None = None
+        if header.by_column and len(header.shape) > 1 and header.size:
+            with tempfile.TemporaryFile() as copy:
+                file.seek(header.begin)
+                shutil.copyfileobj(file, copy, _PIECE)
+                if copy.tell() != header.size:
+                    raise GraphError("file-truncated", what=where)
+                copy.flush()
+                self._unpacked = np.memmap(copy, header.dtype, "r", 0, header.shape, "F")
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return a range of rows."""
+        if self._unpacked is not None:
+            return np.array(self._unpacked[start:stop], order="C", subok=False)
+        header = self._header
+        values = math.prod(header.shape[1:])
+        result = np.empty((stop - start) * values, header.dtype)
+        self._file.seek(header.begin + start * values * header.dtype.itemsize)
+        read_values(self._file, result, self._where)
+        return result.reshape(stop - start, *header.shape[1:])
+
+
+class ArrayReader:
+    """Reads samples of the feature arrays; it is fast for parts in ascending order."""
+
+    def __init__(self, data: Data) -> None:
+        """Store which arrays are features."""
+        self._data = data
+        self._open = contextlib.ExitStack()
+        self._file = ""
+        self._arrays: dict[str, _Rows] = {}
+
+    def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
+        """Yield the samples of a part in batches of `size`; texts are bytes.
+
+        FileError: the file cannot be read, or has changed since it was split. GraphError: it is
+        damaged.
+        """
+        (file,) = part.files
+        check_size(part)
+        if self._file != file:
+            self._begin(file, part.file_rows)
+        key = key_of(self._data, file)
+        for start in range(part.start, part.stop, size):
+            rows = range(start, min(start + size, part.stop))
+            with _naming(file):
+                arrays = {n: item.read(rows.start, rows.stop) for n, item in self._arrays.items()}
+            bad: dict[int, str] = {}
+            for name, array in arrays.items():
+                reason = f"{name} contains an unpaired surrogate, which is not valid text"
+                bad |= dict.fromkeys(_with_surrogates(array), reason)
+            batch = RowBatch([key] * len(rows), rows, arrays=arrays).without(bad)
+            yield replace(batch, arrays={n: _native(array) for n, array in batch.arrays.items()})
+
+    def _begin(self, file: str, rows: int) -> None:
+        """Open the arrays of a file."""
+        self._open.close()
+        self._file, self._arrays = "", {}
+        with contextlib.ExitStack() as stack:
+            archive = stack.enter_context(open_archive(file, ".npz file of plain arrays"))
+            entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            for name in self._data.features:
+                where = f"{file}: array '{name[:100]}'"
+                if name not in entries:
+                    raise FileError("data-changed", what=f"{where} is missing", changed=CHANGED)
+                stream = stack.enter_context(archive.open(entries[name]))
+                header = read_header(stream, entries[name].file_size, where)
+                if header.shape[:1] != (rows,):
+                    raise FileError("data-changed", what=f"{where} has changed", changed=CHANGED)
+                self._arrays[name] = _Rows(stream, header, where)
+            self._open = stack.pop_all()
+        self._file = file
+
+
+@contextlib.contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """Convert exceptions of a damaged archive into errors that name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_be_read(file, error) from None
+    except DAMAGE as error:
+        reason = " ".join(str(error).split())[:100] or type(error).__name__
+        raise GraphError("damaged", source=file, what="the file", reason=reason) from None
+
+
+def _with_surrogates(array: Array) -> Iterator[int]:
+    """Yield the samples whose texts contain a surrogate, which UTF-8 cannot encode."""
+    if array.dtype.kind == "U" and array.nbytes:
+        unit = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+        codes = array.reshape(len(array), -1).view(unit)
+        yield from np.flatnonzero((codes >> 11 == 0xD800 >> 11).any(axis=1)).tolist()
+
+
+def _native(array: Array) -> Array:
+    """Return an array for TensorFlow: texts as bytes, numbers in native byte order."""
+    return as_objects(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
 _READERS: dict[str, Callable[[Data], PartReader]] = {

@@ -42,7 +42,7 @@ def part(folder, made, number, name=NAME, skipped=()):
     columns = table.columns()
     end = made.options["format"]
     path = folder / f"{name}-{number:05}-of-{made.parts:05}.{end}"
-    content = b"".join(format_named(end).pieces(columns))
+    content = b"".join(format_named(end)(columns))
     write(path, [content], force=True)
     return PartDone(
         number, path.name, table.rows, len(content), hashlib.sha256(content).hexdigest(),

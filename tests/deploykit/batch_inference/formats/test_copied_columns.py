@@ -39,7 +39,7 @@ def written(rows, type_, format_, scores=None):
         places = list(range(start, stop))
         kept = {"kept": pa.array(rows[start:stop], type_)}
         table.add(["f"] * len(places), places, {"score": scores[start:stop]}, kept)
-    return b"".join(format_named(format_).pieces(table.columns()))
+    return b"".join(format_named(format_)(table.columns()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
