@@ -102,59 +102,42 @@ def _said(dtype: str, shape: Sequence[int]) -> str:
     return f"{'texts' if dtype in ('object', 'string') else dtype} [{sizes}]"
 
 
+def expected_columns(
+    model: OpenedModel, columns: Mapping[str, str], top: int | None, labels: Sequence[str]
+) -> dict[str, Feature]:
+    """Return dtype and shape of a row in each column, as far as the graph determines them.
+
+    It raises the errors of `answer_columns` early, if the shapes in the graph are known.
+    """
+    graph, forms = model.frozen, {}
+    shapes, batch = Shapes(graph), demanded_batch(graph)
+    row = (-1,) if takes_scalars(graph) else ()
+    for name, tensor in columns.items():
+        if (known := shapes.shape(tensor)) is None:
+            continue
+        dtype, shape = forms[name] = _dtype(graph, tensor), (*row, *known)
+        if not shape or shape[0] not in (-1, batch):
+            got, rows = _said(dtype, shape), batch or "any number of"
+            raise GraphError("output-lacks-rows", name=name, got=got, rows=rows)
+    if top is None:
+        return {
+            name: Feature(dtype, tuple(None if size < 0 else size for size in shape[1:]))
+            for name, (dtype, shape) in forms.items()
+            if dtype
+        }
+    first = next(iter(columns))
+    if first not in forms or (classes := _classes(first, *forms[first])) < 0:
+        return {}
+    check_labels(labels, classes, first)
+    best = (min(top, classes),)
+    features = {TOP_CLASSES: Feature("int64", best), TOP_SCORES: Feature("float32", best)}
+    return features | ({TOP_LABELS: Feature("string", best)} if labels else {})
+
+
 def _dtype(graph: Graph, tensor: str) -> str:
     node, port = graph.producer(tensor), split(tensor)[1]
     types = output_types(node) if node.op in op_defs() else None
     return "" if types is None or port >= len(types) else types[port]
-
-
-def check_columns(
-    model: OpenedModel, columns: Mapping[str, str], top: int | None, labels: Sequence[str]
-) -> None:
-    """Raise the errors of `answer_columns` early, if the shapes in the graph are known."""
-    shapes = Shapes(model.frozen)
-    batch = demanded_batch(model.frozen)
-    row = (-1,) if takes_scalars(model.frozen) else ()
-    for number, (name, tensor) in enumerate(columns.items()):
-        shape, dtype = shapes.shape(tensor), _dtype(model.frozen, tensor)
-        if shape is None:
-            continue
-        shape = (*row, *shape)
-        if not shape or shape[0] not in (-1, batch):
-            raise GraphError(
-                "output-lacks-rows",
-                name=name,
-                got=_said(dtype, shape),
-                rows=batch or "any number of",
-            )
-        if top is not None and number == 0 and (count := _classes(name, dtype, shape)) > 0:
-            check_labels(labels, count, name)
-
-
-def expected_columns(
-    model: OpenedModel, columns: Mapping[str, str], top: int | None, labelled: bool
-) -> dict[str, Feature]:
-    """Return dtype and shape of a row in each column, as far as the graph determines them."""
-    shapes, result = Shapes(model.frozen), {}
-    first_axis = 0 if takes_scalars(model.frozen) else 1
-    for name, tensor in columns.items():
-        shape, dtype = shapes.shape(tensor), _dtype(model.frozen, tensor)
-        if shape is not None and dtype:
-            result[name] = Feature(dtype, tuple(None if n < 0 else n for n in shape[first_axis:]))
-    if top is None:
-        return result
-    first = next(iter(columns))
-    classes = -1
-    if first in result:
-        feature = result[first]
-        classes = _classes(
-            first, feature.dtype, (-1, *(-1 if n is None else n for n in feature.shape))
-        )
-    if classes < 0:
-        return {}
-    best = (min(top, classes),)
-    features = {TOP_CLASSES: Feature("int64", best), TOP_SCORES: Feature("float32", best)}
-    return features | ({TOP_LABELS: Feature("string", best)} if labelled else {})
 
 
 def column_names(model: OpenedModel, taken: Sequence[str] = ()) -> dict[str, str]:

@@ -1,11 +1,10 @@
 """Distributes parts to workers, and retries the parts of lost workers."""
 
-import contextlib
-import itertools
 import queue
 import threading
+from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from deploykit.batch_inference.infer_task import InferTask, PartProgress
@@ -18,7 +17,7 @@ from deploykit.transforms.runtime.child_process import limits
 STEP = 0.25
 """Seconds that a worker runs before it reports progress."""
 PAUSE = 0.5
-"""Seconds between attempts to start a worker."""
+"""Seconds to wait for a report."""
 
 
 @dataclass(frozen=True)
@@ -32,67 +31,66 @@ class Loss:
 News = PartProgress | Loss
 
 
-class _Workers:
-    """Runs parts in workers, which are started when needed and reused; threads share them."""
+class _PartsQueue:
+    """The parts to run, and the reports of the threads that run them in workers."""
 
-    def __init__(self, backend: Backend, task: InferTask) -> None:
+    def __init__(self, backend: Backend, task: InferTask, parts: Sequence[DataPart]) -> None:
         self._backend, self._task = backend, task
-        self._idle: list[RunningWorker] = []
-        self.reported: queue.SimpleQueue[News | Future[None]] = queue.SimpleQueue()
+        self._waiting = deque((part, 0) for part in parts)  # with the number of lost workers
+        self.reported: queue.SimpleQueue[News | BaseException | None] = queue.SimpleQueue()
         self.stopped = threading.Event()
 
-    def compute(self, part: DataPart) -> None:
-        """Run a part, and again in another worker if its worker is lost."""
-        for losses in itertools.count(1):
-            worker = self._worker()
-            if worker is None:
-                return
-            rows, done = 0, None
-            try:
-                worker.ask("begin", part)
-                while done is None:
-                    progress: PartProgress = worker.ask("step", STEP)
-                    rows, done = rows + progress.rows, progress.done
-                    self.reported.put(progress)
-            except LostWorkerError as error:
+    def work(self) -> None:
+        """Run parts in one worker at a time; report an error, and None at the end."""
+        worker: RunningWorker | None = None
+        try:
+            while self._waiting and not self.stopped.is_set():
+                if worker is None:
+                    worker = self._started()
+                elif not self._compute(worker):
+                    worker.close()
+                    worker = None
+        except BaseException as error:
+            self.reported.put(error)
+        finally:
+            if worker is not None:
                 worker.close()
-                if self.stopped.is_set():
-                    return
-                self.reported.put(Loss(error, rows))
-                if losses > self._task.retries:
-                    raise _too_often(part, losses, error) from None
-            except BaseException:
-                worker.close()
-                raise
-            else:
-                self._idle.append(worker)
-                return
+            self.reported.put(None)
 
-    def close(self) -> None:
-        """Stop all workers."""
-        self._backend.close()
-        while self._idle:
-            self._idle.pop().close()
+    def _compute(self, worker: RunningWorker) -> bool:
+        """Run the next part; False if the worker is lost. LimitError: the part lost too many."""
+        try:
+            part, losses = self._waiting.popleft()
+        except IndexError:  # another thread was faster
+            return True
+        rows, done = 0, None
+        try:
+            worker.ask("begin", part)
+            while done is None:
+                progress: PartProgress = worker.ask("step", STEP)
+                rows, done = rows + progress.rows, progress.done
+                self.reported.put(progress)
+        except LostWorkerError as error:
+            if self.stopped.is_set():
+                return False
+            self.reported.put(Loss(error, rows))
+            if losses >= self._task.retries:
+                raise _too_often(part, losses + 1, error) from None
+            self._waiting.appendleft((part, losses + 1))
+            return False
+        return True
 
-    def _worker(self) -> RunningWorker | None:
-        """Return an idle worker or a new one; None after the end. LostWorkerError: none starts."""
-        in_vain = 0
-        while not self.stopped.is_set():
-            with contextlib.suppress(IndexError):
-                return self._idle.pop()
+    def _started(self) -> RunningWorker | None:
+        """Return a new worker; None after the end. LostWorkerError: none starts."""
+        for attempt in range(self._task.retries + 1):
             try:
-                worker = self._backend.start(self._task)
+                return self._backend.start(self._task, self.stopped)
             except LostWorkerError as error:
                 if self.stopped.is_set():
                     break
                 self.reported.put(Loss(error))
-                in_vain += 1
-                if in_vain > self._task.retries:
+                if attempt == self._task.retries:
                     raise
-                continue
-            if worker is not None:
-                return worker
-            self.stopped.wait(PAUSE)
         return None
 
 
@@ -107,56 +105,47 @@ def computed(
     LimitError: a part lost its worker too often, or no worker can start. Raises the errors of
     workers too.
     """
-    workers = _Workers(backend, task)
-    pool = ThreadPoolExecutor(min(backend.processes, len(parts)), "asks a worker")
+    waiting = _PartsQueue(backend, task, parts)
+    threads = min(backend.processes, len(parts))
+    pool = ThreadPoolExecutor(threads, "asks a worker")
     try:
-        futures = [pool.submit(workers.compute, part) for part in parts]
-        for future in futures:
-            future.add_done_callback(workers.reported.put)
-        yield from _reports(workers, futures)
+        for _ in range(threads):
+            pool.submit(waiting.work)
+        yield from _reports(waiting, len(parts), threads)
     finally:
-        workers.stopped.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-        workers.close()
-        pool.shutdown(wait=True)
-        workers.close()  # those that became idle meanwhile
+        waiting.stopped.set()
+        backend.close()
+        pool.shutdown()
 
 
-def _reports(workers: _Workers, futures: Sequence[Future[None]]) -> Generator[News, None, None]:
-    """Yield the reports until all parts have ended; raise the first error then."""
-    silent, left = 0.0, len(futures)
+def _reports(waiting: _PartsQueue, parts: int, threads: int) -> Generator[News, None, None]:
+    """Yield the reports until all parts are done; after an error, until all threads have ended."""
+    silent = 0.0
     failure: BaseException | None = None
-    while left:
+    while parts and threads:
         try:
             with process_limits.waiting():
-                news = workers.reported.get(timeout=PAUSE)
+                news = waiting.reported.get(timeout=PAUSE)
         except queue.Empty:
             silent += PAUSE
             if silent > 2 * limits.seconds:
                 raise LimitError("workers-idle", seconds=silent) from None
             continue
         silent = 0.0
-        if not isinstance(news, Future):
+        if news is None:
+            threads -= 1
+        elif isinstance(news, BaseException):
+            failure = failure or news
+            waiting.stopped.set()
+        else:
+            parts -= isinstance(news, PartProgress) and news.done is not None
             yield news
-            continue
-        left -= 1
-        error = None if news.cancelled() else news.exception()
-        if error is not None and failure is None:
-            failure = error
-            workers.stopped.set()
-            for future in futures:
-                future.cancel()
-    if failure is not None:
+    if parts and failure is not None:
         raise failure
 
 
 def _too_often(part: DataPart, losses: int, error: LostWorkerError) -> LimitError:
     often = "its worker was lost" if losses == 1 else f"{losses} workers were lost with it"
-    return LimitError("part-failed-often", source=part_name(part), what=often, reason=error)
-
-
-def part_name(part: DataPart) -> str:
-    """Return a text that describes the rows of a part."""
-    if len(part.files) > 1:
-        return f"{part.files[0]} to {part.files[-1]}"
-    return f"{part.files[0]}: rows {part.start} to {part.stop - 1}"
+    rows = f"{part.files[0]}: rows {part.start} to {part.stop - 1}"
+    source = f"{part.files[0]} to {part.files[-1]}" if len(part.files) > 1 else rows
+    return LimitError("part-failed-often", source=source, what=often, reason=error)

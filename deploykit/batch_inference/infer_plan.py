@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deploykit.batch_inference.answers import check_columns, column_names, expected_columns
+from deploykit.batch_inference.answers import column_names, expected_columns
 from deploykit.batch_inference.formats.part_table import (
     SHAPE_END,
     TOP_CLASSES,
@@ -18,7 +18,8 @@ from deploykit.batch_inference.formats.part_table import (
 from deploykit.batch_inference.infer_task import InferOptions, InferTask
 from deploykit.batch_inference.reading.data_parts import DataPart, fingerprint, source_name
 from deploykit.batch_inference.reading.partitions import MIN_ROWS, cut_parts
-from deploykit.batch_inference.results_folder import SPLIT, MadeOf
+from deploykit.batch_inference.results_folder import SPLIT
+from deploykit.batch_inference.results_index import MadeOf
 from deploykit.batch_inference.tables.table_data import (
     ColumnChoice,
     check_kept,
@@ -37,7 +38,6 @@ from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.engines.engines import TENSORFLOW, TITLES, lacking
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.shapes.static_shapes import Shapes
 from deploykit.verification.synthetic.sample_inputs import demanded_batch, takes_scalars
 
 logger = logging.getLogger("deploykit")
@@ -80,15 +80,19 @@ def planned(
     if not opened.frozen.inputs:
         raise GraphError("model-without-input", source=opened.source)
     graph, settings = opened.frozen, _of_a_worker(opened, settings)
-    path, result, pipeline, extra = _opened_data(opened, data, how, settings)
-    parts = cut_parts(result, _row_bytes(graph, how))
     outputs = column_names(opened, how.keep_columns)
     labels = opened.about.labels if how.labels is None else labels_from(how.labels)
-    check_columns(opened, outputs, how.top, labels)
+    columns = expected_columns(opened, outputs, how.top, labels)
+    results = [TOP_CLASSES, TOP_SCORES, TOP_LABELS] if how.top else list(outputs)
+    rows = {name: columns[name].shape if name in columns else (None,) for name in results}
+    added = {f"{name}{SHAPE_END}" for name, shape in rows.items() if how.top or None in shape}
+    added |= set(results if how.top else ())
+    path, result, pipeline, extra = _opened_data(opened, data, how, settings, added)
+    parts = cut_parts(result, _row_bytes(rows, how.top))
     task = InferTask(
         model="",
         outputs=outputs,
-        columns=expected_columns(opened, outputs, how.top, bool(labels)),
+        columns=columns,
         settings=replace(settings, batch=pipeline.batch),
         pipeline=replace(
             pipeline,
@@ -122,9 +126,16 @@ def planned(
 
 
 def _opened_data(
-    opened: OpenedModel, data: str | os.PathLike[str], how: InferOptions, settings: RunConfig
+    opened: OpenedModel,
+    data: str | os.PathLike[str],
+    how: InferOptions,
+    settings: RunConfig,
+    added: set[str],
 ) -> tuple[str, Data, Pipeline, dict[str, Any]]:
-    """Return the path, the data, its pipeline, and the options that decide what rows contain."""
+    """Return the path, the data, its pipeline, and the options that decide what rows contain.
+
+    `added` are the columns that the results may contain beside the outputs.
+    """
     graph, path = opened.frozen, os.fspath(data)
     if not is_remote(path):
         path = os.path.abspath(path)  # workers may have other current folders
@@ -136,7 +147,7 @@ def _opened_data(
     with naming(path):
         if takes_columns(path, graph, declared, choice):
             result, declared = open_table(path, graph, declared, choice)
-            check_kept(result, how.format, _added(opened, how))
+            check_kept(result, how.format, added)
             if choice.keep:
                 extra["keep_columns"] = list(choice.keep)
             if result.tokens is not None:
@@ -151,17 +162,6 @@ def _opened_data(
             result, graph, preprocessing=declared, batch=batch, epochs=1, threads=1
         )
     return path, result, pipeline, extra
-
-
-def _added(opened: OpenedModel, how: InferOptions) -> set[str]:
-    """Return the columns that the results may contain beside the outputs."""
-    if how.top:
-        made = {TOP_CLASSES, TOP_SCORES, TOP_LABELS}
-        return made | {f"{name}{SHAPE_END}" for name in made}
-    outputs = column_names(opened, how.keep_columns)
-    known = expected_columns(opened, outputs, None, False)
-    fixed = {name for name, feature in known.items() if None not in feature.shape}
-    return {f"{name}{SHAPE_END}" for name in outputs if name not in fixed}
 
 
 def _rows_at_once(graph: Graph, how: InferOptions, settings: RunConfig) -> int:
@@ -193,18 +193,13 @@ def _of_a_worker(opened: OpenedModel, settings: RunConfig) -> RunConfig:
     return replace(result, engine=use.engine, precision=precision).in_engine
 
 
-def _row_bytes(graph: Graph, how: InferOptions) -> int | None:
-    """Return the size in bytes of the outputs of a row; None if unknown."""
-    if how.top:
-        return 3 * _NUMBER * how.top
-    shapes = Shapes(graph)
-    result = 0
-    for tensor in graph.outputs:
-        shape = shapes.shape(tensor)
-        if shape is None or any(size < 0 for size in shape[1:]):
-            return None
-        result += _NUMBER * math.prod(shape[1:])
-    return result
+def _row_bytes(shapes: Mapping[str, tuple[int | None, ...]], top: int | None) -> int | None:
+    """Return the size in bytes of the results of a row; None if unknown."""
+    if top:
+        return len(shapes) * _NUMBER * top
+    sizes = [math.prod(size or 0 for size in shape) for shape in shapes.values()]
+    is_open = any(None in shape for shape in shapes.values())
+    return None if is_open else _NUMBER * sum(sizes)
 
 
 def _deciding(task: InferTask, opened: OpenedModel, preprocessing: Preprocessing) -> dict[str, Any]:

@@ -1,8 +1,5 @@
 """The backend with worker processes on this machine, which exit together with their parent."""
 
-import contextlib
-import os
-import signal
 import threading
 from typing import Any, Protocol
 
@@ -43,15 +40,15 @@ class Backend(Protocol):
     processes: int
     """The number of workers to start."""
 
-    def start(self, task: InferTask) -> RunningWorker | None:
-        """Return a new worker; None if all CPUs are in use.
+    def start(self, task: InferTask, stopped: threading.Event) -> RunningWorker | None:
+        """Return a new worker once there is a CPU for it; None once `stopped` is set.
 
         LostWorkerError: it ended before its first response. Other errors end the run.
         """
         ...
 
     def close(self) -> None:
-        """Stop all workers; pending requests raise LostWorkerError."""
+        """Kill all workers; pending requests raise LostWorkerError."""
         ...
 
 
@@ -65,9 +62,30 @@ is not enough if its graph decodes images."""
 PART_WORKER = "deploykit.batch_inference.part_worker:PartWorker"
 
 
-def worker_environment(task: InferTask) -> tuple[dict[str, str], dict[str, str | None]]:
-    """Return the default variables of a worker, and those that override the user's."""
-    return dict(KEEP_MEMORY), {**task.settings.environment, **ONE_THREAD}
+class ProcessWorker(Worker):
+    """A PartWorker in a process on this machine."""
+
+    def __init__(self, task: InferTask) -> None:
+        """Start the process."""
+        super().__init__(
+            PART_WORKER,
+            task,
+            env=KEEP_MEMORY,
+            forced={**task.settings.environment, **ONE_THREAD},
+            runs=TITLES[task.settings.engine or TENSORFLOW],
+        )
+        self.where = f"process {self.pid}"
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Return the result of a method. LostWorkerError: the process died or hangs."""
+        try:
+            return super().ask(method, *arguments)
+        except (CrashError, LimitError) as error:
+            raise error.within(self.where, LostWorkerError) from None
+
+    def kill(self) -> None:
+        """Kill the process while another thread may wait for it."""
+        self._child.process.kill()
 
 
 class ProcessBackend:
@@ -76,48 +94,14 @@ class ProcessBackend:
     def __init__(self, processes: int) -> None:
         """Create the backend without workers."""
         self.processes = processes
-        self._running: set[int] = set()
-        self._lock = threading.Lock()
-        self._closed = False
+        self._workers: list[ProcessWorker] = []
 
-    def start(self, task: InferTask) -> "ProcessWorker | None":
-        """Return a new worker process; None if the backend was closed."""
-        defaults, forced = worker_environment(task)
-        runs = TITLES[task.settings.engine or TENSORFLOW]
-        with self._lock:
-            if self._closed:
-                return None
-            process_worker = ProcessWorker(
-                Worker(PART_WORKER, task, env=defaults, forced=forced, runs=runs)
-            )
-            self._running.add(process_worker.pid)
-        return process_worker
+    def start(self, task: InferTask, stopped: threading.Event) -> ProcessWorker:
+        """Return a new worker process."""
+        self._workers.append(worker := ProcessWorker(task))
+        return worker
 
     def close(self) -> None:
         """Kill all processes; pending requests raise LostWorkerError."""
-        with self._lock:
-            self._closed = True
-            for pid in self._running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-
-class ProcessWorker:
-    """A PartWorker in a process on this machine."""
-
-    def __init__(self, worker: Worker) -> None:
-        """Wrap a started process."""
-        self._worker = worker
-        self.pid = worker.pid
-        self.where = f"process {worker.pid}"
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Return the result of a method. LostWorkerError: the process died or hangs."""
-        try:
-            return self._worker.ask(method, *arguments)
-        except (CrashError, LimitError) as error:
-            raise error.within(self.where, LostWorkerError) from None
-
-    def close(self) -> None:
-        """Kill the process."""
-        self._worker.close()
+        for worker in self._workers:
+            worker.kill()

@@ -7,27 +7,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 
 from deploykit import __version__
 from deploykit.batch_inference.infer_task import InferTask
-from deploykit.batch_inference.process_backend import LostWorkerError, ProcessBackend
+from deploykit.batch_inference.process_backend import LostWorkerError, ProcessWorker
 from deploykit.transforms.common.errors import BugError, Error, GraphError
 from deploykit.transforms.runtime.child_process import ResourceLimits, limits
-
-Outcome = tuple[str, Any]
-"""`value` and a result, or `error` and an exception, which Ray would otherwise wrap."""
-
-
-@dataclass(frozen=True)
-class ActorPlace:
-    """The location of a worker, and its version of deploykit."""
-
-    where: str
-    version: str = __version__
 
 
 class PartActor:
@@ -36,21 +24,19 @@ class PartActor:
     def __init__(self, task: InferTask, given: ResourceLimits) -> None:
         """Start the process with the resource limits of the driver."""
         limits.take(given)
-        worker = ProcessBackend(1).start(task)
-        assert worker is not None  # as the backend is not closed
-        worker.where = f"{worker.where} of {socket.gethostname()}"
-        self._worker = worker
+        self._worker = ProcessWorker(task)
+        self._worker.where += f" of {socket.gethostname()}"
 
-    def place(self) -> ActorPlace:
-        """Return the location of the worker."""
-        return ActorPlace(self._worker.where)
+    def place(self) -> tuple[str, str]:
+        """Return the location of the worker, and its version of deploykit."""
+        return self._worker.where, __version__
 
-    def ask(self, method: str, *arguments: Any) -> Outcome:
-        """Return the result or the error of a method of the PartWorker."""
+    def ask(self, method: str, *arguments: Any) -> tuple[Any, Exception | None]:
+        """Return the result of a method of the PartWorker, or its error, which Ray would wrap."""
         try:
-            return "value", self._worker.ask(method, *arguments)
+            return self._worker.ask(method, *arguments), None
         except (Error, BugError) as error:
-            return "error", error
+            return None, error
 
 
 logger = logging.getLogger("deploykit")
@@ -63,16 +49,6 @@ _ON_THE_WAY = 30.0
 """Seconds that a response may take beyond the worker's own deadline."""
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """An actor that may still be waiting for a CPU."""
-
-    actor: Any
-    place: Any
-    """The pending result of `PartActor.place`."""
-    since: float = field(default_factory=time.monotonic)
-
-
 class RayBackend:
     """Actors in the cluster to which this process is connected."""
 
@@ -80,43 +56,42 @@ class RayBackend:
         """Start nothing yet."""
         self.processes = processes
         self._kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(PartActor)
-        self._lock = threading.Lock()
-        self._waiting: list[_Candidate] = []
         self._actors: list[Any] = []
-        self._closed = self._quiet = False
+        self._warning = threading.Lock()  # never released, so that it is logged once
 
-    def start(self, task: InferTask) -> "RayWorker | None":
-        """Return an actor once Ray has a free CPU for it.
+    def start(self, task: InferTask, stopped: threading.Event) -> "RayWorker | None":
+        """Return an actor once Ray has a free CPU for it; None once `stopped` is set.
 
         GraphError: deploykit is missing on its machine, or has another version.
         """
-        with self._lock:
-            if self._closed:
-                return None
-            value = self._waiting.pop() if self._waiting else self._begun(task)
+        since = time.monotonic()
         with _losing("a worker that was to start"):
-            if ray.wait([value.place], timeout=_PATIENCE)[0]:
-                self._quiet = True
-                return RayWorker(value.actor, _checked(ray.get(value.place)))
-        with self._lock:
-            self._waiting.append(value)
-            if not self._quiet and time.monotonic() - value.since > _LONG:
-                self._quiet = True
-                logger.warning("Ray has had no CPU for a worker for %d seconds; the cluster has "
-                               "%d CPUs; waiting for a free one", _LONG, cpus())  # fmt: skip
-        return None
+            self._actors.append(actor := self._kind.remote(task, limits))
+            place = actor.place.remote()
+            while not ray.wait([place], timeout=_PATIENCE)[0]:
+                if stopped.is_set():
+                    _end(actor)
+                    return None
+                is_long = time.monotonic() - since > _LONG
+                if is_long and self._warning.acquire(blocking=False):
+                    logger.warning(
+                        "Ray has had no CPU for a worker for %d seconds; the cluster has %d CPUs; "
+                        "waiting for a free one",
+                        _LONG,
+                        cpus(),
+                    )
+            self._warning.acquire(blocking=False)
+            where, version = ray.get(place)
+        if version != __version__:
+            raise GraphError(
+                "cluster-version-differs", source=where, version=version, own_version=__version__
+            )
+        return RayWorker(actor, where)
 
     def close(self) -> None:
-        """Kill all actors."""
-        with self._lock:
-            self._closed = True
-            for actor in self._actors:
-                _end(actor)
-
-    def _begun(self, task: InferTask) -> _Candidate:
-        actor = self._kind.remote(task, limits)
-        self._actors.append(actor)
-        return _Candidate(actor, actor.place.remote())
+        """Kill all actors; pending requests raise LostWorkerError."""
+        for actor in self._actors:
+            _end(actor)
 
 
 class RayWorker:
@@ -130,12 +105,12 @@ class RayWorker:
     def ask(self, method: str, *arguments: Any) -> Any:
         """Return the result of a method. LostWorkerError: the process or machine died or hangs."""
         with _losing(self.where):
-            kind, value = ray.get(
+            result, error = ray.get(
                 self._actor.ask.remote(method, *arguments), timeout=limits.seconds + _ON_THE_WAY
             )
-        if kind == "error":
-            raise value
-        return value
+        if error is not None:
+            raise error
+        return result
 
     def close(self) -> None:
         """Kill the actor together with its worker process."""
@@ -145,18 +120,6 @@ class RayWorker:
 def cpus() -> int:
     """Return the number of CPUs in the cluster."""
     return int(ray.cluster_resources().get("CPU", 0))
-
-
-def _checked(place: ActorPlace) -> str:
-    """Return the location of a worker. GraphError: it has another version of deploykit."""
-    if place.version != __version__:
-        raise GraphError(
-            "cluster-version-differs",
-            source=place.where,
-            version=place.version,
-            own_version=__version__,
-        )
-    return place.where
 
 
 @contextlib.contextmanager

@@ -6,20 +6,19 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from deploykit.batch_inference.infer_task import FORMATS, InferOptions, PartDone
 from deploykit.batch_inference.reading.data_parts import place_in
-from deploykit.batch_inference.results_index import KIND, PartsJournal, index_document, read_index
+from deploykit.batch_inference.results_index import MadeOf, PartsJournal, index_document, read_index
 from deploykit.batch_inference.tables.table_files import is_remote
 from deploykit.records.conversion import alone, check_apart, check_name, is_whole, remove
 from deploykit.records.index import index_path, shard_files, shard_name
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
-from deploykit.transforms.common.documents import Hidden, document
+from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError, GraphError
-from deploykit.transforms.untrusted.files import MAX_BYTES, read_json
 
 logger = logging.getLogger("deploykit")
 
@@ -27,21 +26,6 @@ SPLIT = "csv_split"
 """The option that states how CSV files are split into parts."""
 _FLAGS = {field_.name for field_ in fields(InferOptions)}
 _LONGEST = 40  # maximum characters of a value in a message
-
-
-@dataclass(frozen=True)
-class MadeOf:
-    """The model, data and options that determine the bytes of the results."""
-
-    model: Mapping[str, Any]
-    """The `source` of the model as text, and its `sha256`."""
-    data: Mapping[str, Any]
-    """The `path`, the `kind` and a `fingerprint` of the data."""
-    options: Mapping[str, Any]
-    """The options by name, including the `format`."""
-    parts: int
-    files: Hidden[Sequence[str]] = ()
-    """The files of the data, which results never replace."""
 
 
 class ResultsFolder:
@@ -57,15 +41,14 @@ class ResultsFolder:
         self._index: dict[str, Any] | None = None
         remove_leftovers(folder, f"{glob.escape(name)}-*")
         self._done = self._found(force)
-        self._kept = dict(self._done)
-        if self._kept:
+        if self._done:
             logger.info("%s: %s parts already exist", folder, self._count())
         if self._index is None:
             self._journal.begin(self._made_of, self._done.values())
 
     def kept(self) -> dict[int, PartDone]:
         """Return the complete parts of earlier runs, by number."""
-        return dict(self._kept)
+        return dict(self._done)
 
     def file(self, number: int) -> str:
         """Return the file name of a part."""
@@ -84,10 +67,10 @@ class ResultsFolder:
         """
         if self._index is not None:
             return self._index
-        parts = [self._done[number] for number in sorted(self._done)]
         for number in range(self._made_of["parts"]):
-            if number not in self._done or not self._is_there(self._done[number]):
+            if not self._is_there(number):
                 raise FileError("part-missing", source=self._folder, number=number, name=self._name)
+        parts = [self._done[number] for number in sorted(self._done)]
         index = index_document(self._name, self._made_of, parts)
         if not index["rows"]:
             remove(*(self._folder / part.file for part in parts), self._journal.path)
@@ -110,57 +93,42 @@ class ResultsFolder:
         done, parts = len(self._done), self._made_of["parts"]
         return f"all {parts}" if done == parts else f"{done} of {parts}"
 
-    def _is_there(self, done: PartDone) -> bool:
+    def _is_there(self, number: int) -> bool:
+        done = self._done.get(number)
         with contextlib.suppress(OSError):
-            return os.path.getsize(self._folder / done.file) == done.bytes
+            return done is not None and os.path.getsize(self._folder / done.file) == done.bytes
         return False
 
     def _found(self, force: bool) -> dict[int, PartDone]:
         """Return the complete parts of an earlier run; remove those that differ."""
-        _check_ours(self.path)
+        files = shard_files(self._folder, self._name, FORMATS)
+        path, made_of = files[0] if files else self.path, None
+        done: dict[int, PartDone] = {}
+        index = None
         try:
-            before = self._read()
+            if self.path.exists():
+                path, (made_of, done, index) = self.path, read_index(self.path)
+            if self._journal.path.exists():
+                path, (made_of, done), index = self._journal.path, self._journal.read(), None
         except GraphError as error:
             if not force:
                 raise FileError("force-begins-anew", reason=error) from None
-            before = None
-        files = shard_files(self._folder, self._name, FORMATS)
-        if before is not None:
-            path, made_of, done, index = before
-            differing = difference(made_of, self._made_of)
-            if not differing:
-                return self._whole(done, index)
+            made_of = None
+        differing = difference(made_of, self._made_of) if made_of else ["of an unknown run"]
+        if differing:
             if not force and (done or files):
-                raise _refused(path, differing)
-        elif files and not force:
-            raise _refused(files[0], ["of an unknown run"])
-        remove(self.path, *files, self._journal.path)
-        return {}
-
-    def _read(
-        self,
-    ) -> tuple[Path, dict[str, Any], dict[int, PartDone], dict[str, Any] | None] | None:
-        if self._journal.path.exists():
-            return (self._journal.path, *self._journal.read(), None)
-        if self.path.exists():
-            made_of, done, index = read_index(self.path)
-            return self.path, made_of, done, index
-        return None
-
-    def _whole(
-        self, done: Mapping[int, PartDone], index: dict[str, Any] | None
-    ) -> dict[int, PartDone]:
-        parts = self._made_of["parts"]
-        whole = {
-            number: item
-            for number, item in done.items()
-            if number in range(parts)
-            and item.file == self.file(number)
-            and is_whole(self._folder / item.file, vars(item))
-        }
-        if len(whole) == parts:
-            self._index = index
+                raise FileError("results-exist", source=path, what=differing)
+            remove(self.path, *files, self._journal.path)
+            return {}
+        parts = range(self._made_of["parts"])
+        whole = {n: item for n, item in done.items() if n in parts and self._is_whole(item)}
+        self._index = index if len(whole) == len(parts) else None
         return whole
+
+    def _is_whole(self, done: PartDone) -> bool:
+        """Return whether the file of a part is unchanged since an earlier run wrote it."""
+        has_name = done.file == self.file(done.number)
+        return has_name and is_whole(self._folder / done.file, vars(done))
 
 
 @contextlib.contextmanager
@@ -189,13 +157,14 @@ def results_folder(
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the differences between what earlier results were made of and the current run."""
     results = []
-    if before["model"].get("sha256") != now["model"]["sha256"]:
-        results.append(_another("model", before["model"].get("source"), now["model"]["source"]))
-    kinds = before["data"].get("kind"), now["data"]["kind"]
-    if kinds[0] != kinds[1]:
-        results.append(f"of data that was read as {kinds[0]}, not as {kinds[1]}")
-    elif before["data"].get("fingerprint") != now["data"]["fingerprint"]:
-        results.append(_another("data", before["data"].get("path"), now["data"]["path"]))
+    (model, data), (new_model, new_data) = ((of["model"], of["data"]) for of in (before, now))
+    if model.get("sha256") != new_model["sha256"]:
+        results.append(_another("another model", model.get("source"), new_model["source"]))
+    if data.get("kind") != new_data["kind"]:
+        kinds = f"{data.get('kind')}, not as {new_data['kind']}"
+        results.append(f"of data that was read as {kinds}")
+    elif data.get("fingerprint") != new_data["fingerprint"]:
+        results.append(_another("other data", data.get("path"), new_data["path"]))
     old, new = _flat(before["options"]), _flat(now["options"])
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
@@ -206,21 +175,17 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _another(what: str, before: object, now: object) -> str:
-    other = "other data" if what == "data" else f"another {what}"
-    if before == now:
-        return f"of {other} ({now} has changed since)"
-    return f"of {other} ({before}, not {now})"
+    is_same = before == now
+    return f"of {what} ({f'{now} has changed since' if is_same else f'{before}, not {now}'})"
 
 
 def _flat(options: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     """Return options by their key paths; some options of a document are nested."""
-    return {
-        (name, *below): value
-        for name, item in options.items()
-        for below, value in (
-            {(key,): inner for key, inner in item.items()} if isinstance(item, dict) else {(): item}
-        ).items()
-    }
+    results: dict[tuple[str, ...], Any] = {}
+    for name, item in options.items():
+        inner = isinstance(item, dict)
+        results |= {(name, key): value for key, value in item.items()} if inner else {(name,): item}
+    return results
 
 
 def _option(names: tuple[str, ...], before: object, now: object) -> str:
@@ -233,25 +198,7 @@ def _option(names: tuple[str, ...], before: object, now: object) -> str:
         return f"made without {text}"
     if max(map(len, texts)) > _LONGEST:
         return f"made with other {text}"
-    if now is None:
-        return f"made with {text} {texts[0]}, not without"
-    return f"made with {text} {texts[0]}, not {texts[1]}"
-
-
-def _refused(path: Path, differing: Sequence[str]) -> FileError:
-    return FileError("results-exist", source=path, what=differing)
-
-
-def _check_ours(index: Path) -> None:
-    """Raise FileError for an index of another kind, which is never replaced."""
-    if not index.exists():
-        return
-    try:
-        document = read_json(index, "index of results", MAX_BYTES)
-    except GraphError:
-        return  # reading the damaged index later reports the error
-    if isinstance(document, dict) and "shards" in document and document.get("kind") != KIND:
-        raise FileError("records-not-results", source=index)
+    return f"made with {text} {texts[0]}, not {'without' if now is None else texts[1]}"
 
 
 def _check_files(folder: Path, name: str, files: Sequence[str]) -> None:

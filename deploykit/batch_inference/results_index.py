@@ -16,8 +16,8 @@ from deploykit.records.examples import Feature
 from deploykit.records.index import END
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import digest
-from deploykit.transforms.common.documents import FORMAT, converted, document, head
-from deploykit.transforms.common.errors import GraphError, cannot_be
+from deploykit.transforms.common.documents import FORMAT, Hidden, converted, document, head
+from deploykit.transforms.common.errors import FileError, GraphError, cannot_be
 from deploykit.transforms.untrusted.files import MAX_BYTES, lines, read_json
 
 JOURNAL_KIND = "infer parts"
@@ -25,13 +25,18 @@ _BAD_ROW = ("file", "row", "reason")
 
 
 @dataclass(frozen=True)
-class _MadeOf:
-    """The part of the index that describes what determines the bytes of the results."""
+class MadeOf:
+    """The model, data and options that determine the bytes of the results."""
 
-    model: dict[str, Any]
-    data: dict[str, Any]
-    options: dict[str, Any]
+    model: Mapping[str, Any]
+    """The `source` of the model as text, and its `sha256`."""
+    data: Mapping[str, Any]
+    """The `path`, the `kind` and a `fingerprint` of the data."""
+    options: Mapping[str, Any]
+    """The options by name, including the `format`."""
     parts: int
+    files: Hidden[Sequence[str]] = ()
+    """The files of the data, which results never replace."""
 
 
 class PartsJournal:
@@ -57,7 +62,7 @@ class PartsJournal:
                 "format-not-resumable", source=self.path, got=first.get("format"), known=FORMAT
             )
         try:
-            made_of = vars(converted(first.get("made_of"), _MadeOf))
+            made_of = document(converted(first.get("made_of"), MadeOf))
         except GraphError:
             raise GraphError("journal-parts-missing", source=self.path) from None
         results = {}
@@ -79,9 +84,10 @@ class PartsJournal:
         line = _part_line(done)
         with self._adding:
             try:
-                with open(self.path, "r+b", buffering=0) as file:
+                with open(self.path, "r+b") as file:
                     file.seek(self._size)
-                    _write_whole(file, line)
+                    file.write(line)
+                    file.flush()
                     os.fsync(file.fileno())
             except OSError as error:
                 with contextlib.suppress(OSError):
@@ -92,11 +98,6 @@ class PartsJournal:
     def remove(self) -> None:
         """Remove the journal of a finished run."""
         self.path.unlink(missing_ok=True)
-
-
-def _write_whole(file: Any, content: bytes) -> None:
-    while content:
-        content = content[file.write(content) :]
 
 
 def _part_line(done: PartDone) -> bytes:
@@ -140,7 +141,10 @@ def index_document(
         "skipped": document(skipped),
     }
     if made_of["options"]["format"] == "tfrecord":
-        results |= {"records": rows, "compression": "", "features": document(_in_all(parts))}
+        full = [part.columns for part in parts if part.rows]
+        common = {n: v for n, v in merged(parts).items() if all(n in known for known in full)}
+        features = document(record_features(common))
+        results |= {"records": rows, "compression": "", "features": features}
     shards = [
         {"file": part.file, "records": part.rows, "bytes": part.bytes, "sha256": part.sha256}
         for part in parts
@@ -156,10 +160,13 @@ def index_document(
 def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[str, Any]]:
     """Return the description of a run, its parts by number, and the whole index.
 
-    FileError: the index cannot be read. GraphError: it is damaged, or of another kind.
+    FileError: the index cannot be read, or is one of records, which results never replace.
+    GraphError: it is damaged, or of another kind.
     """
     plain = read_json(path, "index of results", MAX_BYTES)
     if not isinstance(plain, dict) or plain.get("kind") != KIND:
+        if isinstance(plain, dict) and "shards" in plain:
+            raise FileError("records-not-results", source=path)
         raise GraphError("not-results-index", source=path)
     if plain.get("format") != FORMAT:
         raise GraphError("format-unsupported", source=path, got=plain.get("format"), known=FORMAT)
@@ -189,15 +196,6 @@ def _common(first: Feature, second: Feature) -> Feature:
         return Feature(first.dtype, (None,))
     sizes = zip(first.shape, second.shape, strict=True)
     return Feature(first.dtype, tuple(a if a == b else None for a, b in sizes))
-
-
-def _in_all(parts: Sequence[PartDone]) -> dict[str, Feature]:
-    """Return the features of the records in all parts."""
-    full = [part.columns.keys() for part in parts if part.rows]
-    columns = merged(parts)
-    return record_features(
-        {name: item for name, item in columns.items() if all(name in part for part in full)}
-    )
 
 
 def _parts_of(plain: Mapping[str, Any]) -> dict[int, PartDone]:

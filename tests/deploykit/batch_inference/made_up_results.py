@@ -8,7 +8,8 @@ import numpy as np
 from deploykit.batch_inference.formats.part_table import PartTable, features_of, format_named
 from deploykit.batch_inference.infer_task import PartDone
 from deploykit.batch_inference.reading.data_parts import BadRow
-from deploykit.batch_inference.results_folder import MadeOf, results_folder
+from deploykit.batch_inference.results_folder import results_folder
+from deploykit.batch_inference.results_index import MadeOf
 
 NAME, PARTS, ROWS = "photos", 4, 3
 

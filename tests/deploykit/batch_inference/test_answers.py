@@ -9,8 +9,8 @@ import pytest
 from deploykit.batch_inference.answers import (
     UnrankedError,
     answer_columns,
-    check_columns,
     column_names,
+    expected_columns,
 )
 from deploykit.batch_inference.infer_task import InferTask
 from deploykit.benchmarking.run_config import RunConfig
@@ -164,24 +164,24 @@ def test_columns_are_called_as_callers_know_them(tensors, signatures, expected):
 
 def test_what_a_graph_tells_is_said_before_anything_runs():
     columns = column_names(model("a", "b"))
-    check_columns(model("a", "b"), columns, None, ())
-    check_columns(model("a", "b"), columns, 2, ("x", "y", "z"))
-    check_columns(model("a", shape=(2, 3)), {"a": "a"}, 2, ())
-    check_columns(model("a", shape=(-1, -1)), {"a": "a"}, 2, ("x",))
+    expected_columns(model("a", "b"), columns, None, ())
+    expected_columns(model("a", "b"), columns, 2, ("x", "y", "z"))
+    expected_columns(model("a", shape=(2, 3)), {"a": "a"}, 2, ())
+    expected_columns(model("a", shape=(-1, -1)), {"a": "a"}, 2, ("x",))
     with pytest.raises(
         GraphError,
         match=says("counts-differ", what="labels", count=2, other="scores", other_count=3),
     ):
-        check_columns(model("a", "b"), columns, 2, ("x", "y"))
+        expected_columns(model("a", "b"), columns, 2, ("x", "y"))
     with pytest.raises(
         GraphError,
         match=says("output-lacks-rows", name="a", got="float32 [2, 3]", rows="any number of"),
     ):
-        check_columns(model("a", fed=False), {"a": "a"}, None, ())
+        expected_columns(model("a", fed=False), {"a": "a"}, None, ())
     with pytest.raises(
         GraphError, match=says("output-lacks-rows", name="a", got="float32 [2, 3]", rows=4)
     ):
-        check_columns(model("a", fed=False, shape=(4, 3)), {"a": "a"}, None, ())
+        expected_columns(model("a", fed=False, shape=(4, 3)), {"a": "a"}, None, ())
     with raises(GraphError, "output-not-scores-each-class", name="a", got="float32 [?, 3, 4]"):
-        check_columns(model("a", shape=(-1, 3, 4)), {"a": "a"}, 1, ())
-    check_columns(model("a", shape=(-1, 3, 4)), {"a": "a"}, None, ())
+        expected_columns(model("a", shape=(-1, 3, 4)), {"a": "a"}, 1, ())
+    expected_columns(model("a", shape=(-1, 3, 4)), {"a": "a"}, None, ())

@@ -39,9 +39,10 @@ class Backend:
         self.calls, self.started, self.ended = itertools.count(), 0, 0
         self.lock = threading.Lock()
 
-    def start(self, task):
-        if not self.room():
-            return None
+    def start(self, task, stopped):
+        while not self.room():
+            if stopped.wait(0.01):
+                return None
         with self.lock:
             self.started += 1
         return Worker(self)
@@ -158,7 +159,7 @@ def test_where_there_never_is_room_the_run_ends():
 
 def test_workers_that_never_start_end_the_run():
     class Broken(Backend):
-        def start(self, task):
+        def start(self, task, stopped):
             raise LostWorkerError("node 1: it ended at once")
 
     with pytest.raises(LostWorkerError, match="ended at once"):
