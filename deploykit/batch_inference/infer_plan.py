@@ -60,11 +60,6 @@ class InferPlan:
     scheduler: str
     """The scheduler of the workers: one of SCHEDULERS."""
 
-    @property
-    def rows(self) -> int:
-        """The number of rows, including damaged ones."""
-        return sum(part.rows for part in self.parts)
-
 
 def planned(
     opened: OpenedModel,

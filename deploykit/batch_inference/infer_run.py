@@ -84,7 +84,10 @@ class Inferred(AsHtml):
         return list(self.index["skipped"])
 
 
+logger = logging.getLogger("deploykit")
+
 STEP = "compute"
+STEPS = ("read", STEP)
 _REPORT_SECONDS = 0.5
 """Minimum seconds between two progress reports."""
 
@@ -100,6 +103,8 @@ class Pace:
     workers: int
     clock: Callable[[], float] = time.monotonic
     done: int = 0
+    losses: int = 0
+    """The number of lost workers."""
     _start: float = 0.0
     _loaded: int = 0
     """The number of workers that have loaded the model, including replaced ones."""
@@ -119,20 +124,15 @@ class Pace:
         return self.clock() - self._start
 
     @property
-    def steady_seconds(self) -> float:
-        """The seconds since all workers are running; 0 if none is."""
-        return self.clock() - self._first if self._first else 0.0
-
-    @property
     def rate(self) -> float | None:
-        """The rows per second; None if unknown."""
-        seconds = self.steady_seconds
+        """The rows per second since all workers are running; None if unknown."""
+        seconds = self.clock() - self._first if self._first else 0.0
         return self._timed / seconds if self._timed > 0 and seconds > 0 else None
 
     @property
     def cpus(self) -> float | None:
-        """The mean number of CPUs that the workers have used since then."""
-        return None if self.rate is None else self._cpu_seconds / self.steady_seconds
+        """The mean number of CPUs that the workers have used since then; None if unknown."""
+        return None if (rate := self.rate) is None else rate * self._cpu_seconds / self._timed
 
     def take(self, progress: PartProgress) -> None:
         """Add the progress of a worker, and report the total progress."""
@@ -154,8 +154,16 @@ class Pace:
 
     def lost(self, rows: int) -> None:
         """Subtract the rows of a lost worker."""
+        self.losses += 1
         self.done -= rows
         self._timed = max(self._timed - rows, 0)  # some may be from before the timing started
+
+    def run(self, scheduler: str, kept: int) -> InferRun:
+        """Return the statistics of the run."""
+        return InferRun(
+            scheduler, self.workers, self.done, kept, self.losses, self.seconds, self.rate,
+            self.cpus,
+        )  # fmt: skip
 
     @property
     def said(self) -> str:
@@ -164,11 +172,6 @@ class Pace:
         pace = f", {self.rate:,.3g}/s" if self.rate is not None else ""
         cpus = f" on {self.cpus:.2f} CPUs" if self.cpus is not None else ""
         return f"{self.done:,} of {self.rows:,} rows{pace}, {workers}{cpus}"
-
-
-logger = logging.getLogger("deploykit")
-
-STEPS = ("read", STEP)
 
 
 def carried_out(
@@ -183,13 +186,14 @@ def carried_out(
     lost its worker too often. GraphError, FileError: a row is invalid, the model cannot run, or a
     file cannot be read or written. Finished parts are kept.
     """
-    retained = folder.kept()
-    parts = [part for part in plan.parts if part.number not in retained]
-    run = InferRun(plan.scheduler, kept=len(retained))
+    kept = folder.kept()
+    parts = [part for part in plan.parts if part.number not in kept]
+    run = InferRun(plan.scheduler, kept=len(kept))
     if parts:
         work.begin(STEP)
         with _model_file(plan) as model, place as backend:
-            run = _computed(replace(plan.task, model=model), parts, backend, folder, work, run)
+            task = replace(plan.task, model=model)
+            run = _computed(task, parts, backend, folder, work).run(plan.scheduler, len(kept))
     return Inferred(str(folder.path), folder.finish(), run, plan.fed)
 
 
@@ -199,30 +203,20 @@ def _computed(
     backend: Backend,
     folder: ResultsFolder,
     work: Work,
-    run: InferRun,
-) -> InferRun:
-    """Run parts, record the finished ones, and return the statistics."""
-    workers, lost = min(backend.processes, len(parts)), 0
+) -> Pace:
+    """Run parts, record the finished ones, and return the progress."""
+    workers = min(backend.processes, len(parts))
     pace = Pace(work, sum(part.rows for part in parts), len(parts), workers)
     with contextlib.closing(computed(backend, task, parts)) as reported:
         for news in reported:
             if isinstance(news, Loss):
-                lost += 1
                 pace.lost(news.rows)
                 logger.warning("%s; retrying its work", news.error)
                 continue
             if news.done is not None:
                 folder.note(news.done)
             pace.take(news)
-    return replace(
-        run,
-        workers=workers,
-        rows=pace.done,
-        lost=lost,
-        seconds=pace.seconds,
-        rows_per_second=pace.rate,
-        cpus=pace.cpus,
-    )
+    return pace
 
 
 @contextlib.contextmanager

@@ -140,8 +140,6 @@ class PartProgress:
     """The number of rows processed or skipped."""
     cpu_seconds: float
     """The CPU time of its process, over all threads."""
-    cpus: tuple[int, ...] = ()
-    """The CPUs that it may use."""
     done: PartDone | None = None
     """The part, if it was written; else None."""
     loading: bool = False

@@ -79,8 +79,7 @@ class PartWorker:
                 self._compute(batch)
                 rows += len(batch.rows) + len(batch.bad)
         before, self._cpu_seconds = self._cpu_seconds, time.process_time()
-        cpus = tuple(sorted(os.sched_getaffinity(0)))
-        return PartProgress(rows, self._cpu_seconds - before, cpus, done, loading=not before)
+        return PartProgress(rows, self._cpu_seconds - before, done, loading=not before)
 
     def _compute(self, batch: RowBatch) -> None:
         """Run the model on the valid rows of a batch, and add the results to the table."""

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import tempfile
 import threading
@@ -88,7 +87,8 @@ def _connected(address: str, processes: int | None) -> Iterator[None]:
     import ray
 
     with contextlib.ExitStack() as undo:
-        undo.enter_context(_own_signals())
+        if threading.current_thread() is threading.main_thread():  # Ray replaces the handler
+            undo.callback(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         logging.getLogger("ray").setLevel(logging.ERROR)
         how: dict[str, object] = {}
         if address == LOCAL:
@@ -127,26 +127,8 @@ def _check_answers(address: str) -> None:
             ) from None
 
 
-@contextlib.contextmanager
-def _short_folder() -> Iterator[str]:
-    """Yield a temporary folder for Ray with a path short enough for its sockets."""
+def _short_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary folder for Ray with a path short enough for its sockets."""
     usual = tempfile.gettempdir()
     place = usual if len(usual) <= _LONGEST else "/tmp"
-    folder = tempfile.mkdtemp(prefix="ray-", dir=place)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Preserve the SIGTERM handler, which Ray replaces when it starts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)

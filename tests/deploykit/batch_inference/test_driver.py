@@ -69,8 +69,8 @@ class Worker:
             return None
         self.steps += 1
         if self.steps < 3:
-            return PartProgress(5, 0.1, (0,))
-        return PartProgress(0, 0.1, (0,), PartDone(self.part.number, "f", 10, 1, "", ""))
+            return PartProgress(5, 0.1)
+        return PartProgress(0, 0.1, PartDone(self.part.number, "f", 10, 1, "", ""))
 
     def close(self):
         with self.backend.lock:

@@ -31,7 +31,7 @@ def pace(clock, rows=1000, workers=2):
 
 def told(rows, cpu_seconds=0.5, done=False, loading=False):
     part = PartDone(0, "f", rows, 1, "", "") if done else None
-    return PartProgress(rows, cpu_seconds, (0,), part, loading)
+    return PartProgress(rows, cpu_seconds, part, loading)
 
 
 def test_nothing_is_known_before_all_workers_compute(clock):
