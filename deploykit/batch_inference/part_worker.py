@@ -48,7 +48,7 @@ class PartWorker:
         """
         take_own_cpu()
         self._task = task
-        self._reader = reader_for(task.pipeline.data)
+        self._read_part = reader_for(task.pipeline.data)
         self._pieces = format_named(task.format)
         self._inputs = RowInputs(task.pipeline)
         self._runner: Runner | None = None
@@ -59,7 +59,7 @@ class PartWorker:
     def begin(self, part: DataPart) -> None:
         """Start a part, and discard an unfinished one."""
         self._part = part
-        self._batches = self._reader.batches(part, self._task.pipeline.batch)
+        self._batches = self._read_part(part, self._task.pipeline.batch)
         self._table = PartTable(self._task.columns)
         self._bad: list[BadRow] = []
         self._read = hashlib.sha256()
@@ -107,7 +107,7 @@ class PartWorker:
 
     def _place(self, bad: BadRow) -> str:
         data = self._task.pipeline.data
-        place, own = place_of(data, bad.file, bad.row), Path(data.path).name
+        place, own = place_of(data.kind, bad.file, bad.row), Path(data.path).name
         return f"{data.path}{place.removeprefix(own)}" if bad.file == own else (
             os.path.join(data.path, place)
         )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.batch_inference.infer_task import FORMATS, InferOptions, PartDone
-from deploykit.batch_inference.reading.data_parts import place_in
+from deploykit.batch_inference.reading.data_parts import place_of
 from deploykit.batch_inference.results_index import MadeOf, PartsJournal, index_document, read_index
 from deploykit.batch_inference.tables.table_files import is_remote
 from deploykit.records.conversion import alone, check_apart, check_name, is_whole, remove
@@ -214,5 +214,5 @@ def _nothing(document: Mapping[str, Any]) -> GraphError:
     first = next(iter(document["skipped"]), None)
     if first is None:
         return GraphError("no-rows", source=document["data"]["path"])
-    place = place_in(document["data"]["kind"], first["file"], first["row"])
+    place = place_of(document["data"]["kind"], first["file"], first["row"])
     return GraphError("no-row-computed", place=place, reason=first["reason"])

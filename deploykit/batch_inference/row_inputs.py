@@ -67,7 +67,7 @@ class RowInputs:
         made: list[Inputs] = []
         bad: dict[int, str] = {}
         for n, (file, row) in enumerate(zip(batch.files, batch.rows, strict=True)):
-            where = place_of(self._pipeline.data, file, row)
+            where = place_of(self._pipeline.data.kind, file, row)
             try:
                 values = self._values(batch, n, where)
                 made.append(prepared(self._pipeline, where, values, self._made))

@@ -37,14 +37,15 @@ class PartTable:
         skipped has the same columns as the others.
         """
         self._expected = expected or {}
-        self._sources: list[tuple[str, int]] = []
+        self._files: list[str] = []
+        self._rows: list[int] = []
         self._batches: list[Mapping[str, Array]] = []
         self._kept: list[Mapping[str, Any]] = []
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return len(self._sources)
+        return len(self._rows)
 
     def add(
         self,
@@ -59,7 +60,8 @@ class PartTable:
         """
         self._kept.append(kept or {})
         if rows:
-            self._sources.extend(zip(files, rows, strict=True))
+            self._files += files
+            self._rows += rows
             self._batches.append(columns)
 
     def columns(self) -> dict[str, Any]:
@@ -70,9 +72,10 @@ class PartTable:
         GraphError: rows have different numbers of dimensions.
         """
         batches = self._batches or [{k: _empty(item) for k, item in self._expected.items()}]
-        rows = np.array([row for _, row in self._sources], np.int64)
-        results: dict[str, Any] = {FILE: np.empty(self.rows, object), ROW: rows}
-        results[FILE][:] = [file for file, _ in self._sources]
+        results: dict[str, Any] = {
+            FILE: np.array(self._files, object),
+            ROW: np.array(self._rows, np.int64),
+        }
         for name in self._kept[0] if self._kept else ():
             import pyarrow as pa
 

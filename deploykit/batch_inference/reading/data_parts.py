@@ -3,10 +3,10 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -93,17 +93,6 @@ class RowBatch:
         )
 
 
-class PartReader(Protocol):
-    """Reads parts in a worker; it is fast for parts in ascending order."""
-
-    def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the rows of a part in batches of `size`, including invalid rows.
-
-        FileError: a file cannot be read at all.
-        """
-        ...
-
-
 CHANGED = "the data has changed since the run started; do not change it during the run"
 
 _ROWS = {"records": "record", "csv": "line", "arrays": "sample", "table": "row"}
@@ -131,13 +120,8 @@ def key_of(data: Data, file: str) -> str:
     return name
 
 
-def place_of(data: Data, key: str, row: int) -> str:
+def place_of(kind: str, key: str, row: int) -> str:
     """Return the location of a row as text: `train-00000-of-00003.tfrecord: record 7`."""
-    return place_in(data.kind, key, row)
-
-
-def place_in(kind: str, key: str, row: int) -> str:
-    """Return the location of a row as text, for data of a kind."""
     word = _ROWS.get(kind)
     return key if word is None else f"{key}: {word} {row}"
 

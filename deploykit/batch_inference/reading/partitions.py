@@ -102,10 +102,10 @@ def _of_lines(data: Data, file: str, most: int) -> Iterator[DataPart]:
     step = min(MIN_ROWS, most)
     offsets, rows = _offsets_of_every(data, file, step)
     first = 1 + data.header if data.kind == "csv" else 0  # lines count from 1
-    share = math.ceil(_shared(rows, MIN_ROWS, most) / step)
+    share = min(math.ceil(_shared(rows, MIN_ROWS, most) / step), most // step)
     size, start = size_of(file), 0
     while start < len(offsets) - 1:
-        stop = min(start + min(share, most // step), len(offsets) - 1)
+        stop = min(start + share, len(offsets) - 1)
         while stop > start + 1 and offsets[stop] - offsets[start] > PART_BYTES:
             stop -= 1
         yield DataPart(

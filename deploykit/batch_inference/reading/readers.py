@@ -1,10 +1,11 @@
 """Readers of the parts of TFRecord, CSV, image and `.npz` files, by kind of data."""
 
 import contextlib
+import functools
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import IO
@@ -14,7 +15,6 @@ import numpy as np
 from deploykit.batch_inference.reading.data_parts import (
     CHANGED,
     DataPart,
-    PartReader,
     RowBatch,
     check_size,
     key_of,
@@ -29,44 +29,36 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import DamagedRecord, read_all_records
 from deploykit.transforms.untrusted.files import cannot_be_read, opened, read_bytes
 
+Reader = Callable[[DataPart, int], Iterator[RowBatch]]
 _PIECE = 1 << 22
 
 
-class LineReader:
-    """Reads the numbers of CSV lines. Blank lines are invalid rows."""
+def line_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:
+    """Yield the numbers of CSV lines in batches of `size`. Blank lines are invalid rows.
 
-    def __init__(self, data: Data) -> None:
-        """Store which columns are features."""
-        self._data = data
-
-    def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the lines of a part in batches of `size`.
-
-        FileError: the file cannot be read, or has changed since it was split.
-        """
-        lines = _lines(part)
-        key = key_of(self._data, part.files[0])
-        for start in range(0, len(lines), size):
-            group = [line.rstrip(b"\r\n") for line in lines[start : start + size]]
-            numbers = range(part.start + start, part.start + start + len(group))
-            yield self._batch(RowBatch([key] * len(group), numbers), group)
-
-    def _batch(self, batch: RowBatch, lines: Sequence[bytes]) -> RowBatch:
-        names = tuple(self._data.features)
+    FileError: the file cannot be read, or has changed since it was split.
+    """
+    lines, names = _lines(part), tuple(data.features)
+    key = key_of(data, part.files[0])
+    for start in range(0, len(lines), size):
+        group = [line.rstrip(b"\r\n") for line in lines[start : start + size]]
+        rows = range(part.start + start, part.start + start + len(group))
+        batch = RowBatch([key] * len(group), rows)
         with contextlib.suppress(ValueError):  # UnicodeDecodeError is one
-            texts = [line.decode() for line in lines]
+            texts = [line.decode() for line in group]
             numbers = np.loadtxt(texts, delimiter=",", comments=None, ndmin=2)
-            if numbers.shape == (len(lines), self._data.width):
+            if numbers.shape == (len(group), data.width):
                 numbers = numbers.astype(np.float32)
-                return replace(batch, arrays={n: numbers[:, self._data.at(n)] for n in names})
+                yield replace(batch, arrays={name: numbers[:, data.at(name)] for name in names})
+                continue
         values, bad = [], {}
-        for n, line in enumerate(lines):
+        for n, line in enumerate(group):
             try:
-                values.append(line_values(self._data, "", line, names))
+                values.append(line_values(data, "", line, names))
             except GraphError as error:
                 bad[n] = str(error).lstrip(": ")
         arrays = {name: np.array([item[name] for item in values], np.float32) for name in names}
-        return replace(batch.without(bad), arrays=arrays)
+        yield replace(batch.without(bad), arrays=arrays)
 
 
 def _lines(part: DataPart) -> list[bytes]:
@@ -86,27 +78,20 @@ def _lines(part: DataPart) -> list[bytes]:
     return lines
 
 
-class PhotoReader:
-    """Reads encoded image files; a missing or empty file is an invalid row."""
-
-    def __init__(self, data: Data) -> None:
-        """Store the data of the images."""
-        self._data = data
-
-    def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the images of a part in batches of `size`."""
-        for start in range(0, len(part.files), size):
-            files = part.files[start : start + size]
-            contents, bad = [b""] * len(files), {}
-            for n, file in enumerate(files):
-                try:
-                    contents[n] = read_bytes(file)
-                    if not contents[n]:
-                        bad[n] = "the file is empty"
-                except FileError as error:
-                    bad[n] = str(error).removeprefix(f"{file:.300}: ")
-            keys = [key_of(self._data, file) for file in files]
-            yield RowBatch(keys, [0] * len(files), contents).without(bad)
+def photo_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:
+    """Yield encoded images in batches of `size`; a missing or empty file is an invalid row."""
+    for start in range(0, len(part.files), size):
+        files = part.files[start : start + size]
+        contents, bad = [b""] * len(files), {}
+        for n, file in enumerate(files):
+            try:
+                contents[n] = read_bytes(file)
+                if not contents[n]:
+                    bad[n] = "the file is empty"
+            except FileError as error:
+                bad[n] = str(error).removeprefix(f"{file:.300}: ")
+        keys = [key_of(data, file) for file in files]
+        yield RowBatch(keys, [0] * len(files), contents).without(bad)
 
 
 class RecordReader:
@@ -253,18 +238,20 @@ def _native(array: Array) -> Array:
     return as_objects(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
-_READERS: dict[str, Callable[[Data], PartReader]] = {
-    "records": RecordReader,
-    "csv": LineReader,
-    "images": PhotoReader,
-    "arrays": ArrayReader,
-    "table": TableReader,
+_READERS: dict[str, Callable[[Data], Reader]] = {
+    "records": lambda data: RecordReader(data).batches,
+    "csv": lambda data: functools.partial(line_batches, data),
+    "images": lambda data: functools.partial(photo_batches, data),
+    "arrays": lambda data: ArrayReader(data).batches,
+    "table": lambda data: TableReader(data).batches,
 }
 
 
-def reader_for(data: Data) -> PartReader:
-    """Return a reader for parts of data; only feature arrays are read.
+def reader_for(data: Data) -> Reader:
+    """Return a function that yields the rows of a part in batches, including invalid rows.
 
-    The data may lack files, counts and labels, because each part names its file.
+    It takes the part and the batch size, only reads feature arrays, and is fast for parts in
+    ascending order. The data may lack files, counts and labels, because each part names its file.
+    FileError: a file cannot be read at all.
     """
     return _READERS[data.kind](data)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from deploykit.api.records import RecordsInspection, RecordsVerification
 from deploykit.batch_inference.infer_run import Inferred
-from deploykit.batch_inference.reading.data_parts import place_in
+from deploykit.batch_inference.reading.data_parts import place_of
 from deploykit.data.bottleneck import bytes_in_words
 from deploykit.data.input_result import InputResult
 from deploykit.records.index import Index
@@ -72,7 +72,7 @@ def inferred_lines(inferred: Inferred) -> Iterator[str]:
     if skipped:
         yield f"rows skipped: {len(skipped):,}"
     for row in skipped[:MAX_SHOWN]:
-        place = place_in(inferred.index["data"]["kind"], row["file"], row["row"])
+        place = place_of(inferred.index["data"]["kind"], row["file"], row["row"])
         yield f"  {place}: {row['reason']}"
     if len(skipped) > MAX_SHOWN:
         yield f"  and {len(skipped) - MAX_SHOWN:,} more, which the index lists"

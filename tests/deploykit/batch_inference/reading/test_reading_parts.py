@@ -21,7 +21,7 @@ def read(data, batch=5, most=None):
     for number, part in enumerate(cut_parts(data, most)):
         assert part.number == number
         rows = []
-        for each in reader.batches(part, batch):
+        for each in reader(part, batch):
             values = each.contents or [
                 {name: array[n] for name, array in each.arrays.items()}
                 for n in range(len(each.rows))
@@ -66,7 +66,7 @@ def test_a_damaged_record_is_a_bad_row_and_the_others_keep_their_numbers(tmp_pat
     reader = reader_for(replace(data, files=(), counts=(), labels=()))
     good, bad = [], []
     for part in cut_parts(data, None):
-        batches = list(reader.batches(part, 5))
+        batches = list(reader(part, 5))
         assert sum(len(each.rows) + len(each.bad) for each in batches) == part.rows
         good += [(f, n) for each in batches for f, n in zip(each.files, each.rows, strict=True)]
         bad += [(each.file, each.row) for batch in batches for each in batch.bad]
