@@ -63,9 +63,7 @@ def _check(function: str, name: str, annotation: Any, value: Any) -> None:
         raise TypeError(f"{function}: {name} must be a sequence of strings, got {value!r}")
     if types == (str,) and isinstance(value, list | tuple | Mapping):
         raise TypeError(f"{function}: {name} must be a string, got {value!r}")
-    ends = _each(value)
-    are_ends = len(ends) == 2 and all(isinstance(end, Real) for end in ends)
-    if flag.format == "range" and not (are_ends and is_range(*map(float, ends))):
+    if flag.format == "range" and not _is_range(value):
         expected = "two finite numbers (low, high) with low < high"
         raise GraphError("out-of-range", name=name, expected=expected, got=value)
     for item in _each(value) if words else ():
@@ -80,6 +78,16 @@ def _check(function: str, name: str, annotation: Any, value: Any) -> None:
             if is_whole and (isinstance(item, bool) or not isinstance(item, Integral)):
                 raise TypeError(f"{function}: {name} must be a whole number, got {item!r}")
             _check_number(name, flag, is_whole, item)
+
+
+def _is_range(value: Any) -> bool:
+    """Return whether a value consists of the two ends of a range."""
+    ends = _each(value)
+    return (
+        len(ends) == 2
+        and all(isinstance(end, Real) for end in ends)
+        and is_range(*map(float, ends))
+    )
 
 
 def _each(value: Any) -> list[Any]:

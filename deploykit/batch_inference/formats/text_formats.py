@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from deploykit.batch_inference.formats.part_table import Columns, readable_texts_of
+from deploykit.batch_inference.tables.table_values import is_list
 from deploykit.transforms.common.errors import GraphError
 
 _AT_ONCE = 256  # rows converted at a time
@@ -54,7 +55,7 @@ def _labels(name: str, array: Any) -> list[str]:
 def _cells(name: str, array: Any) -> list[list[str]]:
     """Return the texts of each row for CSV."""
     if not isinstance(array, np.ndarray):
-        return [[_cell(value)] for value in array.to_pylist()]
+        return [[_cell(value)] for value in _items(array)]
     if array.dtype == object:
         texts = readable_texts_of(array)
     elif array.dtype.kind == "f" and array.itemsize < 8:
@@ -71,6 +72,33 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(_plain(value))
 
 
+def _items(column: Any) -> list[Any]:
+    """Return the values of an Arrow column; smaller floats than float64 have few digits."""
+    import pyarrow as pa
+
+    if _values_of(column.type) in (pa.float16(), pa.float32()):
+        for type_ in (pa.string(), pa.float64()):
+            column = column.cast(_with_values(column.type, type_))
+    return list(column.to_pylist())
+
+
+def _values_of(type_: Any) -> Any:
+    """Return the type of the values in an Arrow type of nested lists."""
+    return _values_of(type_.value_type) if is_list(type_) else type_
+
+
+def _with_values(type_: Any, values: Any) -> Any:
+    """Return an Arrow type of the same lists with values of another type."""
+    import pyarrow as pa
+
+    if not is_list(type_):
+        return values
+    inner = _with_values(type_.value_type, values)
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(inner, type_.list_size)
+    return pa.large_list(inner) if pa.types.is_large_list(type_) else pa.list_(inner)
+
+
 def _lines(rows: Sequence[Sequence[str]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)
@@ -80,7 +108,7 @@ def _lines(rows: Sequence[Sequence[str]]) -> bytes:
 def _values(name: str, column: Any) -> Any:
     """Return the value of each row, as orjson writes it."""
     if not isinstance(column, np.ndarray):
-        return column.to_pylist()
+        return _items(column)
     if column.dtype == object:
         return np.array(readable_texts_of(column), object).reshape(column.shape).tolist()
     if column.dtype.kind == "c":

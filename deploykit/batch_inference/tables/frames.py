@@ -110,7 +110,7 @@ class Frame:
 def _columns(pa: Any, frame: Any) -> Iterator[tuple[str, Any]]:
     """Yield the columns of a pandas DataFrame; missing values, also NaN, are null.
 
-    A column with values that Arrow does not hold is left out, as the model may not need it.
+    A column with values that Arrow does not hold is ignored, as the model may not need it.
     """
     for place, name in enumerate(frame.columns):
         try:

@@ -1,0 +1,85 @@
+"""Types that the start of a table does not show, and values that are easily changed when read."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from deploykit.batch_inference.formats.text_formats import csv_pieces, jsonl_pieces
+from deploykit.batch_inference.tables import table_schema
+from deploykit.batch_inference.tables.frames import Frame
+from deploykit.transforms.common.errors import GraphError
+from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read
+from tests.support import raises
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_a_column_of_json_lines_that_begins_with_nulls_has_the_type_of_its_first_value(
+    tmp_path, monkeypatch, ending
+):
+    monkeypatch.setattr(table_schema, "_LOOKED_AT", 64)
+    rows = [{"n": n, "x": None, "k": None, "l": []} for n in range(40)]
+    rows += [{"n": 40, "x": 1.5, "k": "text", "l": [1, 2]}]
+    path = lines(tmp_path / "t.jsonl", rows)
+    path.write_text(path.read_text().rstrip("\n") + ending)
+    found = opened(path, graph(x=("float32", (-1,))), keep=["n", "k"])
+    good, bad = read(found)
+    assert [(row, item["x"].item(), str(kept["k"])) for _, row, item, kept in good] == [
+        (40, 1.5, "text")
+    ]
+    assert set(bad) == set(range(40))
+    assert [*opened(path, graph(l=("int64", (-1, -1)))).features] == ["l"]
+
+
+def test_a_column_without_any_value_is_named(tmp_path):
+    path = lines(tmp_path / "t.jsonl", [{"x": None}] * 3)
+    with raises(GraphError, "column-type", name="x"):
+        opened(path, graph(x=("float32", (-1,))))
+
+
+@pytest.mark.parametrize("first", [2**64 - 1, 2**63])
+@pytest.mark.parametrize("last", [5, "no JSON"])
+def test_large_integers_of_json_lines_stay_exact(tmp_path, first, last):
+    path = lines(tmp_path / "t.jsonl", [{"id": first, "x": 1.0}, {"id": 7, "x": 2.0}])
+    with path.open("a") as file:
+        file.write(json.dumps({"id": last, "x": 3.0}) + "\n" if last == 5 else f"{last}\n")
+    good, _ = read(opened(path, graph(x=("float32", (-1,))), keep=["id"]))
+    assert [kept["id"] for *_, kept in good][:2] == [first, 7]
+
+
+def test_hexadecimal_cells_are_no_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("x\n1\n0x1F\n2\n")
+    good, bad = read(opened(path, graph(x=("int32", (-1,)))))
+    assert ([item["x"].item() for _, _, item, _ in good], set(bad)) == ([1, 2], {1})
+
+
+@pytest.mark.parametrize("type_", [pa.float32(), pa.list_(pa.float32()), pa.list_(pa.float32(), 1)])
+def test_small_floats_of_the_data_keep_their_digits_in_text(type_):
+    value = 0.1 if type_ == pa.float32() else [0.1]
+    columns = {"row": np.arange(2), "x": pa.array([value, None], type_)}
+    assert b'"x":' + json.dumps(value).encode() in b"".join(jsonl_pieces(columns))
+    assert json.dumps(value).encode() in b"".join(csv_pieces(columns))
+
+
+def test_a_dataframe_keeps_columns_that_arrow_holds():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0, None], "mixed": [1, "a"], 3: ["u", "v"]})
+    with Frame.of(frame).in_folder() as folder:
+        found = pa.parquet.read_table(folder / "data.parquet")
+    assert found.to_pydict() == {"x": [1.0, None], "3": ["u", "v"]}
+
+
+def test_a_column_of_tensors_is_its_lists():
+    values = pa.array([[1, 2, 3, 4]], pa.list_(pa.float32(), 4))
+    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), (2, 2)), values)
+    with Frame.of(pa.table({"x": tensors})).in_folder() as folder:
+        good, _ = read(opened(folder / "data.parquet", graph(x=("float32", (-1, 2, 2)))))
+    assert np.asarray(good[0][2]["x"]).tolist() == [[1, 2], [3, 4]]
