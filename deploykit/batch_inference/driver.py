@@ -53,9 +53,11 @@ class _PartsQueue:
         except BaseException as error:
             self.reported.put(error)
         finally:
-            if worker is not None:
-                worker.close()
-            self.reported.put(None)
+            try:
+                if worker is not None:
+                    worker.close()
+            finally:
+                self.reported.put(None)
 
     def _compute(self, worker: RunningWorker) -> bool:
         """Run the next part; False if the worker is lost. LimitError: the part lost too many."""

@@ -106,9 +106,14 @@ class ResultsFolder:
         done: dict[int, PartDone] = {}
         index = None
         try:
+            is_running = self._journal.path.exists()
             if self.path.exists():
-                path, (made_of, done, index) = self.path, read_index(self.path)
-            if self._journal.path.exists():
+                try:
+                    path, (made_of, done, index) = self.path, read_index(self.path)
+                except GraphError:
+                    if not is_running:
+                        raise
+            if is_running:  # the journal of an unfinished run is newer than the index
                 path, (made_of, done), index = self._journal.path, self._journal.read(), None
         except GraphError as error:
             if not force:

@@ -101,6 +101,8 @@ class Frame:
             yield from self.data.iter_batches(batch_size=_AT_ONCE, batch_format="pyarrow")
         elif self.kind == "pandas":
             columns = list(_columns(pa, self.data))
+            if not columns:
+                raise pa.ArrowInvalid("it has no column that Arrow holds")
             names = [name for name, _ in columns]
             yield pa.Table.from_arrays([column for _, column in columns], names)
         else:
@@ -115,6 +117,6 @@ def _columns(pa: Any, frame: Any) -> Iterator[tuple[str, Any]]:
     for place, name in enumerate(frame.columns):
         try:
             yield str(name), pa.Array.from_pandas(frame.iloc[:, place])
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             reason = " ".join(str(error).split())[:200]
             logger.warning("column '%s' of the DataFrame is ignored: %s", name, reason)

@@ -101,7 +101,9 @@ def open_table(
     files = table_files(path)
     format_ = format_of(files[0].path) or ""
     named = [name for names in names_of_inputs(graph).values() for name in names]
-    used = {*choice.keep, *choice.columns.values(), *named}
+    declared = declared.among(graph)
+    stated = [declared.of(names).feature for names in names_of_inputs(graph).values()]
+    used = {*choice.keep, *choice.columns.values(), *named, *stated}
     types, counts, mixed = column_types(path, format_, [file.path for file in files], used)
     data = TableData(
         folder_of(path), KIND, tuple(file.path for file in files), {}, counts,
@@ -110,7 +112,7 @@ def open_table(
     )  # fmt: skip
     for name in choice.keep:
         _check_column(data, name)
-    declared, features = declared.among(graph), {}
+    features: dict[str, Feature] = {}
     if tokens := _tokens(data, graph, choice):
         steps = {name: Steps(feature=name) for name in tokens.parts}
         features = {

@@ -17,6 +17,7 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.table_data import TableData
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
+from deploykit.batch_inference.tables.table_schema import stored_type
 from deploykit.batch_inference.tables.table_values import Bad, column_values, text_numbers
 from deploykit.data.data import Data
 from deploykit.data.word_pieces import WordPieces
@@ -223,8 +224,8 @@ class _ParquetRows:
 
 
 def _stored(pa: Any, column: Any) -> Any:
-    """Return what a column of an extension type stores, such as the lists of a tensor."""
-    return column.storage if isinstance(column, pa.ExtensionArray) else column
+    """Return what a column of an extension type stores, as `stored_type` says."""
+    return column if stored_type(pa, column.type) == column.type else column.storage
 
 
 def _check_rows(file: str, part: DataPart, rows: int) -> None:

@@ -60,15 +60,18 @@ def _of_parquet(files: Sequence[str]) -> tuple[Any, tuple[int, ...]]:
 
 
 def _without_extensions(pa: Any, schema: Any) -> Any:
-    """Return a schema in which an extension type, such as one of tensors, is what it stores."""
-    return pa.schema(
-        [
-            field.with_type(field.type.storage_type)
-            if isinstance(field.type, pa.BaseExtensionType)
-            else field
-            for field in schema
-        ]
-    )
+    """Return a schema in which extension types are what they store."""
+    return pa.schema([field.with_type(stored_type(pa, field.type)) for field in schema])
+
+
+def stored_type(pa: Any, type_: Any) -> Any:
+    """Return the type that an extension type stores; that of another type is itself.
+
+    A tensor of several axes is not what it stores, which is one flat list in any order of the axes.
+    """
+    is_tensor = isinstance(type_, pa.FixedShapeTensorType) and len(type_.shape) > 1
+    is_extension = isinstance(type_, pa.BaseExtensionType) and not is_tensor
+    return type_.storage_type if is_extension else type_
 
 
 def _blocks(files: Sequence[str]) -> Iterator[bytes]:
@@ -122,7 +125,8 @@ def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> Any:
     types: dict[str, Any] = {}
     for block in blocks:
         for name, type_ in _of_block(pa, block).items():
-            if _is_unknown(pa, types.get(name, pa.null())):
+            is_better = _is_unknown(pa, types.get(name)) and not pa.types.is_null(type_)
+            if is_better or name not in types:
                 types[name] = type_
         if not any(_is_unknown(pa, types[name]) for name in used if name in types):
             break
@@ -132,10 +136,10 @@ def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> Any:
 
 
 def _is_unknown(pa: Any, type_: Any) -> bool:
-    """Return whether a type is that of nulls, or of lists of them."""
-    while pa.types.is_list(type_):
+    """Return whether a type is that of nulls, or of lists of them; None: it is missing."""
+    while type_ is not None and pa.types.is_list(type_):
         type_ = type_.value_type
-    return bool(pa.types.is_null(type_))
+    return type_ is None or bool(pa.types.is_null(type_))
 
 
 def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
@@ -150,8 +154,9 @@ def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
     types = dict(zip(table.column_names, table.schema.types, strict=True))
     floats = [name for name, type_ in types.items() if pa.types.is_floating(type_)]
     if any(_is_large(table.column(name)) for name in floats):  # integers above those of int64
-        found = _values(block)
-        types |= {name: _of_values(pa, found[name]) for name in floats if name in found}
+        for name, values in _values(block).items():
+            if name in floats and _are_whole(values):
+                types[name] = pa.uint64()
     return {
         name: pa.string() if pa.types.is_temporal(type_) else type_ for name, type_ in types.items()
     }
@@ -176,12 +181,20 @@ def _values(block: bytes) -> dict[str, list[Any]]:
 def _of_values(pa: Any, values: Sequence[Any]) -> Any:
     """Return the type of JSON values; if they have several, the first one decides."""
     known = [value for value in values if value is not None]
-    if known and all(type(value) is int and 0 <= value < 2**64 for value in known):
+    if _are_whole(known):
         return pa.int64() if max(known) < 2**63 else pa.uint64()
-    for few in (values, known[:1]):
+    are_numbers = known and all(type(value) in (int, float) for value in known)
+    for few in (values, () if are_numbers else known[:1]):
         with contextlib.suppress(pa.ArrowException, OverflowError):
-            return pa.array(few).type
-    return pa.float64()  # an integer that is too large for any other type
+            if few:
+                return pa.array(few).type
+    return pa.float64()  # with integers that are too large for any other type
+
+
+def _are_whole(values: Sequence[Any]) -> bool:
+    """Return whether JSON values are integers that uint64 holds, or null."""
+    known = [value for value in values if value is not None]
+    return bool(known) and all(type(value) is int and 0 <= value < 2**64 for value in known)
 
 
 def _of_csv(pa: Any, head: bytes) -> tuple[Any, tuple[str, ...]]:

@@ -77,9 +77,39 @@ def test_a_dataframe_keeps_columns_that_arrow_holds():
     assert found.to_pydict() == {"x": [1.0, None], "3": ["u", "v"]}
 
 
-def test_a_column_of_tensors_is_its_lists():
+def test_a_column_of_vectors_is_its_lists_and_no_tensor_is_reshaped():
     values = pa.array([[1, 2, 3, 4]], pa.list_(pa.float32(), 4))
-    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), (2, 2)), values)
-    with Frame.of(pa.table({"x": tensors})).in_folder() as folder:
-        good, _ = read(opened(folder / "data.parquet", graph(x=("float32", (-1, 2, 2)))))
-    assert np.asarray(good[0][2]["x"]).tolist() == [[1, 2], [3, 4]]
+    model = graph(x=("float32", (-1, 2, 2)))
+    for shape in ((4,), (2, 2)):
+        tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), shape), values)
+        with Frame.of(pa.table({"x": tensors})).in_folder() as folder:
+            if len(shape) > 1:
+                with raises(GraphError, "column-type", name="x"):
+                    opened(folder / "data.parquet", model)
+                continue
+            good, _ = read(opened(folder / "data.parquet", model))
+        assert np.asarray(good[0][2]["x"]).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("values", [[5, 10**19, 1.5], [1, 2**63, -2], [10**30, 1, None]])
+def test_large_integers_among_floats_are_floats(tmp_path, values):
+    path = lines(tmp_path / "t.jsonl", [{"v": value} for value in values])
+    good, bad = read(opened(path, graph(v=("float64", (-1,))), keep=["v"]))
+    found = [item["v"].item() for _, _, item, _ in good]
+    assert (found, len(bad)) == ([float(v) for v in values if v is not None], values.count(None))
+
+
+def test_lists_that_begin_empty_stay_lists(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_schema, "_LOOKED_AT", 64)
+    rows = [{"x": 1.0, "v": []}] * 6 + [{"x": 1.0, "v": None}] * 10
+    path = lines(tmp_path / "t.jsonl", rows)
+    good, bad = read(opened(path, graph(x=("float32", (-1,))), keep=["v"]))
+    assert ([kept["v"] for *_, kept in good], bad) == ([[]] * 6 + [None] * 10, {})
+
+
+def test_a_dataframe_without_a_usable_column_is_an_error():
+    pandas = pytest.importorskip("pandas")
+    frames = [pandas.DataFrame({"b": pandas.Series([2**70, 1], dtype=object)}), pandas.DataFrame()]
+    for frame in frames:
+        with raises(GraphError, "data-not-a-table"), Frame.of(frame).in_folder():
+            pass
