@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deploykit.benchmarking.run_config import KEEP_MEMORY
 from deploykit.data.data import Data
@@ -135,6 +136,15 @@ def bare(_: str, model: Path, data: Data, folder: Path) -> Turn:
     return Turn(rate, cpus, max(each["seconds"] for each in told))
 
 
+def decoded(record: Any) -> Any:
+    """Return the photo of a serialized Example as the model takes it."""
+    import tensorflow as tf
+
+    spec = {"image": tf.io.FixedLenFeature((), tf.string)}
+    photo = tf.io.decode_jpeg(tf.io.parse_single_example(record, spec)["image"], 3)
+    return tf.image.resize(tf.cast(photo, tf.float32), (224, 224)) / 127.5 - 1
+
+
 def loop(_: str, model: Path, data: Data, folder: Path) -> Turn:
     """Run a loop of tf.data as a process of its own."""
     shards = json.dumps(data.files)
@@ -155,19 +165,13 @@ def work_in_loop(model: str, folder: str, shards: list[str]) -> dict[str, float]
     import numpy as np
     import tensorflow as tf
 
-    def prepared(record: tf.Tensor) -> tf.Tensor:
-        spec = {"image": tf.io.FixedLenFeature((), tf.string)}
-        photo = tf.io.decode_jpeg(tf.io.parse_single_example(record, spec)["image"], 3)
-        photo = tf.image.resize(tf.cast(photo, tf.float32), (224, 224)) / 127.5 - 1
-        return tf.ensure_shape(photo, (224, 224, 3))
-
     graph_def = tf.compat.v1.GraphDef.FromString(Path(model).read_bytes())
 
     def scores(images: tf.Tensor) -> tf.Tensor:
         return tf.import_graph_def(graph_def, {"images": images}, ["probabilities:0"])[0]
 
     run = tf.function(scores, input_signature=[tf.TensorSpec((None, 224, 224, 3), tf.float32)])
-    photos = tf.data.TFRecordDataset(shards).map(prepared, tf.data.AUTOTUNE)
+    photos = tf.data.TFRecordDataset(shards).map(decoded, tf.data.AUTOTUNE)
     classes, best = [], []
     rows, steady, first, cpu = 0, 0, 0.0, 0.0
     for images in photos.batch(32).prefetch(tf.data.AUTOTUNE):
@@ -198,15 +202,10 @@ def work(model: str, core: int, folder: str, shards: list[str]) -> dict[str, flo
     import numpy as np
     import tensorflow as tf
 
-    def prepared(record: tf.Tensor) -> tf.Tensor:
-        spec = {"image": tf.io.FixedLenFeature((), tf.string)}
-        photo = tf.io.decode_jpeg(tf.io.parse_single_example(record, spec)["image"], 3)
-        return tf.image.resize(tf.cast(photo, tf.float32), (224, 224)) / 127.5 - 1
-
     graph_def = tf.compat.v1.GraphDef.FromString(Path(model).read_bytes())
     with tf.Graph().as_default() as graph:
         records = tf.compat.v1.placeholder(tf.string, (None,))
-        images = tf.map_fn(prepared, records, fn_output_signature=tf.float32, parallel_iterations=1)
+        images = tf.map_fn(decoded, records, fn_output_signature=tf.float32, parallel_iterations=1)
         images.set_shape((None, 224, 224, 3))
         (scores,) = tf.import_graph_def(graph_def, {"images": images}, ["probabilities:0"])
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from deploykit.batch_inference.formats.part_table import Columns, readable_texts_of
-from deploykit.batch_inference.tables.table_values import is_list
+from deploykit.batch_inference.tables.table_values import element_type, is_list
 from deploykit.transforms.common.errors import GraphError
 
 _AT_ONCE = 256  # rows converted at a time
@@ -76,15 +76,10 @@ def _items(column: Any) -> list[Any]:
     """Return the values of an Arrow column; smaller floats than float64 have few digits."""
     import pyarrow as pa
 
-    if _values_of(column.type) in (pa.float16(), pa.float32()):
+    if element_type(column.type) in (pa.float16(), pa.float32()):
         for type_ in (pa.string(), pa.float64()):
             column = column.cast(_with_values(column.type, type_))
     return list(column.to_pylist())
-
-
-def _values_of(type_: Any) -> Any:
-    """Return the type of the values in an Arrow type of nested lists."""
-    return _values_of(type_.value_type) if is_list(type_) else type_
 
 
 def _with_values(type_: Any, values: Any) -> Any:

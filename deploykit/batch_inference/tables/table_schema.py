@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
+from deploykit.batch_inference.tables.table_values import element_type
 from deploykit.transforms.common.errors import GraphError
 
 _NUMBER = r"^\s*[-+]?[\d.]*\d[\d.]*([eE][-+]?\d+)?\s*$"
@@ -75,42 +76,35 @@ def stored_type(pa: Any, type_: Any) -> Any:
 
 
 def _blocks(files: Sequence[str]) -> Iterator[bytes]:
-    """Yield the whole lines of files, about 1 MiB at a time, from the first that is not empty.
-
-    GraphError: all files are empty.
-    """
+    """Yield the whole lines of files, about 1 MiB at a time. GraphError: all files are empty."""
     is_empty = True
     for file in files:
-        with opened_table(file) as stream:
-            rest: list[bytes] = []
-            while piece := bytes(stream.read(_LOOKED_AT)):
-                is_last = len(piece) < _LOOKED_AT
-                end = len(piece) if is_last else piece.rfind(b"\n") + 1
-                lines = b"".join([*rest, piece[:end]]) if end else b""
-                rest = [piece[end:]] if end else [*rest, piece]
-                if lines.strip():
-                    is_empty = False
-                    yield lines
-            if last := b"".join(rest):
-                is_empty = False
-                yield last
+        for lines in _file_blocks(file, _LOOKED_AT):
+            is_empty = False
+            yield lines
     if is_empty:
         raise GraphError("no-samples", source=files[0], purpose="run")
 
 
-def _first_lines(file: str, size: int) -> bytes:
-    """Return the whole lines in the first bytes of a file, at least one; empty: it has none."""
+def _file_blocks(file: str, size: int) -> Iterator[bytes]:
+    """Yield the whole lines of a file, about `size` bytes at a time, without blank blocks."""
     with opened_table(file) as stream:
-        head = bytes(stream.read(size))
-        if len(head) == size:
-            head = head[: head.rfind(b"\n") + 1] or head + bytes(stream.readall())
-    return head if head.strip() else b""
+        rest: list[bytes] = []
+        while piece := bytes(stream.read(size)):
+            is_last = len(piece) < size
+            end = len(piece) if is_last else piece.rfind(b"\n") + 1
+            lines = b"".join([*rest, piece[:end]]) if end else b""
+            rest = [piece[end:]] if end else [*rest, piece]
+            if lines.strip():
+                yield lines
+        if (last := b"".join(rest)).strip():
+            yield last
 
 
 def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
     """Raise GraphError for a CSV file whose header is not that of the others."""
     for file in files:
-        head = _first_lines(file, _HEADER).decode(errors="surrogateescape")
+        head = next(_file_blocks(file, _HEADER), b"").decode(errors="surrogateescape")
         try:
             rows = text_csv.reader(io.StringIO(head.lstrip("\ufeff\r\n"), newline=""))
             header = [name.strip() for name in next(rows, [])]
@@ -125,8 +119,8 @@ def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> Any:
     types: dict[str, Any] = {}
     for block in blocks:
         for name, type_ in _of_block(pa, block).items():
-            is_better = _is_unknown(pa, types.get(name)) and not pa.types.is_null(type_)
-            if is_better or name not in types:
+            is_new = name not in types
+            if is_new or (_is_unknown(pa, types[name]) and not pa.types.is_null(type_)):
                 types[name] = type_
         if not any(_is_unknown(pa, types[name]) for name in used if name in types):
             break
@@ -136,10 +130,8 @@ def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> Any:
 
 
 def _is_unknown(pa: Any, type_: Any) -> bool:
-    """Return whether a type is that of nulls, or of lists of them; None: it is missing."""
-    while type_ is not None and pa.types.is_list(type_):
-        type_ = type_.value_type
-    return type_ is None or bool(pa.types.is_null(type_))
+    """Return whether a type is that of nulls, or of lists of them."""
+    return bool(pa.types.is_null(element_type(type_)))
 
 
 def _of_block(pa: Any, block: bytes) -> dict[str, Any]:

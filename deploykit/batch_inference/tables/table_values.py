@@ -64,6 +64,13 @@ def is_list(type_: Any) -> bool:
     )
 
 
+def element_type(type_: Any) -> Any:
+    """Return the type of the values in an Arrow type of nested lists; another type unchanged."""
+    while is_list(type_):
+        type_ = type_.value_type
+    return type_
+
+
 def is_text(type_: Any) -> bool:
     """Return whether an Arrow type is one of strings or bytes."""
     import pyarrow as pa
