@@ -290,6 +290,12 @@ def test_an_index_that_is_damaged_is_named(out, text):
     assert run(out, force=True)[1] == list(range(PARTS))
 
 
+def test_a_damaged_index_beside_a_journal_does_not_stop_the_run(begun, whole):
+    (begun / f"{NAME}.index.json").write_text("{")
+    assert run(begun, skipped=(2,))[1] == [3]
+    assert contents(begun) == contents(whole)
+
+
 @pytest.mark.parametrize(
     "name",
     ["format", "kind", "name", "model", "data", "options", "columns", "rows", "bytes", "skipped",

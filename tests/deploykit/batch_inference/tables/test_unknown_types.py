@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+import deploykit
 from deploykit.batch_inference.formats.text_formats import csv_pieces, jsonl_pieces
 from deploykit.batch_inference.tables import table_schema
 from deploykit.batch_inference.tables.frames import Frame
@@ -113,3 +114,12 @@ def test_a_dataframe_without_a_usable_column_is_an_error():
     for frame in frames:
         with raises(GraphError, "data-not-a-table"), Frame.of(frame).in_folder():
             pass
+
+
+def test_data_is_not_iterated_to_check_the_arguments():
+    class Endless:
+        def __iter__(self):
+            raise AssertionError("its items were read")
+
+    with raises(GraphError, "unexpected", what="the data", got="Endless"):
+        deploykit.infer("model.pb", Endless())
