@@ -70,7 +70,7 @@ class Parent:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+            [sys.executable, "-BP", "-m", __name__, str(theirs.fileno())],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -20,7 +20,6 @@ GPU = "gpu"
 
 def main(names: list[str]) -> None:
     """Measure and show one benchmark after another."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     if names[:1] == [GPU]:
         importlib.import_module(f"tests.benchmarks.{GPU}").main(names[1:])
         return
@@ -42,4 +41,5 @@ def _named(name: str) -> tuple[Any, list[str]]:
 
 
 if __name__ == "__main__":
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     main(sys.argv[1:])
