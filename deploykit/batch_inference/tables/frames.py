@@ -5,6 +5,8 @@ failure handling of any other run.
 """
 
 import contextlib
+import copy
+import io
 import logging
 import os
 import tempfile
@@ -15,7 +17,7 @@ from typing import Any
 
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.tables.table_files import arrow
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.errors import CodedError, GraphError
 
 logger = logging.getLogger("deploykit")
 
@@ -52,7 +54,10 @@ class Frame:
 
     @contextlib.contextmanager
     def in_folder(self) -> Iterator[Path]:
-        """Yield a temporary folder that contains the rows as `data.parquet`."""
+        """Yield a temporary folder that contains the rows as `data.parquet`.
+
+        Errors that are raised meanwhile name the table instead of this file.
+        """
         pa = arrow("a table in memory")
         import pyarrow.parquet as pq
 
@@ -60,8 +65,12 @@ class Frame:
             writer = None
             try:
                 for table in self._tables(pa):
-                    writer = writer or pq.ParquetWriter(f"{folder}/data.parquet", table.schema)
-                    writer.write_table(table.cast(writer.schema), row_group_size=_AT_ONCE)
+                    if writer is None:
+                        places = list(_storable(pa, table.schema))
+                        schema = table.select(places).schema
+                        writer = pq.ParquetWriter(f"{folder}/data.parquet", schema)
+                    kept = table.select(places).cast(writer.schema)
+                    writer.write_table(kept, row_group_size=_AT_ONCE)
             except (pa.ArrowException, ValueError) as error:  # ValueError: other columns
                 reason = " ".join(str(error).split())[:200]
                 raise GraphError("data-not-a-table", reason=reason) from None
@@ -70,7 +79,10 @@ class Frame:
                     writer.close()
             if writer is None:
                 raise GraphError("no-samples", source="the table", purpose="run")
-            yield Path(folder)
+            try:
+                yield Path(folder)
+            except CodedError as error:
+                raise _about_table(error, f"{folder}/data.parquet") from None
 
     def predictions(self, files: Sequence[Path]) -> Any:
         """Return the rows of result files as a table of the same kind as the data.
@@ -101,8 +113,6 @@ class Frame:
             yield from self.data.iter_batches(batch_size=_AT_ONCE, batch_format="pyarrow")
         elif self.kind == "pandas":
             columns = list(_columns(pa, self.data))
-            if not columns:
-                raise pa.ArrowInvalid("it has no column that Arrow holds")
             names = [name for name, _ in columns]
             yield pa.Table.from_arrays([column for _, column in columns], names)
         else:
@@ -118,5 +128,36 @@ def _columns(pa: Any, frame: Any) -> Iterator[tuple[str, Any]]:
         try:
             yield str(name), pa.Array.from_pandas(frame.iloc[:, place])
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            reason = " ".join(str(error).split())[:200]
-            logger.warning("column '%s' of the DataFrame is ignored: %s", name, reason)
+            _tell_ignored(name, error)
+
+
+def _about_table(error: CodedError, file: str) -> CodedError:
+    """Return an error about the temporary file as one about the table."""
+    changed = copy.copy(error)
+    changed.fields = {
+        name: value.replace(file, "the table") if isinstance(value, str) else value
+        for name, value in error.fields.items()
+    }
+    return changed
+
+
+def _storable(pa: Any, schema: Any) -> Iterator[int]:
+    """Yield the places of the columns that Parquet holds; ArrowInvalid: there are none."""
+    import pyarrow.parquet as pq
+
+    is_empty = True
+    for place, field in enumerate(schema):
+        try:
+            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+        except pa.ArrowNotImplementedError as error:
+            _tell_ignored(field.name, error)
+        else:
+            is_empty = False
+            yield place
+    if is_empty:
+        raise pa.ArrowInvalid("it has no column that Parquet holds")
+
+
+def _tell_ignored(name: object, error: Exception) -> None:
+    reason = " ".join(str(error).split())[:200]
+    logger.warning("column '%s' of the table is ignored: %s", name, reason)

@@ -144,20 +144,23 @@ def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
     except pa.ArrowInvalid:
         return {name: _of_values(pa, found) for name, found in _values(block).items()}
     types = dict(zip(table.column_names, table.schema.types, strict=True))
-    floats = [name for name, type_ in types.items() if pa.types.is_floating(type_)]
-    if any(_is_large(table.column(name)) for name in floats):  # integers above those of int64
-        for name, values in _values(block).items():
-            if name in floats and _are_whole(values):
-                types[name] = pa.uint64()
+    large = [name for name in types if _is_large(pa, table.column(name))]
+    if large:
+        values = _values(block)
+        types |= {name: _of_values(pa, values[name]) for name in large}
     return {
         name: pa.string() if pa.types.is_temporal(type_) else type_ for name, type_ in types.items()
     }
 
 
-def _is_large(column: Any) -> bool:
+def _is_large(pa: Any, column: Any) -> bool:
+    """Return whether a column, or its lists, contain floats above the integers of int64."""
     import pyarrow.compute as pc
 
-    return bool(pc.any(pc.greater_equal(column, 2.0**63), min_count=0).as_py())
+    if pa.types.is_list(column.type):
+        column = pc.list_flatten(column, recursive=True)
+    is_float = pa.types.is_floating(column.type)
+    return is_float and bool(pc.any(pc.greater_equal(column, 2.0**63), min_count=0).as_py())
 
 
 def _values(block: bytes) -> dict[str, list[Any]]:
@@ -172,21 +175,27 @@ def _values(block: bytes) -> dict[str, list[Any]]:
 
 def _of_values(pa: Any, values: Sequence[Any]) -> Any:
     """Return the type of JSON values; if they have several, the first one decides."""
-    known = [value for value in values if value is not None]
-    if _are_whole(known):
+    known, depth = [value for value in values if value is not None], 0
+    while known and all(isinstance(value, list) for value in known):
+        known, depth = [item for value in known for item in value if item is not None], depth + 1
+    type_ = _of_scalars(pa, known)
+    for _ in range(depth):
+        type_ = pa.list_(type_)
+    return type_
+
+
+def _of_scalars(pa: Any, known: Sequence[Any]) -> Any:
+    """Return the type of JSON values that are not null, and not all lists."""
+    if not known:
+        return pa.null()
+    if all(type(value) is int and 0 <= value < 2**64 for value in known):
         return pa.int64() if max(known) < 2**63 else pa.uint64()
-    are_numbers = known and all(type(value) in (int, float) for value in known)
-    for few in (values, () if are_numbers else known[:1]):
+    are_numbers = all(type(value) in (int, float) for value in known)
+    for few in (known, () if are_numbers else known[:1]):
         with contextlib.suppress(pa.ArrowException, OverflowError):
             if few:
                 return pa.array(few).type
     return pa.float64()  # with integers that are too large for any other type
-
-
-def _are_whole(values: Sequence[Any]) -> bool:
-    """Return whether JSON values are integers that uint64 holds, or null."""
-    known = [value for value in values if value is not None]
-    return bool(known) and all(type(value) is int and 0 <= value < 2**64 for value in known)
 
 
 def _of_csv(pa: Any, head: bytes) -> tuple[Any, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from deploykit.batch_inference.tables import table_schema
 from deploykit.batch_inference.tables.frames import Frame
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read
+from tests.deploykit.batch_inference.tiny_models import tiny_model
 from tests.support import raises
 
 
@@ -114,6 +115,52 @@ def test_a_dataframe_without_a_usable_column_is_an_error():
     for frame in frames:
         with raises(GraphError, "data-not-a-table"), Frame.of(frame).in_folder():
             pass
+
+
+def test_a_table_keeps_columns_that_parquet_holds(caplog):
+    months = pa.array([None], pa.month_day_nano_interval())
+    table = pa.table({"months": months, "x": [1.5], "none": pa.array([{}], pa.struct([]))})
+    with Frame.of(table).in_folder() as folder:
+        assert pa.parquet.read_table(folder / "data.parquet").to_pydict() == {"x": [1.5]}
+    assert [name in caplog.text for name in ("'months'", "'x'", "'none'")] == [True, False, True]
+    with raises(GraphError, "data-not-a-table"), Frame.of(table.select([0])).in_folder():
+        pass
+
+
+@pytest.mark.parametrize(
+    "cells", [pa.array(["a"]), pa.array([[1.0], None]), pa.array([], pa.list_(pa.float32()))]
+)
+def test_errors_name_the_table_and_not_its_temporary_file(tmp_path, cells):
+    model = tmp_path / "model.pb"
+    model.write_bytes(tiny_model().SerializeToString())
+    with pytest.raises(GraphError) as caught:
+        deploykit.infer(model, pa.table({"x": cells}))
+    assert str(caught.value).startswith("the table: ")
+    assert "parquet" not in str(caught.value)
+
+
+@pytest.mark.parametrize("first", [[2**64 - 1, 2], [1, 2**63], [[2**63], []], [None, 2**63]])
+@pytest.mark.parametrize("last", ['{"v": null}', "no JSON"])
+def test_large_integers_in_lists_stay_exact(tmp_path, first, last):
+    path = lines(tmp_path / "t.jsonl", [{"x": 1.0, "v": first}, {"x": 2.0, "v": []}])
+    with path.open("a") as file:
+        file.write(f"{last}\n")
+    good, _ = read(opened(path, graph(x=("float32", (-1,))), keep=["v"]))
+    assert [kept["v"] for *_, kept in good][:2] == [first, []]
+
+
+def test_large_integers_among_floats_in_lists_are_floats(tmp_path):
+    path = lines(tmp_path / "t.jsonl", [{"v": [1.5, 2**63]}, {"v": [10**30, 1]}])
+    good, bad = read(opened(path, graph(v=("float64", (-1, 2)))))
+    assert [list(item["v"]) for _, _, item, _ in good] == [[1.5, 2.0**63], [1e30, 1]]
+    assert not bad
+
+
+def test_deep_lists_do_not_exhaust_the_stack(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{{"x": 1, "v": {}{}{}}}\nno JSON\n'.format("[" * 400, 2**63, "]" * 400))
+    good, bad = read(opened(path, graph(x=("float32", (-1,)))))
+    assert (len(good), set(bad)) == (1, {1})
 
 
 def test_data_is_not_iterated_to_check_the_arguments():
