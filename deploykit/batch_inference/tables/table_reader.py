@@ -58,13 +58,12 @@ class TableReader:
         for start in range(0, part.rows, size):
             rows = range(start, min(start + size, part.rows))
             good = [row for row in rows if row not in bad]
-            taken = self._pa.array(good, self._pa.int64())
             yield RowBatch(
                 [key] * len(good),
                 [part.start + row for row in good],
                 arrays=self._tokenized({name: array[good] for name, array in arrays.items()}),
                 bad=tuple(BadRow(key, part.start + row, bad[row]) for row in rows if row in bad),
-                kept={name: column.take(taken) for name, column in kept.items()},
+                kept={name: _taken(self._pa, column, good) for name, column in kept.items()},
             )
 
     def _features(self) -> Mapping[str, Feature]:
@@ -224,8 +223,19 @@ class _ParquetRows:
 
 
 def _stored(pa: Any, column: Any) -> Any:
-    """Return what a column of an extension type stores, as `stored_type` says."""
-    return column if stored_type(pa, column.type) == column.type else column.storage
+    """Return a column in the type of `stored_type`."""
+    type_ = stored_type(pa, column.type)
+    if type_ == column.type:
+        return column
+    return column.storage if isinstance(column.type, pa.BaseExtensionType) else column.cast(type_)
+
+
+def _taken(pa: Any, column: Any, rows: list[int]) -> Any:
+    """Return some rows of a column."""
+    try:
+        return column.take(pa.array(rows, pa.int64()))
+    except pa.ArrowNotImplementedError:  # for views inside of other types
+        return pa.array([column[row].as_py() for row in rows], column.type)
 
 
 def _check_rows(file: str, part: DataPart, rows: int) -> None:

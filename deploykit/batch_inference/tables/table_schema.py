@@ -53,23 +53,26 @@ def _of_parquet(files: Sequence[str]) -> tuple[Any, tuple[int, ...]]:
     for file in files:
         with opened_table(file) as stream:
             footer = pq.ParquetFile(stream)
-            schemas.append(_without_extensions(pa, footer.schema_arrow))
+            schemas.append(_as_stored(pa, footer.schema_arrow))
             counts.append(footer.metadata.num_rows)
         if not schemas[-1].equals(schemas[0]):
             raise GraphError("table-schemas-differ", source=file, other=files[0])
     return schemas[0], tuple(counts)
 
 
-def _without_extensions(pa: Any, schema: Any) -> Any:
-    """Return a schema in which extension types are what they store."""
+def _as_stored(pa: Any, schema: Any) -> Any:
+    """Return a schema in which types are as `stored_type` says."""
     return pa.schema([field.with_type(stored_type(pa, field.type)) for field in schema])
 
 
 def stored_type(pa: Any, type_: Any) -> Any:
-    """Return the type that an extension type stores; that of another type is itself.
+    """Return the type that an extension type stores or a view of texts shows, or the type itself.
 
     A tensor of several axes is not what it stores, which is one flat list in any order of the axes.
     """
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    if type_ in views:
+        return views[type_]
     is_tensor = isinstance(type_, pa.FixedShapeTensorType) and len(type_.shape) > 1
     is_extension = isinstance(type_, pa.BaseExtensionType) and not is_tensor
     return type_.storage_type if is_extension else type_

@@ -139,6 +139,22 @@ def test_errors_name_the_table_and_not_its_temporary_file(tmp_path, cells):
     assert "parquet" not in str(caught.value)
 
 
+def test_views_are_read_as_what_they_show(tmp_path):
+    columns = {
+        "s": pa.array(["a", None], pa.string_view()),
+        "b": pa.array([None, b"\xff"], pa.binary_view()),
+        "l": pa.array([["a", None], None], pa.list_(pa.string_view())),
+        "m": pa.array([[("k", "v")], []], pa.map_(pa.string(), pa.string_view())),
+    }
+    pa.parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    model = graph(s=("string", (-1,)))
+    good, bad = read(opened(tmp_path / "t.parquet", model, keep=["s", "b", "l", "m"]))
+    assert [(item["s"], kept) for _, _, item, kept in good] == [
+        (b"a", {"s": "a", "b": None, "l": ["a", None], "m": [("k", "v")]})
+    ]
+    assert set(bad) == {1}
+
+
 @pytest.mark.parametrize("first", [[2**64 - 1, 2], [1, 2**63], [[2**63], []], [None, 2**63]])
 @pytest.mark.parametrize("last", ['{"v": null}', "no JSON"])
 def test_large_integers_in_lists_stay_exact(tmp_path, first, last):
