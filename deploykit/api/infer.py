@@ -87,10 +87,15 @@ def infer(
         return _inferred(model, data, out, how)
     if out is not None or how.format != "parquet":
         raise GraphError("only-for", option="out and format", what="data on disk")
+    how = replace(
+        how,
+        columns={name: str(column) for name, column in how.columns.items()},
+        keep_columns=list(dict.fromkeys(map(str, how.keep_columns))),
+    )
     with frame.in_folder() as folder:
         inferred = _inferred(model, folder / "data.parquet", folder / "out", how)
         files = [folder / "out" / shard["file"] for shard in inferred.index["shards"]]
-        return frame.predictions(files)
+        return frame.predictions(files, how.keep_columns)
 
 
 def _inferred(

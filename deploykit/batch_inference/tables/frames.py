@@ -66,7 +66,7 @@ class Frame:
             try:
                 for table in self._tables(pa):
                     if writer is None:
-                        places = list(_storable(pa, table.schema))
+                        places = list(_storable(pa, table.slice(0, _AT_ONCE)))
                         schema = table.select(places).schema
                         writer = pq.ParquetWriter(f"{folder}/data.parquet", schema)
                     kept = table.select(places).cast(writer.schema)
@@ -84,10 +84,12 @@ class Frame:
             except CodedError as error:
                 raise _about_table(error, f"{folder}/data.parquet") from None
 
-    def predictions(self, files: Sequence[Path]) -> Any:
+    def predictions(self, files: Sequence[Path], keep: Sequence[str]) -> Any:
         """Return the rows of result files as a table of the same kind as the data.
 
-        `row` is the number of the row in the data. A pandas DataFrame has the index of the data.
+        `row` is the number of the row in the data, and `keep` are copied columns. A pandas
+        DataFrame has the index of the data. Copies in pandas and polars have the dtypes of the
+        data, also if these have no equal in Parquet.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -95,12 +97,20 @@ class Frame:
         parts = [pq.read_table(file) for file in files]
         parts = [part for part in parts if len(part)] or parts[:1]  # empty ones may lack types
         table = pa.concat_tables(parts, promote_options="default").drop_columns([FILE])
+        rows = table[ROW].to_numpy()
         if self.kind == "pandas":
-            return table.to_pandas().set_index(self.data.index[table[ROW].to_numpy()])
+            places = {str(name): place for place, name in enumerate(self.data.columns)}
+            frame = table.drop_columns(list(keep)).to_pandas().set_index(self.data.index[rows])
+            for name in keep:
+                column = self.data.iloc[:, places[name]].iloc[rows]
+                frame.insert(table.column_names.index(name), name, column.set_axis(frame.index))
+            return frame
         if self.kind == "polars":
             import polars
 
-            return polars.from_arrow(table)
+            copied = self.data.select(keep)[rows]
+            frame = polars.from_arrow(table.drop_columns(list(keep)))
+            return frame.hstack(copied).select(table.column_names)
         if self.kind == "ray":
             import ray
 
@@ -111,22 +121,27 @@ class Frame:
         """Yield the rows as Arrow tables."""
         if self.kind == "ray":
             yield from self.data.iter_batches(batch_size=_AT_ONCE, batch_format="pyarrow")
-        elif self.kind == "pandas":
-            columns = list(_columns(pa, self.data))
+        elif self.kind == "arrow":
+            yield self.data
+        else:
+            columns = list(_columns(pa, self.data, self.kind))
             names = [name for name, _ in columns]
             yield pa.Table.from_arrays([column for _, column in columns], names)
-        else:
-            yield self.data if self.kind == "arrow" else self.data.to_arrow()
 
 
-def _columns(pa: Any, frame: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a pandas DataFrame; missing values, also NaN, are null.
+def _columns(pa: Any, frame: Any, kind: str) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a DataFrame; missing values of pandas, also NaN, are null.
 
     A column with values that Arrow does not hold is ignored, as the model may not need it.
     """
     for place, name in enumerate(frame.columns):
         try:
-            yield str(name), pa.Array.from_pandas(frame.iloc[:, place])
+            if kind == "pandas":
+                yield str(name), pa.Array.from_pandas(frame.iloc[:, place])
+            elif str(frame[name].dtype) == "Object":  # of which to_arrow makes addresses
+                raise TypeError("its values are Python objects")
+            else:
+                yield name, frame[name].to_arrow()
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             _tell_ignored(name, error)
 
@@ -141,16 +156,16 @@ def _about_table(error: CodedError, file: str) -> CodedError:
     return changed
 
 
-def _storable(pa: Any, schema: Any) -> Iterator[int]:
+def _storable(pa: Any, table: Any) -> Iterator[int]:
     """Yield the places of the columns that Parquet holds; ArrowInvalid: there are none."""
     import pyarrow.parquet as pq
 
     is_empty = True
-    for place, field in enumerate(schema):
+    for place, name in enumerate(table.column_names):
         try:
-            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
-        except pa.ArrowNotImplementedError as error:
-            _tell_ignored(field.name, error)
+            pq.write_table(table.select([place]), io.BytesIO())
+        except pa.ArrowException as error:
+            _tell_ignored(name, error)
         else:
             is_empty = False
             yield place
