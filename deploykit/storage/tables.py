@@ -40,8 +40,25 @@ def is_table(
     """
     if _end(path) in _PARQUET:
         return True
+    head, first = _first_lines(path)
+    has_header = not all(map(is_number, head))
+    results = {cell.strip() for cell in head}
+    has_names = not results.isdisjoint(names) or (
+        labels is not None and len(results - set(labels)) == 1 and len(results) > 1
+    )
+    return has_header and (has_names or (takes_text and not all(map(is_number, first))))
+
+
+def csv_header(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names in the first line of a CSV file; empty: they are numbers, or it has none."""
+    names, _ = _first_lines(path)
+    return [] if all(map(is_number, names)) else [name.strip() for name in names]
+
+
+def _first_lines(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+    """Return the cells of the first two lines of a CSV file; empty: it is none, or damaged."""
     if _end(path) != ".csv" or not os.path.isfile(path):
-        return False
+        return [], []
     lines = text_lines(path, "CSV file")
     try:
         with _cells_of_any_size():
@@ -49,13 +66,8 @@ def is_table(
                 next(csv.reader([next(lines, "").lstrip("\ufeff")]), []) for _ in range(2)
             )
     except csv.Error:  # half a quoted cell
-        return False
-    has_header = not all(map(is_number, head))
-    results = {cell.strip() for cell in head}
-    has_names = not results.isdisjoint(names) or (
-        labels is not None and len(results - set(labels)) == 1 and len(results) > 1
-    )
-    return has_header and (has_names or (takes_text and not all(map(is_number, first))))
+        return [], []
+    return head, first
 
 
 def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:

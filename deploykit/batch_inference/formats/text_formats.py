@@ -79,7 +79,10 @@ def _items(column: Any) -> list[Any]:
     if element_type(column.type) in (pa.float16(), pa.float32()):
         for type_ in (pa.string(), pa.float64()):
             column = column.cast(_with_values(column.type, type_))
-    return list(column.to_pylist())
+    try:
+        return list(column.to_pylist())
+    except OverflowError:  # times outside of those of Python
+        return list(column.cast(_with_values(column.type, pa.string())).to_pylist())
 
 
 def _with_values(type_: Any, values: Any) -> Any:

@@ -109,7 +109,7 @@ class Frame:
             import polars
 
             copied = self.data.select(keep)[rows]
-            frame = polars.from_arrow(table.drop_columns(list(keep)))
+            frame = polars.DataFrame(table.drop_columns(list(keep)))
             return frame.hstack(copied).select(table.column_names)
         if self.kind == "ray":
             import ray

@@ -24,7 +24,7 @@ from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
 from deploykit.records.examples import Feature
 from deploykit.records.index import index_names
-from deploykit.storage.tables import is_table
+from deploykit.storage.tables import csv_header, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.fitting import only_of_type, tell_only
@@ -138,7 +138,8 @@ def open_table(
 def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: ColumnChoice) -> bool:
     """Return whether a path is a table whose named columns are inputs.
 
-    A CSV file without names of inputs or text is a table of numbers, which `open_data` reads.
+    A CSV file of numbers without a header, or whose last column is a label, is read by `open_data`,
+    unless the header contains names of inputs.
     """
     if choice.columns or choice.keep or is_remote(path) or is_glob(path):
         return True
@@ -153,8 +154,10 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         first = files[0]
     format_ = format_of(first.name)
     if format_ == "csv":
+        has_names = not {"", *NOT_INPUTS}.issuperset(csv_header(first)[-1:])
         has_text = is_table(first, takes_text=True)  # which no table of numbers has
-        return declared.columns is None and (has_text or is_table_for(str(first), graph))
+        is_named = has_names or has_text or is_table_for(str(first), graph)
+        return declared.columns is None and is_named
     return format_ is not None
 
 

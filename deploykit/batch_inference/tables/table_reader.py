@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.table_data import TableData
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
-from deploykit.batch_inference.tables.table_schema import stored_type
 from deploykit.batch_inference.tables.table_values import Bad, column_values, text_numbers
 from deploykit.data.data import Data
 from deploykit.data.word_pieces import WordPieces
@@ -38,7 +37,7 @@ class TableReader:
         self._pa = arrow("reading a table")
         self._columns = data.read
         self._pieces = WordPieces(data.tokens.vocabulary) if data.tokens is not None else None
-        self._parquet = _ParquetRows(self._columns)
+        self._parquet = _ParquetRows({name: data.types[name] for name in self._columns})
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
         """Yield the rows of a part in batches of `size`; texts are bytes.
@@ -146,14 +145,17 @@ class TableReader:
         pa = self._pa
         schema = pa.schema([(name, self._type_of(name)) for name in self._columns])
         read = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-        parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        # Arrow ignores further keys of objects too, which a copied column has to show.
+        others = "infer" if any("struct<" in str(type_) for type_ in schema.types) else "ignore"
+        parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
         with contextlib.suppress(pa.ArrowInvalid):
             table = arrow_json.read_json(pa.BufferReader(text), read, parse)
-            if len(table) == part.rows:
-                return table.select(self._columns), {}
+            table = table.select(self._columns)
+            if len(table) == part.rows and table.schema.types == schema.types:
+                return table, {}
         lines = [line for line in text.split(b"\n") if line.strip(b"\r")]
         _check_rows(file, part, len(lines))
-        return _of_lines(pa, lines, schema)
+        return _of_lines(pa, lines, schema, self._data.keep)
 
     def _type_of(self, name: str) -> Any:
         """Return the type of a JSON value: that of the feature, in the lists of the column."""
@@ -179,8 +181,8 @@ class TableReader:
 class _ParquetRows:
     """Rows of Parquet files, of which one is open; a part behind the last one continues it."""
 
-    def __init__(self, columns: list[str]) -> None:
-        self._columns = columns
+    def __init__(self, types: Mapping[str, Any]) -> None:
+        self._types = types
         self._file = ""
         self._groups: list[int] = []
         self._open: Any = None
@@ -203,10 +205,7 @@ class _ParquetRows:
         group = int(np.searchsorted(self._groups, part.start, "right")) - 1
         if self._next > part.start or self._next < self._groups[group]:
             self._next, self._rest = self._groups[group], None
-            groups = range(group, len(self._groups) - 1)
-            self._batches = self._open.iter_batches(
-                _AT_ONCE, row_groups=list(groups), columns=self._columns, use_threads=False
-            )
+            self._batches = self._of_groups(range(group, len(self._groups) - 1))
         pieces = []
         while self._next < part.stop:
             piece = self._rest if self._rest is not None else next(self._batches)
@@ -216,15 +215,24 @@ class _ParquetRows:
             self._next += end
             if end > begin:
                 pieces.append(piece.slice(begin, end - begin))
-        table = pa.Table.from_batches(pieces).select(self._columns)
+        table = pa.Table.from_batches(pieces)
         return pa.table(
-            {name: _stored(pa, table[name].combine_chunks()) for name in table.column_names}
+            {
+                name: _stored(pa, table[name].combine_chunks(), type_)
+                for name, type_ in self._types.items()
+            }
         )
 
+    def _of_groups(self, groups: Iterable[int]) -> Iterator[Any]:
+        """Yield the rows of row groups; Arrow does not read several at once for all types."""
+        for group in groups:
+            yield from self._open.iter_batches(
+                _AT_ONCE, row_groups=[group], columns=list(self._types), use_threads=False
+            )
 
-def _stored(pa: Any, column: Any) -> Any:
-    """Return a column in the type of `stored_type`."""
-    type_ = stored_type(pa, column.type)
+
+def _stored(pa: Any, column: Any, type_: Any) -> Any:
+    """Return a column in the type of `stored_type`; one of nulls in a type of other files."""
     if type_ == column.type:
         return column
     return column.storage if isinstance(column.type, pa.BaseExtensionType) else column.cast(type_)
@@ -255,8 +263,11 @@ def _with_gaps(pa: Any, table: Any, rows: int, bad: Mapping[int, str]) -> Any:
     return table.take(pa.array(places, pa.int64()))
 
 
-def _of_lines(pa: Any, lines: list[bytes], schema: Any) -> tuple[Any, Bad]:
-    """Return JSON Lines parsed one by one; invalid ones are null."""
+def _of_lines(pa: Any, lines: list[bytes], schema: Any, keep: Collection[str]) -> tuple[Any, Bad]:
+    """Return JSON Lines parsed one by one; invalid ones are null.
+
+    Booleans are also integers, unless they are copied, as `keep` are.
+    """
     bad: Bad = {}
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for row, line in enumerate(lines):
@@ -270,6 +281,12 @@ def _of_lines(pa: Any, lines: list[bytes], schema: Any) -> tuple[Any, Bad]:
             value = {}
         for field in schema:
             cell = value.get(field.name)
+            if (
+                isinstance(cell, bool)
+                and pa.types.is_integer(field.type)
+                and field.name not in keep
+            ):
+                cell = int(cell)
             reason = ""
             try:
                 if not _is_kept(cell, pa.array([cell], field.type)[0].as_py()):
@@ -286,7 +303,9 @@ def _of_lines(pa: Any, lines: list[bytes], schema: Any) -> tuple[Any, Bad]:
 def _is_kept(cell: Any, stored: Any) -> bool:
     """Return whether Arrow stored a JSON value as it is, up to rounding to a float."""
     if isinstance(stored, dict):
-        return all(_is_kept(cell.get(name), value) for name, value in stored.items())
+        return cell.keys() <= stored.keys() and all(
+            _is_kept(cell.get(name), value) for name, value in stored.items()
+        )
     if isinstance(stored, list):
         return all(map(_is_kept, cell, stored))
     return isinstance(stored, float) or bool(cell == stored)

@@ -4,12 +4,16 @@ import contextlib
 import csv as text_csv
 import io
 import json
+import logging
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
 from deploykit.batch_inference.tables.table_values import element_type
 from deploykit.transforms.common.errors import GraphError
+
+logger = logging.getLogger("deploykit")
 
 _NUMBER = r"^\s*[-+]?[\d.]*\d[\d.]*([eE][-+]?\d+)?\s*$"
 _LOOKED_AT = 1 << 20  # bytes of a text file from which the types of its columns are inferred
@@ -28,41 +32,68 @@ def column_types(
     mixed: tuple[str, ...] = ()
     try:
         if format_ == "parquet":
-            schema, counts = _of_parquet(files)
+            types, counts = _of_parquet(files, used)
         elif format_ == "csv":
-            schema, mixed = _of_csv(pa, next(_blocks(files)))
+            schema, mixed = _of_csv(pa, path, next(_blocks(files)))
             _check_headers(files, schema.names)
+            types = dict(zip(schema.names, schema.types, strict=True))
         else:
-            schema = _of_jsonl(pa, _blocks(files), used)
-    except (pa.ArrowException, OSError) as error:
+            types = _of_jsonl(pa, _blocks(files), used)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
+        if isinstance(error, UnicodeDecodeError):
+            reason = "its header is not UTF-8"
         what = f"{format_} file"
         raise GraphError("damaged-or-not", source=path, what=what, reason=reason) from None
-    names = list(schema.names)
-    if len(set(names)) < len(names):
-        raise GraphError("two-columns-same-name", source=path)
-    return dict(zip(names, schema.types, strict=True)), counts, mixed
+    return types, counts, mixed
 
 
-def _of_parquet(files: Sequence[str]) -> tuple[Any, tuple[int, ...]]:
-    """Return the schema and the number of rows of each file. GraphError: the schemas differ."""
+def _of_parquet(
+    files: Sequence[str], used: Collection[str]
+) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return the types of the columns that all files have, and the number of rows of each file.
+
+    A column of nulls has any type. GraphError: the files have different types of a `used` column.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schemas, counts = [], []
+    types: dict[str, Any] = {}
+    counts = []
+    differing: dict[str, str] = {}
     for file in files:
         with opened_table(file) as stream:
             footer = pq.ParquetFile(stream)
-            schemas.append(_as_stored(pa, footer.schema_arrow))
+            schema = footer.schema_arrow
             counts.append(footer.metadata.num_rows)
-        if not schemas[-1].equals(schemas[0]):
-            raise GraphError("table-schemas-differ", source=file, other=files[0])
-    return schemas[0], tuple(counts)
+        _check_names(file, schema.names)
+        own = {field.name: stored_type(pa, field.type) for field in schema}
+        types = types or own
+        for name in types.keys() | own.keys():
+            found, known = own.get(name), types.get(name)
+            if known is not None and found is not None and pa.types.is_null(known):
+                types[name] = found
+            elif found is None or known is None or not (found == known or pa.types.is_null(found)):
+                differing.setdefault(name, file)
+                if name in used:
+                    raise GraphError(
+                        "column-differs", source=file, name=name, got=_type_text(found),
+                        expected=_type_text(known), other=files[0],
+                    )  # fmt: skip
+    for name, file in differing.items():
+        logger.warning("column '%s' is ignored: %s has another type, or lacks it", name, file)
+    return {name: type_ for name, type_ in types.items() if name not in differing}, tuple(counts)
 
 
-def _as_stored(pa: Any, schema: Any) -> Any:
-    """Return a schema in which types are as `stored_type` says."""
-    return pa.schema([field.with_type(stored_type(pa, field.type)) for field in schema])
+def _type_text(type_: Any) -> str:
+    return "missing" if type_ is None else str(type_)
+
+
+def _check_names(path: str, names: Sequence[str]) -> None:
+    """Raise GraphError for two columns of one name."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise GraphError("two-columns-same-name", source=f"{path}: column '{name}'")
 
 
 def stored_type(pa: Any, type_: Any) -> Any:
@@ -117,8 +148,8 @@ def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
             raise GraphError("table-schemas-differ", source=file, other=files[0])
 
 
-def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> Any:
-    """Return the schema of JSON Lines, where a time is a string as in JSON."""
+def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> dict[str, Any]:
+    """Return the types of the columns of JSON Lines, where a time is a string as in JSON."""
     types: dict[str, Any] = {}
     for block in blocks:
         for name, type_ in _of_block(pa, block).items():
@@ -129,7 +160,7 @@ def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> Any:
             break
     if not types:
         raise pa.ArrowInvalid("no line is a JSON object")
-    return pa.schema(list(types.items()))
+    return types
 
 
 def _is_unknown(pa: Any, type_: Any) -> bool:
@@ -151,9 +182,20 @@ def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
     if large:
         values = _values(block)
         types |= {name: _of_values(pa, values[name]) for name in large}
-    return {
-        name: pa.string() if pa.types.is_temporal(type_) else type_ for name, type_ in types.items()
-    }
+    try:
+        return {name: _without_times(pa, type_) for name, type_ in types.items()}
+    except RecursionError:
+        raise pa.ArrowInvalid("its values are nested too deeply") from None
+
+
+def _without_times(pa: Any, type_: Any) -> Any:
+    """Return a type with strings instead of times, also in lists and structs."""
+    if pa.types.is_list(type_):
+        return pa.list_(_without_times(pa, type_.value_type))
+    if pa.types.is_struct(type_):
+        fields = [type_.field(place) for place in range(type_.num_fields)]
+        return pa.struct([(field.name, _without_times(pa, field.type)) for field in fields])
+    return pa.string() if pa.types.is_temporal(type_) else type_
 
 
 def _is_large(pa: Any, column: Any) -> bool:
@@ -195,21 +237,30 @@ def _of_scalars(pa: Any, known: Sequence[Any]) -> Any:
         return pa.int64() if max(known) < 2**63 else pa.uint64()
     are_numbers = all(type(value) in (int, float) for value in known)
     for few in (known, () if are_numbers else known[:1]):
-        with contextlib.suppress(pa.ArrowException, OverflowError):
+        with contextlib.suppress(pa.ArrowException, OverflowError, UnicodeError):
             if few:
                 return pa.array(few).type
     return pa.float64()  # with integers that are too large for any other type
 
 
-def _of_csv(pa: Any, head: bytes) -> tuple[Any, tuple[str, ...]]:
-    """Return the schema of CSV text, and the text columns of which some cells are numbers."""
+def _of_csv(pa: Any, path: str, head: bytes) -> tuple[Any, tuple[str, ...]]:
+    """Return the schema of CSV text, and the text columns of which some cells are numbers.
+
+    GraphError: it has two columns of one name, or other separators than commas.
+    """
     import pyarrow.compute as pc
     from pyarrow import csv
 
     parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
     read = csv.ReadOptions(use_threads=False, block_size=len(head) + 1)
     table = csv.read_csv(io.BytesIO(head), read, parse)
-    table = table.rename_columns([name.strip() for name in table.column_names])
+    names = [name.strip() for name in table.column_names]
+    for separator in ";\t|" if len(names) == 1 and not head.lstrip().startswith(b'"') else "":
+        if separator in names[0]:
+            shown = "tabs" if separator == "\t" else f"'{separator}'"
+            raise GraphError("csv-separator", source=path, got=shown)
+    _check_names(path, names)
+    table = table.rename_columns(names)
     texts = {
         field.name: n for n, field in enumerate(table.schema) if pa.types.is_string(field.type)
     }

@@ -6,6 +6,7 @@ A column of lists is an axis more. Every conversion is exact, or the row is inva
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from deploykit.verification.fitting import in_type
 Bad = dict[int, str]
 """The reason for each invalid row, by its number in the column."""
 _WORDS = {b"true": 1, b"false": 0}
+_MAX_DIGITS = 20  # of uint64
 _SHOWN = 40  # characters of a value in a reason
 
 
@@ -192,10 +194,18 @@ def _number(cell: bytes | int, is_whole: bool) -> float:
     try:
         return int(cell)
     except ValueError:
-        number = float(cell)
-        if number.is_integer():
-            return int(number)
-        raise
+        return _whole(cell)
+
+
+def _whole(cell: bytes | int) -> int:
+    """Return an integer in text such as `1e3` or `9007199254740993.0`. ValueError: it is none."""
+    try:
+        number = Decimal(cell if isinstance(cell, int) else cell.decode())
+    except InvalidOperation:
+        raise ValueError from None
+    if number.is_finite() and number.adjusted() <= _MAX_DIGITS and number == int(number):
+        return int(number)
+    raise ValueError
 
 
 def _is_float(cell: bytes) -> bool:

@@ -82,8 +82,26 @@ def test_a_folder_without_tables_is_refused(tmp_path):
 def test_files_with_other_columns_are_refused(tmp_path):
     pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [1.5]}), tmp_path / "b.parquet")
-    with raises(GraphError, "table-schemas-differ"):
+    other = str(tmp_path / "a.parquet")
+    with raises(GraphError, "column-differs", name="x", got="double", other=other):
         opened(tmp_path, MODEL)
+
+
+def test_other_columns_of_parquet_files_may_differ(tmp_path):
+    first = {"n": pa.array([None, None]), "x": [1, 2], "k": pa.array([None, None], pa.null())}
+    second = {"k": ["a", "b"], "x": [3, 4], "extra": [1, 1], "n": [1.5, 2.5]}
+    pq.write_table(pa.table(first), tmp_path / "a.parquet")
+    pq.write_table(pa.table(second | {"n": ["s", "t"]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table(second), tmp_path / "c.parquet")
+    good, bad = read(opened(tmp_path, MODEL, keep=["k"]))
+    assert [(values["x"].item(), kept["k"]) for *_, values, kept in good] == [
+        (1, None), (2, None), (3, "a"), (4, "b"), (3, "a"), (4, "b")
+    ]  # fmt: skip
+    assert not bad
+    with raises(GraphError, "column-differs", name="n", expected="string"):
+        opened(tmp_path, MODEL, keep=["n"])
+    with raises(GraphError, "column-differs", name="extra", expected="missing"):
+        opened(tmp_path, MODEL, keep=["extra"])
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 99])
@@ -130,10 +148,44 @@ def test_a_folder_is_a_table_by_the_files_that_are_read(tmp_path):
 
     for name in ("deep/A.CSV", ".hidden/b.csv", "_c.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x\n1\n" if name == "deep/A.CSV" else "z\n1\n")
+        (tmp_path / name).write_text("x\n1\n" if name == "deep/A.CSV" else "2\n1\n")
     assert takes(tmp_path)
     assert takes(tmp_path / "deep" / "A.CSV")
     assert [values["x"] for *_, values, _ in read(opened(tmp_path, MODEL))[0]] == [1]
     assert not takes(tmp_path / ".hidden")
     (tmp_path / "deep" / "A.CSV").unlink()
     assert not takes(tmp_path)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_other_separators_than_commas_are_named(tmp_path, separator):
+    (tmp_path / "a.csv").write_text(f"id{separator}review\n1{separator}good, really\n")
+    with raises(GraphError, "csv-separator"):
+        opened(tmp_path / "a.csv", MODEL)
+    (tmp_path / "b.csv").write_text(f'"x{separator}"\n1\n')  # a name
+    assert list(opened(tmp_path / "b.csv", MODEL).types) == [f"x{separator}".strip()]
+
+
+def test_a_header_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"x,pr\xe9nom\n1,a\n")
+    with raises(GraphError, "damaged-or-not", reason="its header is not UTF-8"):
+        opened(tmp_path / "a.csv", MODEL)
+
+
+@pytest.mark.parametrize("last", ["label", "labels", "amount", "", "3"])
+def test_numbers_below_names_are_columns_by_name_unless_the_last_is_a_label(tmp_path, last):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{'4' if last == '3' else 'id'},{last}\n1,10.5\n")
+    found = takes_columns(str(path), graph(q=("float32", (-1, 1))), Preprocessing(), ColumnChoice())
+    assert found == (last in ("amount", "label", "labels"))
+    vector = graph(q=("float32", (-1, 3)), w=("float32", (-1, 1)))
+    found = takes_columns(str(path), vector, Preprocessing(), ColumnChoice())
+    assert found == (last == "amount")
+
+
+def test_lists_of_dictionaries_in_several_row_groups(tmp_path):
+    texts = pa.array([[["a", "b"]] * 6][0], pa.list_(pa.dictionary(pa.int32(), pa.string())))
+    pq.write_table(pa.table({"v": texts}), tmp_path / "a.parquet", row_group_size=2)
+    good, bad = read(opened(tmp_path / "a.parquet", graph(v=("string", (-1, -1)))))
+    assert [list(values["v"]) for *_, values, _ in good] == [[b"a", b"b"]] * 6
+    assert not bad

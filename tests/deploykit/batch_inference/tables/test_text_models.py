@@ -158,10 +158,10 @@ def test_predictions_of_parts_with_other_columns(tmp_path):
     for file, table in zip(files, (empty, shaped, plain), strict=True):
         pq.write_table(table, file)
     frame = Frame.of(plain)
-    assert frame.predictions(files).to_pylist() == [
+    assert frame.predictions(files, ()).to_pylist() == [
         {"row": 0, "x": [1], "x_shape": [1]}, {"row": 1, "x": [2], "x_shape": None}
     ]  # fmt: skip
-    assert frame.predictions(files[:1]).num_rows == 0
+    assert frame.predictions(files[:1], ()).num_rows == 0
 
 
 @pytest.mark.slow

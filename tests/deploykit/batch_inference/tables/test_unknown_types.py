@@ -186,3 +186,92 @@ def test_data_is_not_iterated_to_check_the_arguments():
 
     with raises(GraphError, "unexpected", what="the data", got="Endless"):
         deploykit.infer("model.pb", Endless())
+
+
+@pytest.mark.parametrize(
+    "cell", ["9007199254740993.0", "9007199254740993e0", "90071992547409930e-1"]
+)
+def test_integers_with_a_point_stay_exact(tmp_path, cell):
+    path = tmp_path / "t.csv"
+    path.write_text(f"x,n\n{cell},a\n1e999999999,b\n1.5,c\n1e3,d\n")
+    good, bad = read(opened(path, graph(x=("int64", (-1,)))))
+    assert [item["x"].item() for _, _, item, _ in good] == [2**53 + 1, 1000]
+    assert set(bad) == {1, 2}
+
+
+def test_times_in_lists_and_objects_of_json_lines_are_their_texts(tmp_path):
+    row = {"t": "2024-01-01", "l": ["2024-01-01"], "s": {"t": "2024-01-01", "u": [{"v": "10:00"}]}}
+    path = lines(tmp_path / "t.jsonl", [{"x": 1, **row}] * 2)
+    good, _ = read(opened(path, graph(x=("float32", (-1,))), keep=[*row]))
+    assert [kept for *_, kept in good] == [row] * 2
+    good, _ = read(opened(path, graph(l=("string", (-1, -1)))))
+    assert [list(item["l"]) for _, _, item, _ in good] == [[b"2024-01-01"]] * 2
+
+
+def test_an_object_with_a_key_that_the_start_lacks_is_an_invalid_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_schema, "_LOOKED_AT", 64)
+    rows = [{"x": 1, "m": {"a": 1}, "other": 1}] * 9 + [{"x": 2, "m": {"a": 2, "b": "new"}}]
+    path = lines(tmp_path / "t.jsonl", [*rows, {"x": 3, "m": {}}, {"x": 4, "new": 1}])
+    good, bad = read(opened(path, graph(x=("float32", (-1,))), keep=["m"]))
+    assert set(bad) == {9}
+    assert [kept["m"] for *_, kept in good] == [{"a": 1}] * 9 + [{"a": None}, None]
+
+
+def test_half_a_character_of_json_lines_is_an_invalid_row(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "good"}\n{"text": "cut \\ud83d"}\n')
+    good, bad = read(opened(path, graph(text=("string", (-1,)))))
+    assert (len(good), set(bad)) == (1, {1})
+
+
+@pytest.mark.parametrize("type_", ["int64", "uint8", "bool", "float32"])
+def test_booleans_of_json_lines_are_numbers_beside_numbers_too(tmp_path, type_):
+    path = lines(tmp_path / "t.jsonl", [{"x": 1, "k": 1}, {"x": True, "k": True}])
+    good, bad = read(opened(path, graph(x=(type_, (-1,)))))
+    assert ([item["x"].item() for _, _, item, _ in good], bad) == ([1, 1], {})
+    _, bad = read(opened(path, graph(x=(type_, (-1,))), keep=["k"]))
+    assert set(bad) == {1}  # no integer is a copy of it
+
+
+def test_times_beyond_those_of_python_are_written():
+    column = pa.array([1704067200000, 0], pa.timestamp("s"))
+    assert b"1704067200000" in b"".join(csv_pieces({"row": np.arange(2), "t": column}))
+    assert b"1704067200000" in b"".join(jsonl_pieces({"row": np.arange(2), "t": column}))
+
+
+def test_copies_of_dataframes_have_their_dtypes():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    ids = pandas.array([2**53 + 1, 2, None], "Int64")
+    periods = pandas.period_range("2024-01", periods=3, freq="M")
+    frame = pandas.DataFrame({"x": [1.0, None, 3.0], "id": ids, 7: periods}, index=["a", "b", "b"])
+    model = tiny_of_one_number()
+    found = deploykit.infer(model, frame, keep_columns=["id", 7], on_error="skip")
+    assert [*found.columns] == ["row", "id", "7", "y"]
+    assert [*found.index] == ["a", "b"]
+    assert found["id"].tolist() == [2**53 + 1, pandas.NA]
+    assert found["7"].dtype == frame[7].dtype
+    kinds = polars.Series("e", ["r", "b"], polars.Enum(["r", "b"]))
+    objects = polars.Series("o", ["r", "b"], polars.Object)
+    frame = polars.DataFrame({"x": [1.0, 2.0]}).with_columns(kinds, objects)
+    found = deploykit.infer(model, frame, keep_columns=["e"])
+    assert (found.columns, found["e"].dtype) == (["row", "e", "y"], kinds.dtype)
+    with raises(GraphError, "unknown-name"):
+        deploykit.infer(model, frame, keep_columns=["o"])
+
+
+def test_a_column_that_cannot_be_written_is_ignored():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "bin": pandas.cut([1, 2], 2)})
+    nulls = pa.DictionaryArray.from_arrays(pa.array([0]), pa.array([None, "a"]))
+    for data in (frame, pa.table({"x": [1.0], "d": nulls})):
+        with Frame.of(data).in_folder() as folder:
+            assert pa.parquet.read_table(folder / "data.parquet").column_names == ["x"]
+
+
+def tiny_of_one_number():
+    """Return a GraphDef from `x` [rows] to `y` [rows]."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as made:
+        tf.add(tf.compat.v1.placeholder(tf.float32, (None,), "x"), 1.0, name="y")
+    return made.as_graph_def()
