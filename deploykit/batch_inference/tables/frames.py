@@ -108,9 +108,9 @@ class Frame:
         if self.kind == "polars":
             import polars
 
-            copied = self.data.select(keep)[rows]
             frame = polars.DataFrame(table.drop_columns(list(keep)))
-            return frame.hstack(copied).select(table.column_names)
+            copied = [self.data[name][rows] for name in keep]
+            return frame.with_columns(copied).select(table.column_names)
         if self.kind == "ray":
             import ray
 

@@ -255,8 +255,9 @@ def _of_csv(pa: Any, path: str, head: bytes) -> tuple[Any, tuple[str, ...]]:
     read = csv.ReadOptions(use_threads=False, block_size=len(head) + 1)
     table = csv.read_csv(io.BytesIO(head), read, parse)
     names = [name.strip() for name in table.column_names]
-    for separator in ";\t|" if len(names) == 1 and not head.lstrip().startswith(b'"') else "":
-        if separator in names[0]:
+    first, second = (*head.lstrip(b"\xef\xbb\xbf\r\n").split(b"\n", 2), b"")[:2]
+    for separator in ";\t|" if len(names) == 1 and not first.startswith(b'"') else "":
+        if separator.encode() in first and separator.encode() in second:
             shown = "tabs" if separator == "\t" else f"'{separator}'"
             raise GraphError("csv-separator", source=path, got=shown)
     _check_names(path, names)

@@ -162,8 +162,11 @@ def test_other_separators_than_commas_are_named(tmp_path, separator):
     (tmp_path / "a.csv").write_text(f"id{separator}review\n1{separator}good, really\n")
     with raises(GraphError, "csv-separator"):
         opened(tmp_path / "a.csv", MODEL)
-    (tmp_path / "b.csv").write_text(f'"x{separator}"\n1\n')  # a name
-    assert list(opened(tmp_path / "b.csv", MODEL).types) == [f"x{separator}".strip()]
+    (tmp_path / "c.csv").write_text(f"\ufeffmy{separator}review\ngood\n")
+    texts = graph(x=("string", (-1,)))
+    opened(tmp_path / "c.csv", texts)
+    (tmp_path / "b.csv").write_text(f'"x{separator}"\n1{separator}\n')  # a name
+    assert list(opened(tmp_path / "b.csv", texts).types) == [f"x{separator}".strip()]
 
 
 def test_a_header_in_another_encoding_is_named(tmp_path):

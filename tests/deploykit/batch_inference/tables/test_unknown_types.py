@@ -253,6 +253,7 @@ def test_copies_of_dataframes_have_their_dtypes():
     kinds = polars.Series("e", ["r", "b"], polars.Enum(["r", "b"]))
     objects = polars.Series("o", ["r", "b"], polars.Object)
     frame = polars.DataFrame({"x": [1.0, 2.0]}).with_columns(kinds, objects)
+    assert deploykit.infer(model, frame).to_dict(as_series=False) == {"row": [0, 1], "y": [2, 3]}
     found = deploykit.infer(model, frame, keep_columns=["e"])
     assert (found.columns, found["e"].dtype) == (["row", "e", "y"], kinds.dtype)
     with raises(GraphError, "unknown-name"):
