@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from deploykit.batch_inference.formats.part_table import Columns, readable_texts_of
-from deploykit.batch_inference.tables.table_values import element_type, is_list
+from deploykit.batch_inference.tables.table_values import element_type, with_values
 from deploykit.transforms.common.errors import GraphError
 
 _AT_ONCE = 256  # rows converted at a time
@@ -78,23 +78,11 @@ def _items(column: Any) -> list[Any]:
 
     if element_type(column.type) in (pa.float16(), pa.float32()):
         for type_ in (pa.string(), pa.float64()):
-            column = column.cast(_with_values(column.type, type_))
+            column = column.cast(with_values(column.type, type_))
     try:
         return list(column.to_pylist())
     except OverflowError:  # times outside of those of Python
-        return list(column.cast(_with_values(column.type, pa.string())).to_pylist())
-
-
-def _with_values(type_: Any, values: Any) -> Any:
-    """Return an Arrow type of the same lists with values of another type."""
-    import pyarrow as pa
-
-    if not is_list(type_):
-        return values
-    inner = _with_values(type_.value_type, values)
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(inner, type_.list_size)
-    return pa.large_list(inner) if pa.types.is_large_list(type_) else pa.list_(inner)
+        return list(column.cast(with_values(column.type, pa.string())).to_pylist())
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> bytes:

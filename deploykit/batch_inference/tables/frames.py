@@ -69,8 +69,8 @@ class Frame:
                         places = list(_storable(pa, table.slice(0, _AT_ONCE)))
                         schema = table.select(places).schema
                         writer = pq.ParquetWriter(f"{folder}/data.parquet", schema)
-                    kept = table.select(places).cast(writer.schema)
-                    writer.write_table(kept, row_group_size=_AT_ONCE)
+                    table = table.select(places).cast(writer.schema)
+                    writer.write_table(table, row_group_size=_AT_ONCE)
             except (pa.ArrowException, ValueError) as error:  # ValueError: other columns
                 reason = " ".join(str(error).split())[:200]
                 raise GraphError("data-not-a-table", reason=reason) from None

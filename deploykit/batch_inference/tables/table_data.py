@@ -154,10 +154,11 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         first = files[0]
     format_ = format_of(first.name)
     if format_ == "csv":
-        has_names = not {"", *NOT_INPUTS}.issuperset(csv_header(first)[-1:])
-        has_text = is_table(first, takes_text=True)  # which no table of numbers has
-        is_named = has_names or has_text or is_table_for(str(first), graph)
-        return declared.columns is None and is_named
+        return declared.columns is None and (
+            not {"", *NOT_INPUTS}.issuperset(csv_header(first)[-1:])
+            or is_table(first, takes_text=True)  # no table of numbers has text
+            or is_table_for(str(first), graph)
+        )
     return format_ is not None
 
 

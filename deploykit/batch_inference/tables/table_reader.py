@@ -17,7 +17,13 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.table_data import TableData
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
-from deploykit.batch_inference.tables.table_values import Bad, column_values, text_numbers
+from deploykit.batch_inference.tables.table_values import (
+    Bad,
+    column_values,
+    element_type,
+    text_numbers,
+    with_values,
+)
 from deploykit.data.data import Data
 from deploykit.data.word_pieces import WordPieces
 from deploykit.records.examples import Feature
@@ -162,9 +168,7 @@ class TableReader:
         pa, feature = self._pa, self._features().get(name)
         if feature is None or name in self._data.keep:
             return self._data.types[name]
-        found, depth = self._data.types[name], 0
-        while pa.types.is_list(found):
-            found, depth = found.value_type, depth + 1
+        found = element_type(self._data.types[name])
         type_ = {"string": pa.string(), "bool": pa.bool_(), "uint64": pa.uint64()}.get(
             feature.dtype, pa.float64() if "float" in feature.dtype else pa.int64()
         )
@@ -173,9 +177,7 @@ class TableReader:
             type_ = found
         elif feature.dtype == "bool" and is_number:
             type_ = found  # of which 0 and 1 fit
-        for _ in range(depth):
-            type_ = pa.list_(type_)
-        return type_
+        return with_values(self._data.types[name], type_)
 
 
 class _ParquetRows:

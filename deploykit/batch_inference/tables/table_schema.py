@@ -17,6 +17,7 @@ logger = logging.getLogger("deploykit")
 
 _NUMBER = r"^\s*[-+]?[\d.]*\d[\d.]*([eE][-+]?\d+)?\s*$"
 _LOOKED_AT = 1 << 20  # bytes of a text file from which the types of its columns are inferred
+_SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
 _HEADER = 1 << 16  # bytes of a CSV file in which its header is looked for
 
 
@@ -69,17 +70,20 @@ def _of_parquet(
         _check_names(file, schema.names)
         own = {field.name: stored_type(pa, field.type) for field in schema}
         types = types or own
-        for name in types.keys() | own.keys():
-            found, known = own.get(name), types.get(name)
-            if known is not None and found is not None and pa.types.is_null(known):
-                types[name] = found
-            elif found is None or known is None or not (found == known or pa.types.is_null(found)):
-                differing.setdefault(name, file)
-                if name in used:
-                    raise GraphError(
-                        "column-differs", source=file, name=name, got=_type_text(found),
-                        expected=_type_text(known), other=files[0],
-                    )  # fmt: skip
+        for name in {**types, **own}:
+            type_, expected = own.get(name), types.get(name)
+            if type_ is not None and expected is not None:
+                if pa.types.is_null(expected):
+                    types[name] = type_
+                    continue
+                if type_ == expected or pa.types.is_null(type_):
+                    continue
+            differing.setdefault(name, file)
+            if name in used:
+                raise GraphError(
+                    "column-differs", source=file, name=name, got=_type_text(type_),
+                    expected=_type_text(expected), other=files[0],
+                )  # fmt: skip
     for name, file in differing.items():
         logger.warning("column '%s' is ignored: %s has another type, or lacks it", name, file)
     return {name: type_ for name, type_ in types.items() if name not in differing}, tuple(counts)
@@ -243,6 +247,14 @@ def _of_scalars(pa: Any, known: Sequence[Any]) -> Any:
     return pa.float64()  # with integers that are too large for any other type
 
 
+def _check_separator(path: str, head: bytes) -> None:
+    """Raise GraphError if the first two lines of a CSV file have other separators than commas."""
+    first, second = (*head.lstrip(b"\xef\xbb\xbf\r\n").split(b"\n", 2), b"")[:2]
+    for separator, shown in _SEPARATORS.items():
+        if separator in first and separator in second and not first.startswith(b'"'):
+            raise GraphError("csv-separator", source=path, got=shown)
+
+
 def _of_csv(pa: Any, path: str, head: bytes) -> tuple[Any, tuple[str, ...]]:
     """Return the schema of CSV text, and the text columns of which some cells are numbers.
 
@@ -255,11 +267,8 @@ def _of_csv(pa: Any, path: str, head: bytes) -> tuple[Any, tuple[str, ...]]:
     read = csv.ReadOptions(use_threads=False, block_size=len(head) + 1)
     table = csv.read_csv(io.BytesIO(head), read, parse)
     names = [name.strip() for name in table.column_names]
-    first, second = (*head.lstrip(b"\xef\xbb\xbf\r\n").split(b"\n", 2), b"")[:2]
-    for separator in ";\t|" if len(names) == 1 and not first.startswith(b'"') else "":
-        if separator.encode() in first and separator.encode() in second:
-            shown = "tabs" if separator == "\t" else f"'{separator}'"
-            raise GraphError("csv-separator", source=path, got=shown)
+    if len(names) == 1:
+        _check_separator(path, head)
     _check_names(path, names)
     table = table.rename_columns(names)
     texts = {

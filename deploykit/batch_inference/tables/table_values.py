@@ -73,6 +73,18 @@ def element_type(type_: Any) -> Any:
     return type_
 
 
+def with_values(type_: Any, values: Any) -> Any:
+    """Return an Arrow type of the same lists with values of another type."""
+    import pyarrow as pa
+
+    if not is_list(type_):
+        return values
+    inner = with_values(type_.value_type, values)
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(inner, type_.list_size)
+    return pa.large_list(inner) if pa.types.is_large_list(type_) else pa.list_(inner)
+
+
 def is_text(type_: Any) -> bool:
     """Return whether an Arrow type is one of strings or bytes."""
     import pyarrow as pa
@@ -187,7 +199,9 @@ def _numbers_one_by_one(name: str, cells: Any, type_: Any) -> tuple[Any, Bad]:
 
 def _number(cell: bytes | int, is_whole: bool) -> float:
     """Return a number in text; with `is_whole`, an exact integer. ValueError: it is none."""
-    if isinstance(cell, bytes) and b"_" in cell:  # which Python accepts between digits
+    if isinstance(cell, int):
+        return cell
+    if b"_" in cell:  # which Python accepts between digits
         raise ValueError
     if not is_whole:
         return float(cell)
@@ -197,10 +211,10 @@ def _number(cell: bytes | int, is_whole: bool) -> float:
         return _whole(cell)
 
 
-def _whole(cell: bytes | int) -> int:
+def _whole(cell: bytes) -> int:
     """Return an integer in text such as `1e3` or `9007199254740993.0`. ValueError: it is none."""
     try:
-        number = Decimal(cell if isinstance(cell, int) else cell.decode())
+        number = Decimal(cell.decode("ascii"))
     except InvalidOperation:
         raise ValueError from None
     if number.is_finite() and number.adjusted() <= _MAX_DIGITS and number == int(number):
