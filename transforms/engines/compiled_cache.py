@@ -1,8 +1,8 @@
 """A cache of graphs compiled by OpenVINO, valid for one machine and one OpenVINO version.
 
-A file is used only if its SHA-256 matches. Damaged, old and excess files are removed, and a folder
-that is not writable causes no error. DEPLOYKIT_CACHE_DIR names another folder; an empty value
-disables the cache.
+A file is used only if its SHA-256 matches. The digest covers the key, so a renamed file is not used.
+Damaged, old and excess files are removed, and a folder that is not writable causes no error.
+DEPLOYKIT_CACHE_DIR names another folder; an empty value disables the cache.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ logger = logging.getLogger("deploykit")
 
 VARIABLE = "DEPLOYKIT_CACHE_DIR"
 MAX_BYTES = 1 << 30  # of all files together; the least recently used are removed first
-_MAGIC, _DIGEST = b"deploykit compiled graph 1\n", hashlib.sha256().digest_size
+_MAGIC, _DIGEST = b"deploykit compiled graph 2\n", hashlib.sha256().digest_size
 _SUFFIX, _PARTIAL, _LOADING = ".blob", ".partial", ".loading"
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|tmp\w+{re.escape(_PARTIAL)}")
 _OLD = 3600.0  # seconds after which an unfinished file is abandoned
@@ -75,8 +75,10 @@ class CompiledCache:
             return None
         start = len(_MAGIC) + _DIGEST
         body = memoryview(content)[start:]
-        if content[:start] != _MAGIC + hashlib.sha256(body).digest():
-            logger.warning("%s is damaged and is removed; the graph is compiled again", path)
+        if content[:start] != _MAGIC + _digest(key, body):
+            logger.warning(
+                "%s is damaged or belongs to another graph, and is removed; compiling again", path
+            )
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -114,9 +116,6 @@ class CompiledCache:
         pieces = (len(header).to_bytes(4, "big"), header, graph.blob)
         if not self.takes(sum(map(len, pieces))):
             return
-        digest = hashlib.sha256()
-        for piece in pieces:
-            digest.update(piece)
         partial = ""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -124,7 +123,7 @@ class CompiledCache:
                 return
             handle, partial = tempfile.mkstemp(dir=self._folder, suffix=_PARTIAL)
             with os.fdopen(handle, "wb") as file:
-                file.writelines((_MAGIC, digest.digest(), *pieces))
+                file.writelines((_MAGIC, _digest(key, *pieces), *pieces))
             os.replace(partial, self._folder / f"{key}{_SUFFIX}")
             self._shrink()
         except OSError as error:
@@ -152,6 +151,14 @@ class CompiledCache:
                 total -= size
                 with contextlib.suppress(OSError):
                     os.unlink(path)
+
+
+def _digest(key: str, *pieces: bytes | memoryview) -> bytes:
+    """Return the SHA-256 of a key, whose length is fixed, and of what its file contains."""
+    digest = hashlib.sha256(key.encode())
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
 
 
 def key_of(graph_def: bytes, facts: Mapping[str, object]) -> str:

@@ -52,6 +52,19 @@ def test_a_damaged_file_is_removed(cache, change, place, caplog):
     assert cache.get(KEY) == GRAPH
 
 
+def test_a_file_under_the_name_of_another_key_is_removed(cache, caplog):
+    other = CompiledGraph(GRAPH.needed, GRAPH.blob[::-1])
+    cache.put(KEY, GRAPH)
+    cache.put("1" * 64, other)
+    one, two = files(cache)
+    content = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content)
+    assert [cache.get(KEY), cache.get("1" * 64)] == [None, None]
+    assert "is removed" in caplog.text
+    assert files(cache) == []
+
+
 def test_those_unused_for_longest_go_first(cache):
     keys = [str(number) * 64 for number in range(5)]
     for number, key in enumerate(keys[:4]):
