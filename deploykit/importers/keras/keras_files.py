@@ -95,11 +95,7 @@ def write_model(folder: str, model: Any) -> Resaved:
         counts[:] = map(len, parts)  # a ragged tensor has several components
         return named_outputs(tf.identity(part) for item in parts for part in item)
 
-    is_open = _takes_any_batch(keras, model)
-    specs = [
-        tf.TensorSpec([None, *tensor.shape[1:]] if is_open else tensor.shape, tensor.dtype, name)
-        for tensor, name in zip(model.inputs, map(input_name, itertools.count()), strict=False)
-    ]
+    names, specs = zip(*_fed_tensors(keras, model), strict=True)
     serve = tf.function(answer, input_signature=specs, autograph=False)
     with layer_calls(keras) as calls:
         serve.get_concrete_function()
@@ -114,13 +110,14 @@ def write_model(folder: str, model: Any) -> Resaved:
     ignored = "" if keras.__name__ == "tf_keras" else "; Keras' predict() ignores it"
     notes = [f"layer '{name}': training=True kept{ignored}" for name in calls.in_training]
     notes += [f"layer '{name}': augmentation is off, as in predict()" for name in augmenting]
-    return Resaved([tensor.name for tensor in model.inputs], outputs, notes)
+    notes += _input_notes(model)
+    return Resaved(names, outputs, notes)
 
 
 def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
     """Return a function of the model's inputs, in order, that calls it for inference.
 
-    It does not pass `training`, so layers that the author called with training=True keep that
+    A ragged input is several tensors. It does not pass `training`, so layers that the author called with training=True keep that
     mode, as in `model.export`. Layers whose default is training=True are turned off; their names
     are added to `augmenting`. It returns the tensors of each output. GraphError: the call fails.
     """
@@ -131,8 +128,11 @@ def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
     structure = model.inputs[0] if is_sequential else model.input
     places = {id(tensor): place for place, tensor in enumerate(model.inputs)}
 
+    specs = [_spec(tensor) for tensor in model.inputs]
+
     def call(tensors: Sequence[Any]) -> list[list[Any]]:
-        given = tf.nest.map_structure(lambda tensor: tensors[places[id(tensor)]], structure)
+        whole = tf.nest.pack_sequence_as(specs, list(tensors), expand_composites=True)
+        given = tf.nest.map_structure(lambda tensor: whole[places[id(tensor)]], structure)
         try:
             with augmentation_off(keras) as names:
                 answers = model(given)
@@ -149,6 +149,60 @@ def package_of(model: Any) -> Any:
     """Return the package of a model's class: `keras` or `tf_keras`."""
     names = [item.__module__.split(".")[0] for item in type(model).__mro__]
     return importlib.import_module("tf_keras" if "tf_keras" in names else "keras")
+
+
+def _fed_tensors(keras: Any, model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name of each tensor that a caller feeds, and its spec in the signature."""
+    import tensorflow as tf
+
+    is_open, numbered = _takes_any_batch(keras, model), map(input_name, itertools.count())
+    for tensor in model.inputs:
+        spec, names = _spec(tensor), _names(tensor)
+        for name, part in zip(names, tf.nest.flatten(spec, expand_composites=True), strict=True):
+            is_dense = isinstance(spec, tf.TensorSpec)
+            shape = [None, *part.shape[1:]] if is_open and is_dense else part.shape
+            yield name, tf.TensorSpec(shape, part.dtype, next(numbered))
+
+
+def _names(tensor: Any) -> list[str]:
+    """Return the names of the tensors of an input: itself, or the parts of a ragged tensor."""
+    import tensorflow as tf
+
+    spec = _spec(tensor)
+    if not isinstance(spec, tf.RaggedTensorSpec):
+        return [tensor.name]
+    ranks = range(spec.ragged_rank)
+    splits = ["row_splits"] if len(ranks) == 1 else [f"row_splits_{n}" for n in ranks]
+    return [f"{tensor.name}/{part}" for part in ("values", *splits)]
+
+
+def _spec(tensor: Any) -> Any:
+    """Return the tf.TypeSpec of an input as it is fed: ragged or dense, never sparse."""
+    import tensorflow as tf
+
+    shape, dtype = tf.TensorShape(tensor.shape), tensor.dtype
+    spec = getattr(tensor, "type_spec", None)  # of Keras 2
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return spec
+    if not getattr(tensor, "ragged", False):
+        return tf.TensorSpec(shape, dtype)
+    last = max((n for n, size in enumerate(shape) if n and size is None), default=1)
+    return tf.RaggedTensorSpec(shape, dtype, tensor.ragged_rank or last)  # as Keras 2 counts
+
+
+def _input_notes(model: Any) -> list[str]:
+    """Return how inputs are fed that are ragged or sparse in Keras."""
+    import tensorflow as tf
+
+    notes = []
+    for tensor in model.inputs:
+        is_sparse = getattr(tensor, "sparse", False)
+        spec = getattr(tensor, "type_spec", None)
+        if len(names := _names(tensor)) > 1:
+            notes.append(f"input '{tensor.name}' is ragged: feed {' and '.join(names)}")
+        elif is_sparse or isinstance(spec, tf.SparseTensorSpec):
+            notes.append(f"input '{tensor.name}' is sparse in Keras: feed it as a dense tensor")
+    return notes
 
 
 def _takes_any_batch(keras: Any, model: Any) -> bool:

@@ -115,6 +115,55 @@ def test_names_and_their_order_are_the_models_own(tmp_path):
         np.testing.assert_allclose(each, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("library", "ends"), [("keras", "keras"), ("tf_keras", "keras h5")])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_ragged_input_stays_ragged(library, ends, rank, tmp_path, caplog):
+    """Dense rows of one length would change the means, as padding counts."""
+    import tensorflow as tf
+
+    keras = importlib.import_module(library)
+    words = keras.Input((None,) * rank, dtype="int32", ragged=True, name="words")
+    size = keras.Input((3,), name="size")
+    vectors = keras.layers.Embedding(20, 4)(words)
+    if library == "keras":
+        means = vectors
+        for _ in range(rank):
+            means = keras.ops.mean(means, axis=1)
+    else:
+        means = tf.reduce_mean(vectors, axis=range(1, rank + 1))
+    model = keras.Model([size, words], [keras.layers.Dense(2)(means), size])
+    rows = [[3, 1], [2], [4, 5, 6, 7]] if rank == 1 else [[[3, 1], [2]], [[4]], [[5, 6, 7], [8, 9]]]
+    ragged = tf.ragged.constant(rows, tf.int32)
+    expected = model([tf.constant(random(3, 3)), ragged])[0]
+    splits = ["row_splits"] if rank == 1 else ["row_splits_0", "row_splits_1"]
+    names = [f"words/{name}" for name in ("values", *splits)]
+    arrays = [item.numpy() for item in (ragged.flat_values, *ragged.nested_row_splits)]
+    feeds = {"size": random(3, 3), **dict(zip(names, arrays, strict=True))}
+    caplog.set_level("INFO", "deploykit")
+    sources = [model]
+    for end in ends.split():
+        sources.append(tmp_path / f"model.{end}")
+        model.save(sources[-1])
+    for source in sources:
+        graph = deploykit.freeze(source, allow_unverified=rank > 1)
+        assert graph.inputs == ("size", *names)
+        np.testing.assert_allclose(run(graph, feeds)[0], expected, rtol=1e-5, atol=1e-6)
+        assert all(name in caplog.text for name in names)
+        caplog.clear()
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_a_sparse_input_is_fed_dense(library, tmp_path, caplog):
+    keras = importlib.import_module(library)
+    x = keras.Input((6,), sparse=True, name="x")
+    model = keras.Model(x, keras.layers.Dense(2)(x))
+    model.save(tmp_path / "model.keras")
+    caplog.set_level("INFO", "deploykit")
+    graph = deploykit.freeze(tmp_path / "model.keras")
+    assert "input 'x'" in caplog.text
+    np.testing.assert_allclose(run(graph, {"x": random(3, 6)})[0], model(random(3, 6)), rtol=1e-5)
+
+
 def test_outputs_of_a_dictionary_bear_its_keys(tmp_path):
     import keras
 
