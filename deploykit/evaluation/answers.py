@@ -7,7 +7,7 @@ import numpy as np
 
 from deploykit.evaluation.result import GivenAnswer
 from deploykit.transforms.ir.tensors import Array
-from deploykit.verification.coverage import class_numbers
+from deploykit.verification.coverage import class_name, class_numbers
 
 NONE = -1
 """The class number of a sample whose scores contain NaN."""
@@ -112,12 +112,6 @@ def of_numbers(first: Array, last: Array | None, labels: Array | None, most: int
         [_number(one[n]) for n in used],
         [None if last is None else _number(two[n]) for n in used],
     )
-
-
-def class_name(number: int, names: Sequence[str]) -> str:
-    """Return a class as readable text, such as `5 sandal`."""
-    known = names[number] if number < len(names) else ""
-    return str(number) if known in ("", str(number)) else f"{number} {known}"
 
 
 def _answer(scores: Array, number: int, names: Sequence[str]) -> GivenAnswer:

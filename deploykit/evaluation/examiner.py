@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.evaluation.answers import Apart, class_name, of_classes, of_numbers
+from deploykit.evaluation.answers import Apart, of_classes, of_numbers
 from deploykit.evaluation.answers import scores_classes as are_scores
 from deploykit.evaluation.pictures import pictures
 from deploykit.evaluation.result import ClassAccuracy, GroupAccuracy
@@ -23,7 +23,14 @@ from deploykit.verification.confidence import (
     members,
     wilson,
 )
-from deploykit.verification.coverage import Answers, answers_of, class_numbers
+from deploykit.verification.coverage import (
+    Answers,
+    WeakClass,
+    answers_of,
+    class_name,
+    class_numbers,
+    weak_classes,
+)
 
 MAX_CLASSES = 100
 """Accuracy per class is reported up to this number of classes."""
@@ -43,6 +50,7 @@ class Findings:
     noise: GroupCloseness | None
     """The SQNR of the last model against the first, on all samples."""
     groups: tuple[GroupAccuracy, ...]
+    weak_classes: tuple[WeakClass, ...]
 
 
 class Examiner:
@@ -144,6 +152,7 @@ class Examiner:
             answers_of(first, maker),
             self._noise(samples) if several else None,
             () if groups is None else self._by_group(arrays, groups),
+            weak_classes(arrays, labels, first.shape, names),
         )
 
     def pictures(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from deploykit.benchmarking.engines.engine_choice import warn_emulated
-from deploykit.evaluation.answers import class_name
 from deploykit.evaluation.examiner import Findings
 from deploykit.evaluation.pictures import photo_like, samples_as_photos, span_of
 from deploykit.evaluation.result import Accuracy, Disagreement, ModelAccuracy
@@ -20,7 +19,7 @@ from deploykit.transforms.engines.engines import TENSORFLOW, EngineUse, lacking
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.confidence import NORMAL_95
-from deploykit.verification.coverage import class_numbers, doubt
+from deploykit.verification.coverage import class_name, class_numbers, doubt
 from deploykit.verification.samples import Dataset, Feed, samples_in
 from deploykit.verification.tolerance import before_softmax, maker
 
@@ -86,6 +85,7 @@ def examine(
         samples.class_order,
         _doubts(findings, labels, count),
         samples.fed,
+        findings.weak_classes,
     )
 
 

@@ -18,6 +18,7 @@ from deploykit.transforms.common.documents import (
 )
 from deploykit.transforms.engines.engines import TENSORFLOW
 from deploykit.verification.confidence import GroupCloseness
+from deploykit.verification.coverage import WeakClass
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,9 @@ class Accuracy(AsHtml):
     """Why the predictions of the first model are doubtful."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """Preprocessing of files for each input of the first model, in words."""
+    weak_classes: tuple[WeakClass, ...] = ()
+    """Classes that the last model never predicts right, or significantly less often than the
+    first."""
 
     @property
     @written()

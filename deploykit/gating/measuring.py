@@ -106,6 +106,7 @@ class GateRun:
             notes.append(f"predictions were not compared: {error}")
             return 0, ()
         checks = [*quality_checks(found, limits)]
+        notes += [weak.text for weak in found.weak_classes]
         if limits.min_agreement is not None and found.agreement is None:
             raise GraphError("models-not-comparable", source=self.models[BASELINE].source)
         outputs = self.models[BASELINE].frozen.outputs

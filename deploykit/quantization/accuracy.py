@@ -31,7 +31,7 @@ from deploykit.verification.confidence import (
     lower_bound_db,
     wilson,
 )
-from deploykit.verification.coverage import Answers, answers_of
+from deploykit.verification.coverage import Answers, WeakClass, answers_of, weak_classes
 from deploykit.verification.samples import samples_in
 from deploykit.verification.synthetic.sample_inputs import paired_inputs
 from deploykit.verification.tolerance import (
@@ -61,6 +61,8 @@ class Judgement:
     """The 95 % confidence interval of the agreement."""
     groups: tuple[GroupCloseness, ...] = ()
     """The comparison within each group of samples; empty: the data have no groups."""
+    weak_classes: tuple[WeakClass, ...] = ()
+    """Classes that the graph never predicts right, or significantly less often than float32."""
 
     @property
     def certain_db(self) -> float:
@@ -132,6 +134,7 @@ class Scorer:
             raise GraphError("no-float-output")
         self._samples = samples_in(feeds)
         self._before = self._score(self._expected)
+        self._right = self._per_sample(self._expected)
 
     def facts(self) -> tuple[float, bool]:
         """Return the run time of the graph in seconds, and whether plain ops run on oneDNN."""
@@ -169,6 +172,7 @@ class Scorer:
             share = same_class(self._expected[name], given[name])
             if share is not None and (agreement is None or share.value < agreement.value):
                 agreement = share
+        right = [self._right, self._per_sample(given)]
         groups: tuple[GroupCloseness, ...] = ()
         if self._groups is not None:
             item = [(self._expected[name], given[name]) for name in judged]
@@ -183,6 +187,7 @@ class Scorer:
             sqnr_low_db=float(low),
             agreement_interval=None if agreement is None else agreement.interval,
             groups=groups,
+            weak_classes=weak_classes(right, self._labels, self._expected[self._outputs[0]].shape),
         )
 
     def departure(
@@ -229,6 +234,12 @@ class Scorer:
         if self._metric is None:
             return None
         return self._metric({name: values[name] for name in self._outputs}, self._labels)
+
+    def _per_sample(self, values: Mapping[str, Array]) -> Array | None:
+        if self._metric is None:
+            return None
+        outputs = {name: values[name] for name in self._outputs}
+        return self._metric.per_sample(outputs, self._labels)
 
 
 def _sqnr(expected: Array, judged: Array) -> float:

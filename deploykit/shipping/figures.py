@@ -14,6 +14,8 @@ from deploykit.transforms.common.documents import document
 
 Known = Mapping[str, Any]
 
+_MAX_WEAK_CLASSES = 3  # in the summary sentence
+
 
 def figures(shipment: Shipment) -> dict[str, Any]:
     """Return the metrics as plain data; unknown ones contain the reason."""
@@ -222,6 +224,10 @@ def verdict(shipment: Shipment, known: Known) -> str:
     accuracy = known["accuracy"]
     if accuracy["after"] is not None:
         parts.append(f"accuracy {_share(accuracy)}")
+        weak = shipment.document("accuracy").get("weak_classes") or []
+        parts += [item["text"] for item in weak[:_MAX_WEAK_CLASSES]]
+        if len(weak) > _MAX_WEAK_CLASSES:
+            parts.append(f"and {len(weak) - _MAX_WEAK_CLASSES} more such classes")
     else:
         parts.append("accuracy not measured")
     return ", ".join(parts) + "."

@@ -2,9 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 
+from deploykit.transforms.common.documents import Written, written
 from deploykit.transforms.ir.control_flow import conditional_depths
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal, producer_name, split
@@ -12,7 +15,7 @@ from deploykit.transforms.ir.node_index import reached
 from deploykit.transforms.ir.ops import op_defs, output_types
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.differences import Difference
-from deploykit.verification.confidence import wilson
+from deploykit.verification.confidence import paired_wilson, wilson
 from deploykit.verification.tolerance import Pairing, choices
 
 FEWEST = 8  # minimum number of samples for a conclusion
@@ -108,6 +111,71 @@ def class_numbers(labels: Array | None, count: int, classes: int) -> Array | Non
         return None
     flat = labels.reshape(-1).astype(np.int64)
     return flat if ((flat >= 0) & (flat < classes)).all() else None
+
+
+def class_name(number: int, names: Sequence[str]) -> str:
+    """Return a class as readable text, such as `5 sandal`."""
+    known = names[number] if number < len(names) else ""
+    return str(number) if known in ("", str(number)) else f"{number} {known}"
+
+
+@dataclass(frozen=True)
+class WeakClass:
+    """A class that a model never predicts right, or significantly less often than before."""
+
+    number: Annotated[int, Written("class")]
+    label: str
+    """The class number and, if known, the class name."""
+    samples: int
+    right: tuple[int, ...]
+    """The number of samples that each model predicts right."""
+
+    @property
+    @written()
+    def text(self) -> str:
+        """A sentence for people."""
+        before = "" if len(self.right) < 2 else f", {self.right[0]} before"
+        return f"class {self.label}: {self.right[-1]} of {self.samples} samples right{before}"
+
+
+def weak_classes(
+    right: Sequence[Array | None],
+    labels: Array | None,
+    shape: Sequence[int],
+    names: Sequence[str] = (),
+) -> tuple[WeakClass, ...]:
+    """Return the classes on which the last model fails although the total may look good.
+
+    It predicts none of n samples right, which has a probability below 0.05 at its total accuracy p:
+    (1 - p)^n. Or it predicts fewer right than the first model: the 95 % confidence interval of the
+    change is below zero, with Bonferroni's correction for the number of classes.
+
+    Args:
+        right: for each model, whether each sample is right, bool [samples]. Other values are those
+            of a metric without classes, for which nothing is returned.
+        labels: class numbers or one-hot labels.
+        shape: the shape of the scores, [samples, classes].
+        names: class names by number; may be empty.
+    """
+    known = [model for model in right if model is not None and model.dtype == bool]
+    if labels is None or len(known) < len(right):
+        return ()
+    first, last = known[0], known[-1]
+    numbers = class_numbers(labels.astype(np.int64), *shape)
+    if numbers is None:
+        return ()
+    found = np.unique(numbers).tolist()
+    quantile = NormalDist().inv_cdf(1 - RARE / 2 / len(found))
+    results = []
+    for number in found:
+        chosen = numbers == number
+        counts = tuple(int(model[chosen].sum()) for model in known)
+        never = not counts[-1] and (1 - last.mean()) ** chosen.sum() < RARE
+        fewer = counts[-1] < counts[0]
+        if never or (fewer and paired_wilson(first[chosen], last[chosen], quantile)[1] < 0):
+            label = class_name(number, names)
+            results.append(WeakClass(number, label, int(chosen.sum()), counts))
+    return tuple(results)
 
 
 Pair = tuple[str, str]  # a tensor of the reference and the tensor of the result

@@ -19,8 +19,10 @@ from deploykit.verification.coverage import (
     FREE,
     Answers,
     Uncovered,
+    WeakClass,
     answers_of,
     class_numbers,
+    weak_classes,
 )
 from deploykit.verification.samples import Feed, samples_in
 from deploykit.verification.tolerance import Pairing
@@ -73,6 +75,7 @@ class Run:
     distinct: int = 0
     """Number of distinct values among them, counted up to 1000."""
     accuracy: tuple[float, float] | None = None
+    weak_classes: tuple[WeakClass, ...] = ()
     answers: Answers | None = None
     """Classes predicted by the reference's first output on user samples."""
     not_possible: str = ""
@@ -123,6 +126,7 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
         sum(sum_.finite for sum_ in sums),
         min(len(distinct), DISTINCT_AT_MOST),
         truth.accuracy,
+        truth.weak_classes,
         _answers(answers, task.made_by),
     )
 
@@ -208,23 +212,38 @@ class _Truth:
     """The top-1 accuracy of the first output, before and after."""
 
     def __init__(self, labels: Array | None) -> None:
-        self._labels, self._right, self._count = labels, np.zeros(2, np.int64), 0
+        self._labels, self._right, self._count = labels, list[list[Array]]([[], []]), 0
+        self._numbers: list[Array | None] = []
 
     def add(self, expected: Array, judged: Array, count: int) -> None:
         if self._labels is not None:
             truth = self._labels[self._count : self._count + count]
             classes = expected.shape[-1] if np.ndim(expected) == 2 else 0
             numbers = class_numbers(truth, count, classes)
+            self._numbers.append(numbers)
             truth = truth if numbers is None else numbers
-            self._right += [np.sum(np.argmax(x, -1) == truth) for x in (expected, judged)]
+            for right, output in zip(self._right, (expected, judged), strict=True):
+                right.append(np.asarray(np.argmax(output, -1) == truth))
         self._count += count
 
     @property
     def accuracy(self) -> tuple[float, float] | None:
         if self._labels is None:
             return None
-        before, after = (self._right / max(self._count, 1)).tolist()
+        before, after = (
+            sum(int(part.sum()) for part in right) / max(self._count, 1) for right in self._right
+        )
         return before, after
+
+    @property
+    def weak_classes(self) -> tuple[WeakClass, ...]:
+        """The classes on which the result fails, if the labels are class numbers."""
+        numbers = [part for part in self._numbers if part is not None]
+        if not numbers or len(numbers) < len(self._numbers):
+            return ()
+        whole = np.concatenate(numbers)
+        shape = len(whole), int(whole.max()) + 1
+        return weak_classes([*map(np.concatenate, self._right)], whole, shape)
 
 
 def _answers(parts: Sequence[Array], made_by: str) -> Answers | None:

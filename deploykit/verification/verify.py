@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from deploykit.importers.model_files import Original
-from deploykit.transforms.common.documents import AsHtml, Hidden, Written, written
+from deploykit.transforms.common.documents import AsHtml, Hidden, IfSet, Written, written
 from deploykit.transforms.common.errors import CrashError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.runtime.differences import Difference, QualityBar
-from deploykit.verification.coverage import doubt, nothing_compared, uncovered
+from deploykit.verification.coverage import WeakClass, doubt, nothing_compared, uncovered
 from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.samples import Data, Dataset, Feed, samples_in
 from deploykit.verification.synthetic.sample_inputs import made_up_feeds, paired_inputs
@@ -64,6 +64,8 @@ class Verification(AsHtml):
     reason: str = ""
     differences: Annotated[tuple[Difference, ...], Written("by_output", by=_by_output)] = ()
     accuracy: Hidden[tuple[float, float] | None] = None
+    weak_classes: IfSet[tuple[WeakClass, ...]] = ()
+    """Classes that the result never predicts right, or significantly less often than before."""
     samples: Hidden[int] = 0
     models: Hidden[tuple[Any, Any] | None] = None
     """The two opened models, if models were compared."""
@@ -270,6 +272,7 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
         reason,
         differences,
         run.accuracy,
+        run.weak_classes,
         compared=run.finite,
         distinct=run.distinct,
         not_possible=run.not_possible,

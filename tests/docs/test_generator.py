@@ -16,6 +16,7 @@ from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.differences import Difference
+from deploykit.verification.coverage import WeakClass
 from deploykit.verification.verify import Verification
 from docs.generator import __main__ as generator
 from docs.generator import api, command_table, commands
@@ -184,7 +185,7 @@ def test_members_are_fields_and_what_is_public_also_of_bases():
 
 
 def test_classes_in_signatures_and_in_their_fields_are_found():
-    assert inner([deploykit.verify]) == [Difference, Verification, VerifyOptions]
+    assert inner([deploykit.verify]) == [Difference, Verification, VerifyOptions, WeakClass]
 
 
 def test_values_of_an_unknown_type_need_a_format():

@@ -1,6 +1,6 @@
 """A cache of graphs compiled by OpenVINO, valid for one machine and one OpenVINO version.
 
-A file is used only if its SHA-256 matches. The digest covers the key, so a renamed file is not used.
+A file is used only if its SHA-256 matches, which covers its key: a renamed file is not used.
 Damaged, old and excess files are removed, and a folder that is not writable causes no error.
 DEPLOYKIT_CACHE_DIR names another folder; an empty value disables the cache.
 """

@@ -117,9 +117,10 @@ def write_model(folder: str, model: Any) -> Resaved:
 def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
     """Return a function of the model's inputs, in order, that calls it for inference.
 
-    A ragged input is several tensors. It does not pass `training`, so layers that the author called with training=True keep that
-    mode, as in `model.export`. Layers whose default is training=True are turned off; their names
-    are added to `augmenting`. It returns the tensors of each output. GraphError: the call fails.
+    A ragged input is several tensors. The call does not pass `training`, so layers that the author
+    called with training=True keep that mode, as in `model.export`. Layers whose default is
+    training=True are turned off; their names are added to `augmenting`. It returns the tensors of
+    each output. GraphError: the call fails.
     """
     import tensorflow as tf
 

@@ -15,6 +15,7 @@ _GROUPS, _WORST = 20, 10
 _CLASSES = 20
 """The maximum number of shown classes, those with the lowest accuracy; --json lists all."""
 _SHARES = ("top1", "top5")
+WEAK_CLASS = "{text}"
 _SCORE = "{value:%s}[[ ({interval:%s})]]"
 _SHARE = _SCORE % ("share", "share")
 
@@ -57,6 +58,7 @@ def lines(accuracy: Accuracy) -> Iterator[str | Table]:
         yield _classes(accuracy)
     if accuracy.worst:
         yield _worst(accuracy)
+    yield from rendered_rows(accuracy.weak_classes, WEAK_CLASS)
     yield from rendered_rows(accuracy.notes, "note: {}")
 
 
