@@ -51,7 +51,12 @@ class Roles:
         self._shapes: Shapes | None = None
 
     def value(self, tensor: str) -> Array | None:
-        """Return the value of a constant tensor."""
+        """Return the value of a constant tensor.
+
+        A Const in a loop or branch of TensorFlow 1 waits for it, so `Constants` has it not.
+        """
+        if (const := self.graph.constant(tensor)) is not None:
+            return const.value
         self._constants = self._constants or Constants(self.graph)
         return self._constants.value(tensor)
 
@@ -170,7 +175,7 @@ _MAX_PARTS = 1024  # real weights are not split into more
 Move = Callable[[Array], Array]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # nodes cannot be hashed; each call is made once for a spot
 class Caller:
     """The call of a function with a constant, and the index of the argument."""
 

@@ -354,7 +354,69 @@ def listed_table(m):
     )
 
 
+def looked_up_in_loop(m, version: int, nested: bool = False):
+    """Look rows up as a decoder does, and add others to them; the loop is in another one."""
+    ids, w = m.fed(4, whole_below=12), m.held(12, 7)
+
+    def step(i, total):
+        rows = tf.gather(w, (ids + i) % 12)
+        return i + 1, tf.tanh(rows + tf.gather(w, ids)) + total
+
+    def loop(start):
+        return tf.compat.v1.while_loop(lambda i, _: i < 3, step, (tf.constant(0), start))[1]
+
+    with control_flow(version):
+        if not nested:
+            return loop(tf.zeros([4, 7]))
+        return tf.compat.v1.while_loop(
+            lambda i, _: i < 2, lambda i, y: (i + 1, loop(y)), (tf.constant(0), tf.zeros([4, 7]))
+        )[1]
+
+
+def looked_up_in_branch(m, version: int):
+    ids, w = m.fed(4, whole_below=12), m.held(12, 7)
+    rows = tf.gather(w, ids)
+    with control_flow(version):
+        return tf.compat.v1.cond(
+            ids[0] > 5, lambda: rows + tf.gather(w, ids[::-1]), lambda: tf.gather(w, ids) * 2.0
+        )
+
+
+def looked_up_in_case(m):
+    ids, w = m.fed(4, whole_below=12), m.held(12, 7)
+    rows = tf.gather(w, ids)
+    branches = [lambda: rows + tf.gather(w, ids[::-1]), lambda: rows, lambda: tf.gather(w, ids)]
+    with control_flow(2):
+        return tf.switch_case(ids[0] % 3, branches)
+
+
+def looked_up_in_function(m):
+    @tf.function
+    def sums(w, ids):
+        rows = tf.gather(w, ids)
+        return rows, rows + tf.gather(w, ids[::-1])
+
+    @tf.function
+    def outer(w, ids):
+        rows, both = sums(w, ids)
+        return rows + both, sums(w, ids)[0]
+
+    first, second = outer(m.held(12, 7), m.fed(4, whole_below=12))
+    return first + second
+
+
 TABLES = {
+    **{
+        f"{name}_v{version}": functools.partial(make, version=version)
+        for name, make in {
+            "in_loop": looked_up_in_loop,
+            "in_nested_loop": functools.partial(looked_up_in_loop, nested=True),
+            "in_branch": looked_up_in_branch,
+        }.items()
+        for version in (1, 2)
+    },
+    "in_case": looked_up_in_case,
+    "in_function": looked_up_in_function,
     "gather_0": functools.partial(gather, axis=0),
     "gather_1": functools.partial(gather, axis=1),
     "gather_last": functools.partial(gather, axis=-1),
