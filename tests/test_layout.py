@@ -204,7 +204,7 @@ def test_no_folder_holds_more_than_20_modules():
     )
 
 
-SHORTEST, LONGEST = 60, 400
+SHORTEST, LONGEST = 40, 600
 MODULES_OF_A_FOLDER = 3
 
 

@@ -99,7 +99,7 @@ def sensitivity(
         model: any model that `open_model` accepts.
         calibration: Samples: a .npz file of arrays by input name, a folder of TFRecords, images or
             CSV files, or DIR/NAME if DIR contains records of several names. Every fourth sample is
-            held out to measure the noise.
+            held out to measure the noise, or whole groups of related samples.
         ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
         isa: Instruction set of the target CPU; auto: that of this machine.

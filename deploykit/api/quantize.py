@@ -86,7 +86,8 @@ def quantize(
             calibration data.
         calibration: At least 64 representative samples: a .npz file of arrays by input name, a
             folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several
-            names. Every fourth sample is held out to check the result.
+            names. Every fourth sample is held out to check the result, or whole groups of related
+            samples, such as crops of one picture.
         evaluation: Samples with labels, to measure `metric`.
         output: also write the graph to this `.pb` file. With calibration, the state of the search
             is stored next to it, and the same call resumes after an interruption.
@@ -251,11 +252,16 @@ class _Quantizing:
         if samples is None:
             known = StatedData(self._made_up())
         elif calibration is None:
-            known = StatedData(samples.feeds(), timed_with=samples)
+            known = StatedData(
+                samples.feeds(), related=samples.with_relations.related, timed_with=samples
+            )
         else:
             split = samples.split()
             known = StatedData(
-                split.held_out.feeds(), split.calibrating.feeds(), timed_with=split.held_out
+                split.held_out.feeds(),
+                split.calibrating.feeds(),
+                related=split.held_out.related,
+                timed_with=split.held_out,
             )
         if evaluation is not None:
             known = replace(known, evaluation=self._samples(evaluation))

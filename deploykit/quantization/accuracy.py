@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score, metric_named, with_interval
-from deploykit.transforms.common.documents import OrNull, Written
+from deploykit.transforms.common.documents import IfSet, OrNull, Written
 from deploykit.transforms.common.errors import CrashError, GraphError, LimitError, counts_differ
 from deploykit.transforms.engines.engine_session import OpenVinoSession, session_in
 from deploykit.transforms.engines.engines import TENSORFLOW
@@ -24,15 +24,17 @@ from deploykit.transforms.runtime.differences import CODES_BAR, MAX_LOST_DB, Sum
 from deploykit.transforms.runtime.session import Session
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 from deploykit.verification.confidence import (
+    FEWEST,
     Decibels,
     GroupCloseness,
     agreeing,
     closeness_by_group,
     lower_bound_db,
     wilson,
+    wilson_of_groups,
 )
 from deploykit.verification.coverage import Answers, WeakClass, answers_of, weak_classes
-from deploykit.verification.samples import samples_in
+from deploykit.verification.samples import Dataset, samples_in
 from deploykit.verification.synthetic.sample_inputs import paired_inputs
 from deploykit.verification.tolerance import (
     compared_outputs,
@@ -59,6 +61,8 @@ class Judgement:
     """The lower end of the 95 % confidence interval of SQNR; None: not available."""
     agreement_interval: tuple[float, float] | None = None
     """The 95 % confidence interval of the agreement."""
+    independent: IfSet[int | None] = None
+    """Number of groups of related samples, which the intervals count; None: independent samples."""
     groups: tuple[GroupCloseness, ...] = ()
     """The comparison within each group of samples; empty: the data have no groups."""
     weak_classes: tuple[WeakClass, ...] = ()
@@ -115,17 +119,18 @@ class Scorer:
         labels: Array | None,
         metric: str,
         groups: Array | None = None,
+        related: Array | None = None,
     ) -> None:
         """Run the graph on the feeds; `tensors` are compared, and `metric` may be ''.
 
-        `groups` are the groups of the samples.
+        `groups` are the groups of the samples, `related` those of related samples.
 
         GraphError: the metric cannot be imported, raises, or does not fit the labels.
         """
         self._metric_name = metric
         self._metric = metric_named(metric) if metric else None  # before TensorFlow's slow start
         self._outputs, self._feeds, self._labels = list(outputs), feeds, labels
-        self._groups = groups
+        self._groups, self._related = groups, related
         session, start = Session(graph_def), time.monotonic()
         self._expected = _run(session, list(tensors), {}, feeds)
         self._seconds = time.monotonic() - start
@@ -167,11 +172,13 @@ class Scorer:
             if difference.fault:
                 low = -np.inf
                 continue
-            bound = lower_bound_db(self._expected[name], given[name], self._samples)
+            pair = self._expected[name], given[name]
+            bound = lower_bound_db(*pair, self._samples, self._related)
             low = min(low, difference.sqnr_db if bound is None else bound)
-            share = same_class(self._expected[name], given[name])
+            share = same_class(*pair, self._related)
             if share is not None and (agreement is None or share.value < agreement.value):
                 agreement = share
+        independent = None if self._related is None else len(np.unique(self._related))
         right = [self._right, self._per_sample(given)]
         groups: tuple[GroupCloseness, ...] = ()
         if self._groups is not None:
@@ -184,7 +191,8 @@ class Scorer:
             metric=self._metric_name,
             before=self._before,
             after=self._score(given),
-            sqnr_low_db=float(low),
+            sqnr_low_db=None if independent is not None and independent < FEWEST else float(low),
+            independent=independent,
             agreement_interval=None if agreement is None else agreement.interval,
             groups=groups,
             weak_classes=weak_classes(right, self._labels, self._expected[self._outputs[0]].shape),
@@ -272,15 +280,17 @@ def joined(parts: Sequence[Array]) -> Array:
     return np.concatenate(parts)
 
 
-def same_class(expected: Array, judged: Array) -> Score | None:
+def same_class(expected: Array, judged: Array, related: Array | None = None) -> Score | None:
     """Return the top-1 agreement of two outputs; None: not class scores.
 
-    Scores with NaN never agree.
+    Scores with NaN never agree. `related` are the groups of related samples.
     """
     item = agreeing(expected, judged)
     if item is None or not len(item):
         return None
     same = int(item.sum())
+    if related is not None and len(related) == len(item):
+        return Score(same / len(item), wilson_of_groups(item, related))
     return Score(same / len(item), wilson(same, len(item)))
 
 
@@ -297,6 +307,7 @@ class Evaluator(AbstractContextManager["Evaluator"]):
         labels: Array | None = None,
         metric: str = "top1",
         groups: Array | None = None,
+        related: Array | None = None,
     ) -> None:
         """Run the float32 graph.
 
@@ -308,6 +319,7 @@ class Evaluator(AbstractContextManager["Evaluator"]):
                 scores of the first output; mae, the mean absolute error of the first output; or
                 `module:function`, called with the outputs by name and the labels.
             groups: the group of each sample, strings.
+            related: the group of related samples of each one, over which intervals are computed.
 
         GraphError: TensorFlow cannot run the graph on the samples, or no output is floating-point.
         Also: the labels do not match the samples or classes, or the metric does not exist, raises,
@@ -333,9 +345,18 @@ class Evaluator(AbstractContextManager["Evaluator"]):
             labels,
             metric,
             groups,
+            related,
         )
         self._worker: Worker | None = None
         self._start()
+
+    @classmethod
+    def on(cls, graph: Graph, samples: Dataset, metric: str = "") -> Self:
+        """Run the float32 graph on a dataset, whose labels are used if a metric is given."""
+        feeds = samples.feeds()
+        labels = samples.labels_of(feeds) if metric else None
+        groups = samples.groups_of(feeds), samples.related_of(feeds)
+        return cls(graph, feeds, labels, metric or "top1", *groups)
 
     def judge(self, graph: Graph, engine: str = TENSORFLOW) -> Judgement:
         """Run a graph in an engine, and compare it with the float32 graph.

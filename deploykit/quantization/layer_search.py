@@ -207,7 +207,7 @@ class _LayerSearch:
             is_known = layers <= noise.keys()
             few = fewer.count < task.samples.held_out.count
             if few and not is_known and budget.left > budget.for_trials:
-                judge = stack.enter_context(Evaluator(task.graph, fewer.feeds()))
+                judge = stack.enter_context(Evaluator.on(task.graph, fewer))
             end = budget.ranking_until()
             ranking = rank_alone(
                 {layer: result.graph[layer].op for layer in layers},

@@ -129,12 +129,12 @@ def stated_sensitivity(
     work = work or unseen("sensitivity", *STEPS)
     with samples.named():
         calibrating, held_out, note, _ = samples.split()
-        feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()
+        feeds, judged = calibrating.feeds(), held_out.spread(JUDGED)
     work.begin("calibrate")
     stated, notes = with_missing_ranges(read_fake_quants(graph), feeds)
     planned, ranking, together = stated.plan(), [], None
     if planned.chains:
-        with Evaluator(graph, judged) as judge:
+        with Evaluator.on(graph, judged) as judge:
             together = judge.judge(stated_int8_graph(stated, isa))
             ranking = rank_alone(
                 {layer: stated.graph[layer].op for layer in planned.chains},
@@ -148,7 +148,7 @@ def stated_sensitivity(
         together,
         planned.reasons,
         {layer: TensorRange(*ends) for layer, ends in ranges.items() if ends is not None},
-        (calibrating.count, samples_in(judged)),
+        (calibrating.count, judged.count),
         tuple(filter(None, [note, *notes])),
     )
 
@@ -166,6 +166,8 @@ class StatedData:
     """Samples to measure ranges that the model does not state; empty: no calibration."""
     evaluation: Dataset | None = None
     """Samples with labels for the metric."""
+    related: Array | None = None
+    """The group of related samples of each one in `feeds`; None: independent."""
     timed_with: Dataset | None = None
     """Samples to benchmark engines with; None: synthetic inputs."""
 
@@ -271,9 +273,11 @@ class _Search:
         bar = MIN_SQNR_DB if self.how.min_sqnr is None else self.how.min_sqnr
         judgement = evaluation = None
         if self.data.feeds:
-            judgement = self._judgement(self.data.feeds, target, int8)
+            judge = Evaluator(self.graph, self.data.feeds, related=self.data.related)
+            judgement = _judged_by(judge, target, int8)
         if (labelled := self.data.evaluation) is not None:
-            evaluation = self._judgement(labelled.feeds(), target, int8, labelled)
+            judge = Evaluator.on(self.graph, labelled.with_relations, self.how.metric)
+            evaluation = _judged_by(judge, target, int8)
         result = replace(result, judgement=judgement, evaluation=evaluation)
         if judgement is not None and not judgement.sqnr_db >= bar:
             return replace(
@@ -290,13 +294,10 @@ class _Search:
             )
         return replace(result, graph=int8, is_float=False, reason=_reason(result))
 
-    def _judgement(
-        self, feeds: Feeds, target: EngineTarget, int8: Graph, labelled: Dataset | None = None
-    ) -> Judgement:
-        labels = None if labelled is None else labelled.labels_of(labelled.feeds())
-        metric = self.how.metric if labelled is not None else "top1"
-        with contextlib.closing(Evaluator(self.graph, feeds, labels, metric)) as judge:
-            return target.judged(judge, int8)
+
+def _judged_by(evaluator: Evaluator, target: EngineTarget, int8: Graph) -> Judgement:
+    with contextlib.closing(evaluator) as judge:
+        return target.judged(judge, int8)
 
 
 def _reason(result: Quantized) -> str:

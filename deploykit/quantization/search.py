@@ -159,8 +159,7 @@ def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator:
     Its run also measures times for the budget.
     """
     held_out, start = task.samples.held_out, task.budget.now()
-    feeds = held_out.feeds()
-    judge = stack.enter_context(Evaluator(task.graph, feeds, groups=held_out.groups_of(feeds)))
+    judge = stack.enter_context(Evaluator.on(task.graph, held_out))
     ran, _ = judge.facts()
     task.budget.measured(max(task.budget.now() - start - ran, 0.0), ran)
     task.notes.extend(doubts(judge, held_out.labels_of(held_out.feeds()), task.how))
@@ -177,8 +176,7 @@ def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator
         labels = task.evaluation.labels_of(feeds)
         if labels is None and ":" not in metric:
             task.evaluation.refuse_unlabelled(metric)
-    groups = task.evaluation.groups_of(feeds)
-    judge = stack.enter_context(Evaluator(task.graph, feeds, labels, metric, groups))
+    judge = stack.enter_context(Evaluator.on(task.graph, task.evaluation.with_relations, metric))
     if metric in ("top1", "top5"):
         with task.evaluation.named():
             task.notes.extend(doubts(judge, labels, task.how))

@@ -228,6 +228,8 @@ def task_of(
         "cpu": here["cpu"],
         "flags": here["flags"],
     }
+    if split.held_out.related is not None:  # which samples calibrate affects all that is stored
+        belongs_to["order"] = digest([repr(split.order).encode()])
     retained = State(state, "quantizing", belongs_to)
     notes = [split.note] if split.note else []
     if how.prefer != DEFAULT.prefer:

@@ -20,7 +20,7 @@ from deploykit.transforms.int8.plan import plan
 from deploykit.transforms.int8.ranges import TensorRange, load_ranges
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
-from deploykit.verification.samples import Data, Dataset, samples_in
+from deploykit.verification.samples import Data, Dataset
 
 STEPS = ("calibrate", "rank")
 JUDGED = 16  # samples to measure each layer with; more hardly change the order
@@ -91,7 +91,7 @@ def measure_sensitivity(
     samples = Dataset.of(graph, data)
     with samples.named():
         calibrating, held_out, note, _ = samples.split()
-        feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()
+        feeds, judged = calibrating.feeds(), held_out.spread(JUDGED)
     notes = [note] if note else []
     work = work or unseen("sensitivity", *STEPS)
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
@@ -104,7 +104,7 @@ def measure_sensitivity(
         planned = plan(graph, known)
         ranking, together = list[Noise](), None
         if planned.chains:
-            with Evaluator(reference, judged) as judge:
+            with Evaluator.on(reference, judged) as judge:
                 try:
                     together = judge.judge(int8_graph(graph, ranges, isa))
                 except GraphError as error:
@@ -122,7 +122,7 @@ def measure_sensitivity(
         together,
         planned.reasons,
         {layer: known.tensors[name] for layer, name in last.items() if name in known.tensors},
-        (known.samples, samples_in(judged)),
+        (known.samples, judged.count),
         tuple(notes),
     )
 

@@ -15,7 +15,7 @@ NORMAL_95 = 1.959964  # the 97.5 % quantile of the normal distribution
 LEAST = 1e-12  # fraction of a sum below which a difference is rounding noise
 
 
-def wilson(right: int, total: int, z: float = NORMAL_95) -> tuple[float, float]:
+def wilson(right: float, total: float, z: float = NORMAL_95) -> tuple[float, float]:
     """Return the Wilson confidence interval of a proportion; `z` is a normal quantile.
 
     Source: E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
@@ -26,6 +26,27 @@ def wilson(right: int, total: int, z: float = NORMAL_95) -> tuple[float, float]:
     spread = math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
     half = z / (1 + z2 / total) * spread
     return max(0.0, center - half), min(1.0, center + half)
+
+
+def wilson_of_groups(right: Array, groups: Array) -> tuple[float, float]:
+    """Return the 95 % Wilson interval of a proportion of related samples.
+
+    The number of samples is divided by the design effect: the variance of the proportion between
+    groups of related samples, relative to that of independent samples. At least, each group counts.
+    Source: L. Kish, Survey Sampling, 1965.
+
+    Args:
+        right: bool [samples].
+        groups: the group of each sample, int64 [samples].
+    """
+    total, share = len(right), float(right.mean())
+    _, codes = np.unique(groups, return_inverse=True)
+    count = int(codes.max()) + 1
+    sums = np.bincount(codes, right - share)
+    variance = count / max(count - 1, 1) * float(np.square(sums).sum()) / total**2
+    effective = share * (1 - share) / variance if variance else float(count)
+    effective = min(max(effective, float(count)), float(total))
+    return wilson(share * effective, effective)
 
 
 def paired_wilson(before: Array, after: Array, z: float = NORMAL_95) -> tuple[float, float]:
@@ -72,19 +93,29 @@ def interval_of_mean(values: Array, z: float = NORMAL_95) -> tuple[float, float]
     return float(wide.mean()) - half, float(wide.mean()) + half
 
 
-def lower_bound_db(expected: Array, judged: Array, samples: int) -> float | None:
+def lower_bound_db(
+    expected: Array, judged: Array, samples: int, related: Array | None = None
+) -> float | None:
     """Return the lower bound of the 95 % confidence interval of the SQNR in dB.
 
-    None: there are fewer than two samples, or the first axis is not that of the samples.
+    None: there are fewer than two samples, or the first axis is not that of the samples. With
+    related samples, groups count instead, and None means fewer than 4 groups.
 
     Args:
         expected: reference values, with samples on the first axis.
         judged: compared values of the same shape, with NaN and Inf at the same positions.
         samples: the number of samples.
+        related: the group of related samples of each one, int64 [samples]; None: independent.
     """
     if samples < 2 or not expected.ndim or len(expected) != samples:
         return None
-    return bound_of_powers(*sample_powers(expected, judged))
+    powers = sample_powers(expected, judged)
+    if related is None:
+        return bound_of_powers(*powers)
+    _, codes = np.unique(related, return_inverse=True)
+    if codes.max() + 1 < FEWEST:
+        return None
+    return bound_of_powers(*(np.bincount(codes, power) for power in powers))
 
 
 def sample_powers(expected: Array, judged: Array) -> tuple[Array, Array]:
@@ -142,7 +173,7 @@ def _student(degrees: int, z: float = NORMAL_95) -> float:
 GROUP = "group"
 """Default name of the array with the group of each sample."""
 FEWEST = 4
-"""Minimum number of samples in a group for a lower bound."""
+"""Minimum number of samples in a group, or of groups of related samples, for a lower bound."""
 Decibels = Annotated[float | None, Written(digits=3)]
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,8 +16,9 @@ from deploykit.transforms.common.errors import GraphError, counts_differ, naming
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import Array
-from deploykit.verification.confidence import GROUP, are_groups, group_names
+from deploykit.verification.confidence import FEWEST, GROUP, are_groups, group_names
 from deploykit.verification.fitting import name_in, of_rank, of_type
+from deploykit.verification.related_samples import related_groups
 from deploykit.verification.synthetic.sample_inputs import demanded_batch, type_and_shape
 
 logger = logging.getLogger("deploykit")
@@ -56,6 +58,9 @@ class Dataset:
     """A text about how class numbers follow from the class names in the data, or why not."""
     groups: Array | None = None
     """Group of each sample, such as its source: strings, object [samples]."""
+    related: Array | None = None
+    """Group of related samples of each one, int64 [samples]; None: independent, or not yet known
+    (`with_relations`)."""
     scalars: frozenset[str] = frozenset()
     """Scalar inputs for which the arrays contain several samples."""
 
@@ -144,6 +149,15 @@ class Dataset:
         """Return the groups of the samples in the feeds, or None."""
         return None if self.groups is None else self.groups[: samples_in(feeds)]
 
+    def related_of(self, feeds: Iterable[Feed]) -> Array | None:
+        """Return the groups of related samples in the feeds, or None."""
+        return None if self.related is None else self.related[: samples_in(feeds)]
+
+    @cached_property
+    def with_relations(self) -> "Dataset":
+        """The same samples with `related`."""
+        return replace(self, related=related_groups(self.arrays, self.labels, self.groups))
+
     def refuse_unlabelled(self, metric: str) -> None:
         """Raise GraphError if there are no labels, with the reason if it is known."""
         if self.labels is None:
@@ -157,19 +171,23 @@ class Dataset:
     def split(self) -> "Split":
         """Split the samples: every fourth is held out for evaluation, the others calibrate.
 
-        Below eight samples, or with too few for the fixed batch size, all serve both purposes, and
-        the note states this.
+        Of related samples, such as crops of one picture, whole groups are held out. Below eight
+        samples, or with too few for the fixed batch size, all serve both purposes. The note states
+        both cases.
         """
-        count = self.count
-        if count < SPLIT_FROM or count // HELD_OUT_EVERY < (self.batch or 1):
+        count, related = self.count, self.with_relations.related
+        held, note = np.arange(count) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1, ""
+        if related is not None:
+            held, note = _held_out_groups(related)
+        if count < SPLIT_FROM or not held.sum() >= (self.batch or 1) <= (~held).sum():
             note = (
                 f"{count} samples are too few to hold some out, so layers are evaluated on their "
                 "calibration samples"
             )
             return Split(self, self, note)
-        held = np.arange(count) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
         order = [*np.flatnonzero(~held).tolist(), *np.flatnonzero(held).tolist()]
-        return Split(self._taken(~held), self._taken(held), order=order)
+        known = self.with_relations
+        return Split(known._taken(~held), known._taken(held), note, order)
 
     def spread(self, most: int) -> "Dataset":
         """Return at most `most` evenly spaced samples.
@@ -201,11 +219,39 @@ class Dataset:
             labels = labels[places]
         files = tuple(np.array(self.files, object)[places]) if self.files else ()
         groups = None if self.groups is None else self.groups[places]
-        return replace(self, arrays=arrays, labels=labels, files=files, groups=groups)
+        related = None if self.related is None else self.related[places]
+        return replace(
+            self, arrays=arrays, labels=labels, files=files, groups=groups, related=related
+        )
+
+
+def _held_out_groups(related: Array) -> tuple[Array, str]:
+    """Return which samples are held out, bool [samples], and a note for the user.
+
+    Every fourth group is held out, or more where a bound needs them. A single group is cut.
+    """
+    names = np.unique(related)
+    count, note = len(names), f"{len(related)} samples form about {len(names)} groups"
+    note += " of related ones, such as crops of one picture"
+    if count == 1:
+        held = np.arange(len(related)) >= len(related) - len(related) // HELD_OUT_EVERY
+        return held, f"{note}: the last {held.sum()} are held out, {_FEW_GROUPS}"
+    most = max(count // HELD_OUT_EVERY, min(FEWEST, count // 2))
+    chosen = (np.arange(1, most + 1) * count // most) - 1
+    held = np.isin(related, names[chosen])
+    note += f": {most} groups ({held.sum()} samples) are held out"
+    if most < FEWEST:
+        return held, f"{note}, {_FEW_GROUPS}"
+    return held, f"{note}, and bounds count groups; if they are independent, shuffle them"
+
+
+_FEW_GROUPS = (
+    f"which gives no bound: it takes {FEWEST} held-out groups, so add samples of other sources"
+)
 
 
 class Split(NamedTuple):
-    """Calibration samples, held-out samples, and a note if both are the same."""
+    """Calibration samples, held-out samples, and a note if they are the same or related."""
 
     calibrating: Dataset
     held_out: Dataset

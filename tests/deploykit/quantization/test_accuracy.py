@@ -330,7 +330,7 @@ def test_samples_at_even_distances():
 
 def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):
     right = judged(classifier(), classifier(DELTA)).agreement
-    monkeypatch.setattr(accuracy, "same_class", lambda a, b: Score(float(np.mean(a == b))))
+    monkeypatch.setattr(accuracy, "same_class", lambda a, b, _: Score(float(np.mean(a == b))))
     assert judged(classifier(), classifier(DELTA)).agreement != right
 
 
