@@ -1303,7 +1303,8 @@ def quantize(
             calibration data.
         calibration: At least 64 representative samples: a .npz file of arrays by input name, a
             folder of TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several
-            names. Every fourth sample is held out to check the result.
+            names. Every fourth sample is held out to check the result, or whole groups of related
+            samples, such as crops of one picture.
         evaluation: Samples with labels, to measure `metric`.
         output: also write the graph to this `.pb` file. With calibration, the state of the search
             is stored next to it, and the same call resumes after an interruption.
@@ -1387,7 +1388,7 @@ def sensitivity(
         model: any model that `open_model` accepts.
         calibration: Samples: a .npz file of arrays by input name, a folder of TFRecords, images or
             CSV files, or DIR/NAME if DIR contains records of several names. Every fourth sample is
-            held out to measure the noise.
+            held out to measure the noise, or whole groups of related samples.
         preprocess: Preprocessing of file features into model inputs, such as image size and value
             range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
             [default: from the model metadata file X.pb.json, or from the model itself].
