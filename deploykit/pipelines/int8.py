@@ -105,7 +105,7 @@ class FakeQuantGraph:
     weights: Mapping[str, tuple[Array, Array]]
     """Weights by layer: int8 codes in the shape of the weights, float32 steps [output channels]."""
     refused: Mapping[str, str]
-    """Fake-quants of weights that int8 kernels do not support, with the reason."""
+    """Reasons of `StatedWeights.refused`."""
 
     def plan(self, keep_float: Collection[str] = ()) -> Plan:
         """Return which layers run in int8. GraphError: `keep_float` names no node."""

@@ -403,7 +403,7 @@ class Evaluator(AbstractContextManager["Evaluator"]):
         if inputs is None or len(graph.outputs) != len(self._graph.outputs):
             raise GraphError("graph-interface-differs")
         paired = paired_outputs(self._graph, graph)
-        judged = sorted(compared_outputs(self._graph, paired))
+        judged = sorted(compared_outputs(self._graph, paired) - paired.behind)
         message = (b"".join(graph.serialized()), inputs, dict(paired.pairs), judged, engine)
         worker = self._worker or self._start()
         try:

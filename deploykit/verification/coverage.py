@@ -186,7 +186,7 @@ _SAME_VALUE = frozenset(
 )
 
 
-COMPARED = "compared"  # its values were compared or are inputs
+COMPARED = "compared"  # its values, or varying ones that depend on it, were compared; or an input
 FREE = "free"  # it does not depend on input values, so one run of both graphs compares it
 ALIKE = "alike"  # the same op computes both
 DIFFERENT = "different"
@@ -264,20 +264,30 @@ def uncovered(
     if not empty and not constant:
         return Uncovered((), (), {})
     left = {*empty, *constant}
-    compared = {pair for pair, d in zip(pairs, differences, strict=True) if d.finite} - left
-    walk = _Walk(reference, result, {*compared, *names.items()})
+    found = [(p, d) for p, d in zip(pairs, differences, strict=True) if d.finite and p not in left]
+    compared = {*(pair for pair, _ in found), *names.items()}
+    varying = [a for (a, _), difference in found if difference.distinct > 1]
+    walk = _Walk(reference, result, compared, varying)
     return Uncovered(tuple(empty), tuple(constant), walk.origins([*empty, *constant]))
 
 
 class _Walk:
     """A walk from outputs towards inputs, along ops that are the same in both graphs."""
 
-    def __init__(self, reference: Graph, result: Graph, compared: Collection[Pair]) -> None:
+    def __init__(
+        self,
+        reference: Graph,
+        result: Graph,
+        compared: Collection[Pair],
+        varying: Collection[str],
+    ) -> None:
+        """Prepare the walk; `varying` are compared tensors of the reference with several values."""
         self._graphs = reference, result
+        self._shown = _affecting_values(reference, varying)
         self._compared = {self._source(pair) for pair in compared}
         self._fed = [_depending_on_values(graph) for graph in self._graphs]
         self._depths = conditional_depths(reference)
-        self._behind = choices(reference).nodes
+        self._behind = frozenset[str]().union(*(stage.nodes for stage in choices(reference)))
         functions = [{f.signature.name: f for f in g.library.function} for g in self._graphs]
         self._functions = [
             {name: item.SerializeToString(deterministic=True) for name, item in known.items()}
@@ -309,10 +319,9 @@ class _Walk:
         inputs = [node.data_inputs for node in nodes]
         ports = {split(tensor)[1] for tensor in pair}
         is_fed = any(g.is_input(n.name) for g, n in zip(self._graphs, nodes, strict=True))
-        if is_fed or len(ports) > 1 or len(inputs[0]) != len(inputs[1]):
-            return Origin(DIFFERENT)
-        if nodes[0].op != nodes[1].op or not self._same_attributes(*nodes):
-            return Origin(DIFFERENT)
+        is_alike = not is_fed and len(ports) == 1 and len(inputs[0]) == len(inputs[1])
+        if not is_alike or nodes[0].op != nodes[1].op or not self._same_attributes(*nodes):
+            return Origin(COMPARED if name in self._shown else DIFFERENT)
         must_be_empty = is_array and name not in self._behind
         pairs = zip(*(map(normal, tensors) for tensors in inputs), strict=True)
         return Origin(ALIKE, tuple(pairs), must_be_empty)
@@ -343,6 +352,15 @@ def _depending_on_values(graph: Graph) -> set[str]:
         return [reader.name for reader in graph.readers(name) if reader.op not in _SHAPES]
 
     return set(reached(map(producer_name, graph.inputs), readers))
+
+
+def _affecting_values(graph: Graph, tensors: Collection[str]) -> Collection[str]:
+    """Return the nodes on whose values these tensors depend, not only on their shapes."""
+
+    def read(name: str) -> list[str]:
+        return [] if graph[name].op in _SHAPES else [*map(producer_name, graph[name].data_inputs)]
+
+    return reached(map(producer_name, tensors), read)
 
 
 def _is_handle(node: Node, tensor: str) -> bool:

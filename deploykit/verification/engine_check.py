@@ -235,7 +235,8 @@ def compared(
     cases, left_out = reference_cases(graph, tensorflow, feeds)
     if not cases:
         return EngineCheck(not_compared=f"TensorFlow cannot run it on {left_out[0]}")
-    behind = choices(graph).outputs
+    stages = choices(graph)
+    behind = {t for t in graph.outputs if stages and producer_name(t) in stages[0].nodes}
     bars: Bars = {name: _bar(graph, name, bar) for name in graph.outputs}
     judged: Bars = {name: None if name in behind else item for name, item in bars.items()}
     takes_empty = True
@@ -294,30 +295,27 @@ def _around_choices(
     cases: Sequence[EngineCase],
     bar: QualityBar,
 ) -> str:
-    """Return where outputs differ before choices, or after them from the same values."""
-    result = choices(graph)
-    behind = [name for name in graph.outputs if name in result.outputs]
+    """Return where tensors differ before choices, or after them from the same values."""
+    stages = choices(graph)
+    results = [name for name in graph.outputs if producer_name(name) in stages[0].nodes]
+    # What each run compares; the next one is fed with it.
+    compared = [(stage.tensors, {n: _bar(graph, n, bar) for n in stage.tensors})
+                for stage in stages]  # fmt: skip
+    compared.append((results, dict.fromkeys(results, FLOAT_BAR)))
     for case in cases:
         if not case.batch:
             continue  # there is nothing to choose from
+        fed = case.feeds
         try:
-            first, second = (runner.run(result.tensors, case.feeds) for runner in runners)
-            sides = [dict(zip(result.tensors, item, strict=True)) for item in (first, second)]
-            text = departure(
-                [Answered(case.batch, sides[0], sides[1])],
-                {name: _bar(graph, name, bar) for name in result.tensors},
-            )
-            fed = case.feeds | sides[0]
-            first, second = (runner.run(behind, fed) for runner in runners)
-            sides = [dict(zip(behind, item, strict=True)) for item in (first, second)]
-            text = text or departure(
-                [Answered(case.batch, sides[0], sides[1])],
-                dict.fromkeys(behind, FLOAT_BAR),
-            )
+            for tensors, bars in compared:
+                first, second = (runner.run(tensors, fed) for runner in runners)
+                sides = [dict(zip(tensors, item, strict=True)) for item in (first, second)]
+                text = departure([Answered(case.batch, sides[0], sides[1])], bars)
+                if text:
+                    return text
+                fed = fed | sides[0]
         except Error as error:
-            text = f"its choices cannot be compared: {error}"
-        if text:
-            return text
+            return f"its choices cannot be compared: {error}"
     return ""
 
 

@@ -41,7 +41,7 @@ class Task:
     names: Mapping[str, str]
     """Inputs of the result by inputs of the reference."""
     paired: Pairing
-    """Outputs of the result after a choice are computed from the reference's values before it."""
+    """Values of the result after a choice are computed from the reference's values before it."""
     labels: Array | None = None
     made_by: str = ""
     """The op that computes the reference's first output."""
@@ -194,17 +194,15 @@ class _Loaded:
 def _behind_choices(
     session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array], arrays: list[Array]
 ) -> list[Array]:
-    """Return a result's outputs; those after choices use the reference's values before them."""
-    pairs, in_front, behind = task.paired
-    places = [n for n, (a, _) in enumerate(pairs) if a in behind]
-    if not places:
-        return arrays
+    """Return a result's values; those after choices use the reference's values before them."""
     values = dict(zip(task.tensors, expected, strict=True))
-    fed = task.for_result(feed) | {b: values[a] for a, b in in_front}
-    again = session.run([pairs[n][1] for n in places], fed)
-    judged = list(arrays)
-    for place, value in zip(places, again, strict=True):
-        judged[place] = value
+    fed, judged = task.for_result(feed), list(arrays)
+    for in_front, behind in task.paired.stages:
+        fed |= {b: values[a] for a, b in in_front}
+        places = [n for n, tensor in enumerate(task.tensors) if tensor in behind]
+        again = session.run([task.paired.pairs[n][1] for n in places], fed)
+        for place, value in zip(places, again, strict=True):
+            judged[place] = value
     return judged
 
 

@@ -1,7 +1,8 @@
 """The tolerance of a comparison, the tensors to compare, and choices such as top-k.
 
 Slight noise in the inputs of a choice may select other boxes, so noise is evaluated before it.
-Outputs after a choice are compared on the reference's values before it.
+What follows a choice is compared on the reference's values before it. That includes the inputs of
+a later choice, such as that of the second stage of a Faster R-CNN.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from deploykit.transforms.ir.control_flow import conditional_depths
 from deploykit.transforms.ir.functions import Library, names_in, reachable
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import ENTER_OPS, SWITCH_OPS, Node, normal, producer_name
+from deploykit.transforms.ir.node_index import reached
 from deploykit.transforms.ir.ops import FEEDABLE_OPS, op_defs, output_types
 from deploykit.transforms.layers.layers import FLOATS, LAYER_OPS
 from deploykit.transforms.runtime.differences import QualityBar
@@ -38,14 +40,13 @@ _HANDLE_OPS = ("TensorArray", "TensorList", "TensorMap", "EmptyTensorList")
 
 
 @dataclass(frozen=True)
-class Choices:
-    """The edges into the nodes after choices, and the outputs after choices."""
+class ChoiceStage:
+    """Choices with no layer between them, such as those for the proposals of a detector."""
 
     edges: Mapping[tuple[str, int], str]
     """Tensors read, by node and input index."""
-    outputs: frozenset[str]
-    nodes: frozenset[str] = frozenset()
-    """Nodes after a choice, including it."""
+    nodes: frozenset[str]
+    """Nodes after one of these choices, including it."""
 
     @property
     def tensors(self) -> list[str]:
@@ -53,17 +54,34 @@ class Choices:
         return list(dict.fromkeys(self.edges.values()))
 
 
-def choices(graph: Graph) -> Choices:
-    """Return the tensors at which noise is evaluated instead of the outputs after choices.
+def choices(graph: Graph) -> tuple[ChoiceStage, ...]:
+    """Return the choices of a graph in stages; each is after layers that follow the one before.
 
-    There are none if one of these tensors is inside a loop or branch.
+    Noise is evaluated at the tensors before the choices instead of the outputs after them. The
+    stages end before one that reads a tensor inside a loop or branch.
     """
-    none = Choices({}, frozenset())
     live = graph.ancestors(map(producer_name, graph.outputs))
     computed = live & graph.descendants(map(producer_name, graph.inputs), control=False)
     depths = conditional_depths(graph)
-    behind = graph.descendants(_roots(graph, computed, depths), control=False) & live
-    outputs = frozenset(output for output in graph.outputs if producer_name(output) in behind)
+    roots, stages = set(_roots(graph, computed, depths)), list[ChoiceStage]()
+    while roots:
+        behind = graph.descendants(roots, control=False) & live
+        edges = _edges_into(graph, behind, computed, depths)
+        if not edges or not any(producer_name(output) in behind for output in graph.outputs):
+            break
+        stages.append(ChoiceStage(edges, frozenset(behind)))
+        layers = [name for name in behind if graph[name].op in LAYER_OPS]
+        roots &= graph.descendants(layers, control=False)
+    return tuple(stages)
+
+
+def _edges_into(
+    graph: Graph, behind: set[str], computed: Collection[str], depths: Mapping[str, int]
+) -> dict[tuple[str, int], str]:
+    """Return the edges into these nodes, to which it adds the producers of handles.
+
+    There are none if one starts inside a loop or branch, where no tensor can be fetched.
+    """
     fed = {normal(tensor) for tensor in graph.inputs}
     edges: dict[tuple[str, int], str] = {}
     waiting = list(behind)
@@ -78,26 +96,30 @@ def choices(graph: Graph) -> Choices:
                 waiting.append(producer)
                 continue
             if depths[producer]:
-                return none
+                return {}
             edges[name, place] = normal(tensor)
-    return Choices(edges, outputs, frozenset(behind)) if edges and outputs else none
+    return edges
 
 
-def paired_choices(reference: Graph, result: Graph) -> tuple[list[tuple[str, str]], frozenset[str]]:
-    """Return the pairs of tensors before choices, and the reference's outputs after them.
+def _paired_stages(
+    reference: Graph, result: Graph
+) -> list[tuple[ChoiceStage, list[tuple[str, str]]]]:
+    """Return stages of the reference, and the pairs of tensors before the choices of each.
 
-    Both are empty if the result does not make its choices with the same nodes.
+    They end before a stage whose choices the result does not make with the same nodes.
     """
-    value = choices(reference)
-    pairs: dict[str, str] = {}
-    for (name, place), tensor in value.edges.items():
-        if name in result and result[name].op == reference[name].op:
-            other = normal(result[name].data_inputs[place])
-            if _type(result, other) == _type(reference, tensor):
-                pairs.setdefault(tensor, other)
-    if set(pairs) != set(value.tensors):
-        return [], frozenset()
-    return list(pairs.items()), value.outputs
+    stages = []
+    for stage in choices(reference):
+        pairs: dict[str, str] = {}
+        for (name, place), tensor in stage.edges.items():
+            if name in result and result[name].op == reference[name].op:
+                other = normal(result[name].data_inputs[place])
+                if _type(result, other) == _type(reference, tensor):
+                    pairs.setdefault(tensor, other)
+        if set(pairs) != set(stage.tensors):
+            break
+        stages.append((stage, list(pairs.items())))
+    return stages
 
 
 def _type(graph: Graph, tensor: str) -> str | None:
@@ -105,21 +127,30 @@ def _type(graph: Graph, tensor: str) -> str | None:
 
 
 def _roots(graph: Graph, computed: Collection[str], depths: Mapping[str, int]) -> Iterator[str]:
-    """Yield the choosing nodes; for those in a loop or branch, the nodes that enter it."""
+    """Yield the choosing nodes; for one in a loop or branch, the nodes that enter it."""
     library = Library(graph)
     functions = library.reaching(lambda node: node.op in CHOOSING_OPS)
     before_layers = graph.ancestors(node.name for node in graph if node.op in LAYER_OPS)
-    begins = ENTER_OPS | SWITCH_OPS
-    inside = False
+    inside = list[str]()
     for name in computed:
         node = graph[name]
         called = {node.op, *names_in(node.attrs.values())} if functions else set()
         if _chooses(node, name in before_layers) or called & functions:
-            inside |= depths[name] > 0
-            if not depths[name]:
+            if depths[name]:
+                inside.append(name)
+            else:
                 yield name
-    if inside:
-        yield from (name for name in computed if graph[name].op in begins)
+
+    def beside(name: str) -> list[str]:
+        """Return the neighbours of a node in the same outermost loop or branch."""
+        producers = map(producer_name, graph[name].inputs)
+        readers = (reader.name for reader in graph.readers(name))
+        return [other for other in (*producers, *readers) if depths[other]]
+
+    begins = ENTER_OPS | SWITCH_OPS
+    for name in reached(inside, beside):
+        if depths[name] == 1 and name in computed and graph[name].op in begins:
+            yield name
 
 
 def _chooses(node: Node, is_before_layers: bool) -> bool:
@@ -207,34 +238,52 @@ def _is_quantized(graph: Graph) -> bool:
     return any("Quantize" in node.op or node.op == "Dequantize" for node in graph)
 
 
+class PairedStage(NamedTuple):
+    """Choices that both graphs make."""
+
+    in_front: Sequence[tuple[str, str]]
+    """The pairs that the choices read."""
+    behind: frozenset[str]
+    """Compared tensors of the reference after them."""
+
+
 class Pairing(NamedTuple):
     """The tensors of a reference that are compared with those of a result."""
 
     pairs: Sequence[tuple[str, str]]
-    """The outputs, the tensors before a choice such as a non-maximum suppression, and the inputs of
+    """The outputs, the tensors before choices such as a non-maximum suppression, and the inputs of
     final Softmaxes."""
-    in_front: Sequence[tuple[str, str]] = ()
-    """The pairs that a choice reads."""
-    behind: frozenset[str] = frozenset()
-    """Outputs of the reference after a choice."""
+    stages: Sequence[PairedStage] = ()
+
+    @property
+    def behind(self) -> frozenset[str]:
+        """Compared tensors of the reference after any choice."""
+        return self.stages[0].behind if self.stages else frozenset()
 
 
 def paired_outputs(reference: Graph, result: Graph) -> Pairing:
     """Return the tensors of two graphs to compare."""
     names, others = reference.outputs, result.outputs  # paired by name, or else by index
     pairs = list(zip(names, names if set(names) <= set(others) else others, strict=True))
-    in_front, behind = paired_choices(reference, result)
-    pairs += in_front
+    stages = _paired_stages(reference, result)
+    for _, in_front in stages:
+        pairs += in_front
     for a, b in tuple(pairs):
         before = (before_softmax(reference, a), before_softmax(result, b))
         if before[0] is not None and before[1] is not None:
             pairs.append((before[0], before[1]))
-    return Pairing(list(dict.fromkeys(pairs)), in_front, behind)
+    return Pairing(
+        list(dict.fromkeys(pairs)),
+        [
+            PairedStage(in_front, frozenset(a for a, _ in pairs if producer_name(a) in stage.nodes))
+            for stage, in_front in stages
+        ],
+    )
 
 
 def compared_tensors(reference: Graph) -> list[str]:
     """Return the tensors of a reference to compare with any result."""
-    results = [*reference.outputs, *choices(reference).tensors]
+    results = [*reference.outputs, *(t for stage in choices(reference) for t in stage.tensors)]
     results += [before for a in results if (before := before_softmax(reference, a)) is not None]
     return list(dict.fromkeys(results))
 
@@ -242,10 +291,10 @@ def compared_tensors(reference: Graph) -> list[str]:
 def compared_outputs(reference: Graph, paired: Pairing) -> set[str]:
     """Return the tensors of the reference whose noise is evaluated.
 
-    A Softmax and the tensors after a choice are excluded if their inputs are compared.
+    A Softmax is excluded if its input is compared.
     """
     compared = {a for a, _ in paired.pairs}
-    return {a for a in compared - paired.behind if before_softmax(reference, a) not in compared}
+    return {a for a in compared if before_softmax(reference, a) not in compared}
 
 
 def before_softmax(graph: Graph, tensor: str) -> str | None:

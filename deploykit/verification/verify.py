@@ -15,12 +15,17 @@ from deploykit.importers.model_files import Original
 from deploykit.transforms.common.documents import AsHtml, Hidden, IfSet, Written, written
 from deploykit.transforms.common.errors import CrashError
 from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.layers.layers import FLOATS
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.runtime.differences import Difference, QualityBar
 from deploykit.verification.coverage import WeakClass, doubt, nothing_compared, uncovered
 from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.samples import Data, Dataset, Feed, samples_in
-from deploykit.verification.synthetic.sample_inputs import made_up_feeds, paired_inputs
+from deploykit.verification.synthetic.sample_inputs import (
+    made_up_feeds,
+    paired_inputs,
+    type_and_shape,
+)
 from deploykit.verification.tolerance import (
     Pairing,
     bar_between,
@@ -90,6 +95,9 @@ class Verification(AsHtml):
     labels."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """Description of the preprocessing of files, by input."""
+    before_choices: Hidden[tuple[str, ...]] = ()
+    """Tensors compared because a choice, such as a non-maximum suppression, reads them. What
+    follows it was compared on the reference's values of these."""
 
     @property
     @written()
@@ -170,9 +178,9 @@ def verify(
 
     `verified` is false, with a reason, if nothing was compared that could differ: the reference
     does not run on synthetic inputs, all its values are equal, an output is NaN, or an output is
-    empty and its inputs were not compared (`coverage`). Outputs after a choice, such as a
-    non-maximum suppression, are computed from the reference's values before it, and the noise is
-    evaluated there.
+    empty and its inputs were not compared (`coverage`). The tensors before a choice, such as a
+    non-maximum suppression, are compared too. What follows it is computed from the reference's
+    values of these.
 
     Without data, identical graphs of more than LARGE_GRAPH nodes are not run.
 
@@ -259,7 +267,7 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
     """Evaluate the differences of a run."""
     judged = set(task.tensors)
     if bar.tolerance is None:
-        judged = compared_outputs(reference, task.paired) | task.paired.behind
+        judged = compared_outputs(reference, task.paired)
     differences = tuple(replace(d, judged=d.output in judged) for d in run.differences)
     failures = (bar.failure(d, task.paired.behind) for d in differences)
     reason = run.not_possible or run.broken or next(filter(None, failures), "")
@@ -278,7 +286,14 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
         not_possible=run.not_possible,
         doubt="" if answers is None else doubt(answers.numbers, answers.classes, task.labels),
         is_classifier=answers is not None and (answers.are_sure or task.labels is not None),
+        before_choices=_before_choices(reference, task.paired),
     )
+
+
+def _before_choices(reference: Graph, paired: Pairing) -> tuple[str, ...]:
+    """Return the compared tensors of floats that choices read."""
+    read = dict.fromkeys(a for stage in paired.stages for a, _ in stage.in_front)
+    return tuple(sorted(a for a in read if type_and_shape(reference, a)[0] in FLOATS))
 
 
 def _given(samples: Dataset) -> list[Feed]:

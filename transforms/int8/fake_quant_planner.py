@@ -109,7 +109,7 @@ class FakeQuantPlanner(Planner):
         """Create a planner for a float32 graph with the fake-quants of activations.
 
         `stated` are the layers whose weights have int8 codes, `listed` those to keep in float32,
-        and `reasons` those for each fake-quant of weights that remains in the graph.
+        and `reasons` those of `StatedWeights.refused`.
         """
         super().__init__(graph, Ranges("", 1, {}), listed)
         self.plan.has_fake_quants = True
@@ -203,11 +203,14 @@ class FakeQuantPlanner(Planner):
         if layer.name not in self._listed and weights_of(self.graph, layer) is None:
             for tensor in layer.data_inputs[1:2]:
                 above = self.graph.ancestors([split(tensor)[0]])
-                for name in above & self._reasons.keys():
-                    return self._reasons[name]
+                if above.isdisjoint(map(producer_name, self.graph.inputs)):
+                    for name in above & self._reasons.keys():
+                        return self._reasons[name]
         if reason := super()._unfit(layer):
             return reason
-        return "" if layer.name in self._stated else "its weights have no fake-quant"
+        if layer.name in self._stated:
+            return ""
+        return self._reasons.get(layer.name, "its weights have no fake-quant")
 
     def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
         """Return the nodes that the kernel of a layer replaces, with the fake-quant after it."""

@@ -7,6 +7,7 @@ A batch norm after a layer multiplies each output channel of its weights: the co
 and the step of the channel is multiplied by the factor.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from deploykit.transforms.int8.affine_codes import CODES, Form
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, producer_name
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.layers.layers import channel_axes
+from deploykit.transforms.layers.layers import LAYER_OPS, WEIGHTS, channel_axes
 from deploykit.transforms.runtime.constants import PURE_OPS, Constants
 
 ARGS = "FakeQuantWithMinMaxArgs"
@@ -37,21 +38,22 @@ class FakeQuantGrid:
     lowest: Array
     """Integers as float32, the lowest value as a multiple of the step."""
     highest: Array
+    inverse: Array | None = None
+    """float32, the factor by which the kernel multiplies; None if it divides by the step."""
 
     def multiples(self, values: Array) -> Array:
         """Return float32 values as multiples of the step, as the kernels round them."""
         step = self.step
         below, above = self.lowest * step, self.highest * step
-        scale = np.float32(1) / step
-        zero = np.floor(-below * scale + np.float32(0.5))
         shifted = np.clip(values, below, above) - below
-        rounded: Array = np.floor(shifted * scale - zero + np.float32(0.5))
+        scaled = shifted / step if self.inverse is None else shifted * self.inverse
+        rounded: Array = np.floor(scaled + self.lowest + np.float32(0.5))
         return rounded
 
 
 def grid_of(graph: Graph, node: Node) -> FakeQuantGrid | str:
     """Return the grid of a fake-quant, or the reason why int8 has no such grid."""
-    bits, is_narrow = node.attr("num_bits", BITS), bool(node.attr("narrow_range", False))
+    bits = node.attr("num_bits", BITS)
     if bits != BITS:
         return f"fake-quant '{node.name}' has {bits} bits, expected {BITS}"
     ends = _ends(graph, node)
@@ -67,14 +69,24 @@ def grid_of(graph: Graph, node: Node) -> FakeQuantGrid | str:
         place = int(np.argmax(((low > 0) | (high < 0)).reshape(-1)))
         result = f"{low.reshape(-1)[place]:g} to {high.reshape(-1)[place]:g}"
         return f"the range of fake-quant '{node.name}' is {result}, which does not contain zero"
-    first, last = np.float32(is_narrow), np.float32(CODES)
-    step = np.where(is_zero, np.float32(1), (high - low) / (last - first))
-    if (step < np.finfo(np.float32).tiny).any():
+    grid = _grid(node, low, high)
+    if (grid.step < np.finfo(np.float32).tiny).any():
         return f"the range of fake-quant '{node.name}' is empty"
+    return grid
+
+
+def _grid(node: Node, low: Array, high: Array) -> FakeQuantGrid:
+    """Return the grid of a fake-quant with any number of bits, for the ends of its range."""
+    is_zero = (low == 0) & (high == 0)
+    first = np.float32(bool(node.attr("narrow_range", False)))
+    last = np.float32(2 ** node.attr("num_bits", BITS) - 1)
+    width = np.where(is_zero, last - first, high - low)
+    step = width / (last - first)
     zero = np.clip(first - low / step, first, last)
     zero = np.floor(zero + np.float32(0.5))  # rounds halves away from zero, as in C
     lowest, highest = (np.where(is_zero, np.float32(0), end - zero) for end in (first, last))
-    return FakeQuantGrid(step, lowest, highest)
+    inverse = None if node.op == VARS else (last - first) / width
+    return FakeQuantGrid(step, lowest, highest, inverse)
 
 
 def form_of_tensor(graph: Graph, node: Node) -> Form | str:
@@ -110,38 +122,74 @@ class StatedWeights:
     """The weight codes that a graph's fake-quants define."""
 
     codes: Sequence[Array]
-    """int8 arrays, in the shape in which a node that is not constant reads them."""
+    """int16 arrays, in the shape in which a node that is not constant reads them; a code of 128 is
+    clipped in the int8 layers."""
     refused: Mapping[str, str]
-    """Reason for each fake-quant of weights that remains in the graph."""
+    """Reason for each fake-quant of weights that remains in the graph, and for each layer if its
+    weights match no codes."""
 
 
 def take_weights(graph: Graph) -> StatedWeights:
-    """Replace the fake-quants of constants by their results; return the codes."""
+    """Replace the fake-quants of constants by their results; return the codes of weights."""
     refused: dict[str, str] = {}
-    values, steps = dict[str, Array](), dict[str, Array]()
+    values, steps, others = dict[str, Array](), dict[str, Array](), dict[str, Array]()
+    layers = _layers_of(graph)
     for node in graph:
         if node.op not in OPS or graph.is_output(node.name) or graph.is_input(node.name):
             continue
         const = graph.constant(node.data_inputs[0])
         if const is None:
             continue
-        result = _rounded(graph, node, const.value)
-        if isinstance(result, str):
-            refused[node.name] = result
+        if node.name not in layers:  # such as a bias, which has no codes
+            if (result := _rounded_constant(graph, node, const.value)) is not None:
+                others[node.name] = result
+        elif isinstance(rounded := _rounded(graph, node, const.value), str):
+            refused[node.name] = rounded
         else:
-            values[node.name], steps[node.name] = result
+            values[node.name], steps[node.name] = rounded
+            refused |= dict.fromkeys(
+                layers[node.name],
+                f"fake-quant '{node.name}' gives its weights several steps in one output channel, "
+                "int8 kernels take one",
+            )
     codes = _codes(_with_constants(graph, values), _with_constants(graph, steps), values)
-    for name, value in values.items():
+    for name, value in (values | others).items():
         const = Node.constant(name, value, device=graph[name].device)
         graph.absorb([graph[name]], into=const)
     return StatedWeights(codes, refused)
+
+
+def _layers_of(graph: Graph) -> dict[str, list[str]]:
+    """Return the layers whose constant weights each fake-quant contributes to."""
+    result = defaultdict[str, list[str]](list)
+    fed = graph.descendants(map(producer_name, graph.inputs), control=False)
+    for layer in graph:
+        if layer.op in LAYER_OPS and (made := producer_name(layer.data_inputs[WEIGHTS])) not in fed:
+            for name in graph.ancestors([made]):
+                if graph[name].op in OPS:
+                    result[name].append(layer.name)
+    return dict(result)
+
+
+def _rounded_constant(graph: Graph, node: Node, value: Array) -> Array | None:
+    """Return a fake-quant's result for a constant; None if its range is not known or not valid."""
+    ends = _ends(graph, node)
+    if ends is None or not np.isfinite(ends).all():
+        return None
+    low, high = ends
+    if not ((low < high) | ((low == 0) & (high == 0))).all():
+        return None
+    grid = _grid(node, low, high)
+    if (grid.step < np.finfo(np.float32).tiny).any():
+        return None
+    return (grid.multiples(value) * grid.step).astype(np.float32)
 
 
 def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[Array, Array] | None:
     """Return the int8 codes of a layer's weights, and float32 steps [output channels].
 
     None: the weights are no codes times a factor per output channel. Codes of channels with a
-    negative factor change their sign.
+    negative factor change their sign. A code of 128 becomes 127.
     """
     axes = tuple(axis for axis in range(weights.ndim) if axis not in channel_axes(layer))
     exact = weights.astype(np.float64)
@@ -153,10 +201,8 @@ def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[A
                 continue
             steps = np.abs(factors).astype(np.float32)
             signed = form * np.where(steps > 0, np.sign(factors), 0)  # a gamma of 0 gives zeros
-            if signed.max(initial=0) > _INT8.max:  # -128 in a channel whose sign changed
-                continue
             steps[steps == 0] = 1
-            return signed.astype(np.int8), steps.reshape(-1)
+            return np.minimum(signed, _INT8.max).astype(np.int8), steps.reshape(-1)
     return None
 
 
@@ -167,7 +213,8 @@ def _rounded(graph: Graph, node: Node, value: Array) -> tuple[Array, Array] | st
         return grid
     codes = grid.multiples(value)
     low, high = codes.min(initial=0), codes.max(initial=0)
-    if low < _INT8.min or high > _INT8.max:
+    # The ends of a symmetric range are 127.5 steps from zero: float32 decides which of them is 128.
+    if low < _INT8.min or high > -_INT8.min:
         return (f"the weights of fake-quant '{node.name}' have codes {low:g} to {high:g} about "
                 "zero, int8 kernels take -128 to 127")  # fmt: skip
     step = np.broadcast_to(grid.step, value.shape)
@@ -198,11 +245,12 @@ def _codes(rounded: Graph, steps: Graph, used: Iterable[str]) -> list[Array]:
     values, apart = constants.values(read), scales.values(read)
     results = []
     for tensor in values.keys() & apart.keys():
+        nothing = (values[tensor] == 0) & (apart[tensor] == 0)  # a mask behind the fake-quant
         with np.errstate(all="ignore"):
-            multiples = values[tensor] / apart[tensor]
+            multiples = np.where(nothing, 0, values[tensor] / apart[tensor])
         codes = np.rint(multiples)
         if np.isfinite(codes).all() and (np.abs(multiples - codes) < _NEAR).all():
-            results.append(codes.astype(np.int8))
+            results.append(codes.astype(np.int16))
     return results
 
 

@@ -60,6 +60,7 @@ def verification_lines(verification: Verification) -> Iterator[str]:
         )
     yield from filled_lines(
         verification,
+        "compared before non-maximum suppression and the like: {before_choices:list 5}",
         "accuracy on {samples} samples: {accuracy.0:share} before, {accuracy.1:share} after",
     )
     yield from rendered_rows(verification.weak_classes, WEAK_CLASS)
