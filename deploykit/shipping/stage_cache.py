@@ -148,8 +148,9 @@ def digest_of(given: Any) -> Any:
     if isinstance(given, os.PathLike) or (isinstance(given, str) and _lies_there(given)):
         return digest_of_path(Path(given))
     if isinstance(given, Dataset):
-        labels = {} if given.labels is None else {"labels": given.labels}
-        return digest(pieces({**given.arrays, **{f"{k} ": v for k, v in labels.items()}}))
+        beside = {"labels ": given.labels, "groups ": given.groups}
+        known = {name: array for name, array in beside.items() if array is not None}
+        return digest(pieces({**given.arrays, **known}))
     if isinstance(given, list | tuple):
         return [digest_of(item) for item in given]
     return given

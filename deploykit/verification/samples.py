@@ -59,6 +59,11 @@ class Dataset:
     scalars: frozenset[str] = frozenset()
     """Scalar inputs for which the arrays contain several samples."""
 
+    @property
+    def has_class_names(self) -> bool:
+        """Whether the labels are class names in the data, numbered in a known order."""
+        return self.labels is not None and bool(self.class_order)
+
     @classmethod
     def of(
         cls,

@@ -17,7 +17,7 @@ from deploykit.transforms.common.errors import CrashError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.runtime.differences import Difference, QualityBar
-from deploykit.verification.coverage import doubt, nothing_compared, uncovered
+from deploykit.verification.coverage import Answers, doubt, nothing_compared, uncovered
 from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.samples import Data, Dataset, Feed, samples_in
 from deploykit.verification.synthetic.sample_inputs import made_up_feeds, paired_inputs
@@ -248,6 +248,8 @@ def _task(
         names,
         paired_outputs(reference, result),
         labels=None if samples is None else samples.labels_of(feeds),
+        has_class_names=samples is not None and samples.has_class_names,
+        source="" if samples is None else samples.source,
         made_by=maker(reference, reference.outputs[0]).op if reference.outputs else "",
         is_given=samples is not None,
     )
@@ -273,8 +275,19 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
         compared=run.finite,
         distinct=run.distinct,
         not_possible=run.not_possible,
-        doubt="" if answers is None else doubt(answers.numbers, answers.classes, task.labels),
+        doubt="" if answers is None else _doubt(answers, task),
         is_classifier=answers is not None and (answers.are_sure or task.labels is not None),
+    )
+
+
+def _doubt(answers: Answers, task: Task) -> str:
+    """Return why the predictions on the samples of a task cannot be right, or an empty string."""
+    return doubt(
+        answers.numbers,
+        answers.classes,
+        task.labels,
+        source=task.source,
+        is_named=task.has_class_names,
     )
 
 
