@@ -294,7 +294,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 DataLike: TypeAlias = PathLike | Dataset | Mapping[str, ArrayLike] | TensorFlowDataset
 """A folder or file of samples, arrays by input name (samples on the first axis), or a dataset."""
 ImageLike: TypeAlias = PathLike | ArrayLike
-"""The path of a JPEG, PNG, BMP or GIF file, or its pixels [height, width, channels]."""
+"""The path of a JPEG, PNG, GIF, BMP or WebP file, or its pixels [height, width, channels]."""
 PreprocessLike: TypeAlias = PathLike | Mapping[str, Any]
 """A JSON file, its contents, or a range of pixel values such as `0..1`."""
 LabelsLike: TypeAlias = PathLike | Sequence[str]
