@@ -64,16 +64,17 @@ def label(
 
     Takes the flags of TensorFlow's label_image, and more.
 
-    IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the model's input size (bilinear, as in
-    label_image), and each pixel x becomes (x - mean) / std. By default, mean is 0 and std is 255,
-    as in label_image. If the model rescales its inputs itself, pixels are scaled to the range that
-    the model expects, and a warning states both ranges. With `preprocess`, the image is prepared as
-    in calibrate and benchmark. --json prints the preprocessing in the format of a `preprocess`
-    file. The model metadata file X.pb.json may contain preprocessing and labels.
+    IMAGE is a JPEG, PNG, GIF, BMP or WebP file. It is resized to the model's input size
+    (bilinear, as in label_image), and each pixel x becomes (x - mean) / std. By default, mean
+    is 0 and std is 255, as in label_image. If the model rescales its inputs itself, pixels are
+    scaled to the range that the model expects, and a warning states both ranges. With
+    `preprocess`, the image is prepared as in calibrate and benchmark. --json prints the
+    preprocessing in the format of a `preprocess` file. The model metadata file X.pb.json may
+    contain preprocessing and labels.
 
     Args:
-        image: the path of a JPEG, PNG, BMP or GIF file, or an array of integers from 0 to 255, with
-            the shape [height, width] or [height, width, 1, 3 or 4].
+        image: the path of a JPEG, PNG, GIF, BMP or WebP file, or an array of integers from 0 to
+            255, with the shape [height, width] or [height, width, 1, 3 or 4].
         model: Model that classifies the image; required.
         labels: File with the class names, one per line [default: from the model metadata file].
         how: the preprocessing of the image, the tensors, and the number of classes.

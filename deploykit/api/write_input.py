@@ -59,7 +59,7 @@ def write_input(
     """Write the recommended tf.data function for a dataset to stdout or a file.
 
     DIR is a folder of TFRecords (written by deploykit records), of CSV files or of images, or a
-    .npz file. The code imports only TensorFlow (and NumPy for .npz). It builds the same dataset
+    .npz file. The code needs only TensorFlow (and NumPy for .npz). It builds the same dataset
     that `deploykit benchmark --input tfdata` measures with the same options on this machine. To
     measure the file, run `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset`, with FILE
     without .py.

@@ -16,7 +16,7 @@ from deploykit.batch_inference.formats.part_table import (
     TOP_SCORES,
 )
 from deploykit.batch_inference.infer_task import InferOptions, InferTask
-from deploykit.batch_inference.reading.data_parts import DataPart, fingerprint, source_name
+from deploykit.batch_inference.reading.data_parts import DataPart, fingerprint, key_of, source_name
 from deploykit.batch_inference.reading.partitions import MIN_ROWS, cut_parts
 from deploykit.batch_inference.results_folder import SPLIT
 from deploykit.batch_inference.results_index import MadeOf
@@ -110,7 +110,7 @@ def planned(
         tuple(parts),
         MadeOf(
             {"source": opened.source, "sha256": opened.sha256},
-            {"path": path, "kind": result.kind, "fingerprint": fingerprint(result)},
+            _described(result, path),
             _deciding(task, opened, Preprocessing(pipeline.steps)) | extra,
             len(parts),
             result.files,
@@ -186,6 +186,15 @@ def _of_a_worker(opened: OpenedModel, settings: RunConfig) -> RunConfig:
     logger.info("%s was written for %s, which runs it", opened.source, title)
     precision = "bf16" if use.precision == "bf16" else None
     return replace(result, engine=use.engine, precision=precision).in_engine
+
+
+def _described(data: Data, path: str) -> dict[str, Any]:
+    """Return what identifies the data, and the skipped files of an image folder."""
+    result: dict[str, Any] = {"path": path, "kind": data.kind, "fingerprint": fingerprint(data)}
+    if data.kind == "images":
+        skipped = (os.path.join(data.path, name) for name in data.skipped)
+        result["skipped_files"] = [key_of(data, file) for file in skipped]
+    return result
 
 
 def _row_bytes(shapes: Mapping[str, tuple[int | None, ...]], top: int | None) -> int | None:

@@ -83,6 +83,11 @@ class Inferred(AsHtml):
         """The `file`, the `row` and the `reason` of each skipped row."""
         return list(self.index["skipped"])
 
+    @property
+    def skipped_files(self) -> list[str]:
+        """The files of an image folder that are not images that TensorFlow decodes."""
+        return list(self.index["data"].get("skipped_files", ()))
+
 
 logger = logging.getLogger("deploykit")
 

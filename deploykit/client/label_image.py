@@ -21,7 +21,8 @@ from deploykit.data.preprocessing_plan import expected_range_of, plan
 from deploykit.importers.image_range import UNIT
 from deploykit.records.examples import Feature
 from deploykit.storage.files import read_bytes
-from deploykit.storage.image_files import png, too_large
+from deploykit.storage.image_files import JPEG_XL, png, too_large
+from deploykit.storage.image_folders import image_formats, is_image_content
 from deploykit.transforms.common.errors import Error, GraphError, failed
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
@@ -35,7 +36,6 @@ logger = logging.getLogger("deploykit")
 STD, SIZE = 255.0, 299  # label_image's defaults
 _IMAGE = Feature("string", (), "image")
 _FEATURE = "image"
-_MAGIC = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8")
 _GREY = np.array([[0.299], [0.587], [0.114]], np.float32)  # luma of ITU-R BT.601
 
 
@@ -194,9 +194,10 @@ def open_image(image: Any) -> Image:
     if not isinstance(image, str | os.PathLike):
         return Image("the image", png(np.asarray(image)))
     content = read_bytes(image)
-    if not content.startswith(_MAGIC):
+    if not is_image_content(content):
         kind = "is empty" if not content else "is something else"
-        raise GraphError("not-an-image", source=image, got=kind)
+        known = [each.name for each in image_formats()]
+        raise GraphError("not-an-image", source=image, got=kind, known=known)
     if refused := too_large(content):
         raise refused.within(image)
     return Image(os.fspath(image), content)
@@ -258,8 +259,8 @@ def _decoded(image: bytes) -> Array:
     """Return an image, or the first frame of an animation, as float32 [height, width, 3]."""
     import tensorflow as tf
 
-    # TensorFlow decodes a BMP only with its own number of channels.
-    channels = 0 if image.startswith(b"BM") else 3
+    # TensorFlow decodes these formats only with their own number of channels.
+    channels = 0 if image.startswith((b"BM", b"RIFF", *JPEG_XL)) else 3
     decoded = tf.io.decode_image(image, channels, expand_animations=False)
     pixels: Array = decoded.numpy().astype(np.float32)
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]

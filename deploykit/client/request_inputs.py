@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.client.label_image import open_image
-from deploykit.data.data import IMAGE_ENDS, Data
+from deploykit.data.data import Data
 from deploykit.data.pipeline import kind_of, log_inputs
 from deploykit.data.preprocessing import Preprocessing, preprocessing_of
 from deploykit.data.samples import open_feeds
@@ -21,6 +21,7 @@ from deploykit.serving.client.client import as_array
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor, takes_files
 from deploykit.storage.arrays import load_array, load_data
 from deploykit.storage.files import check_regular, read_bytes
+from deploykit.storage.image_folders import image_ends, is_image
 from deploykit.transforms.common.errors import FileError, GraphError, naming, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
@@ -229,13 +230,13 @@ def _array(
         return np.array([read_bytes(path)], object), f"the bytes of {Path(path).name}, as they are"
     if _is_image(value, signature.inputs[alias]):
         return _of_image(alias, path, signature, declared)
-    raise GraphError("not-npy-or-image", endings=IMAGE_ENDS)
+    raise GraphError("not-npy-or-image", endings=image_ends())
 
 
 def _is_image(value: Any, tensor: Tensor) -> bool:
     """Return whether a value is the path of an image that is decoded here."""
     is_path = isinstance(value, str | os.PathLike) and tensor.dtype != "string"
-    return is_path and os.fspath(value).lower().endswith(IMAGE_ENDS)
+    return is_path and is_image(os.fspath(value))
 
 
 def _of_image(

@@ -10,6 +10,7 @@ from deploykit.records.index import END, index_names, load_index, one_set
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import check_regular
+from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
 from deploykit.storage.tables import is_number, is_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.graph import Graph
@@ -18,9 +19,6 @@ from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
 from deploykit.verification.samples import names_of_inputs
 from deploykit.verification.synthetic.sample_inputs import type_and_shape
-
-IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-LABELS = "labels.csv"
 
 Columns = Mapping[str, int | tuple[int, int]]
 """For each feature, a column number or a range of columns (start, end), without the end."""
@@ -45,6 +43,10 @@ class Data:
     labels: tuple[int, ...] = ()
     """The class of each image."""
     classes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """The files of an image folder that are not images, relative to the folder."""
+    unclassed: str = ""
+    """The first image next to class folders; such images have no labels."""
     name: str = ""
     """The name of TFRecords in their index."""
 
@@ -172,14 +174,9 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     if names:
         return _records(folder, names[0])
     files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    images = [
-        file
-        for item in files
-        for file in (sorted(item.iterdir()) if item.is_dir() else [item])
-        if file.suffix.lower() in IMAGE_ENDS
-    ]
-    if images:
-        return _images(folder, images)
+    if (found := list_images(folder)).images:
+        found.warn_of_skipped()
+        return _images(folder, found)
     tables = [file for file in files if file.suffix == ".csv"]
     if tables:
         return _csv(str(folder), tables, columns)
@@ -226,29 +223,32 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     return Data(path, "csv", tuple(map(str, files)), features, header=header, columns=columns)
 
 
-def _images(folder: Path, images: Sequence[Path]) -> Data:
-    listed = folder / LABELS
+def _images(folder: Path, found: ImageFolder) -> Data:
+    labels, classes = [found.top_of(image) for image in found.images], list(found.classes)
+    listed, unclassed = folder / LABELS, found.unclassed
     if listed.exists():
-        names = _listed_labels(listed)
-        for file in images:
-            if str(file.relative_to(folder)) not in names:
-                raise GraphError(
-                    "image-label-missing", source=listed, file=file.relative_to(folder)
-                )
-        labels = [names[str(file.relative_to(folder))] for file in images]
-    else:
-        labels = [file.parent.name if file.parent != folder else "" for file in images]
-    numbers = all(label.isdecimal() for label in labels)
-    classes = sorted(set(labels), key=int if numbers else None)
-    place = {name: int(name) if numbers else n for n, name in enumerate(classes)}
+        names, unclassed = _listed_labels(listed), ""
+        keys = list(map(found.relative, found.images))
+        for key in keys:
+            if key not in names:
+                raise GraphError("image-label-missing", source=listed, file=key)
+        labels = [names[key] for key in keys]
+        classes = sorted(set(labels))
+    elif classes:
+        found.warn_of_empty()
+    if unclassed:
+        classes = []
+    are_numbers = all(name.isdecimal() for name in classes)
+    if are_numbers:
+        classes.sort(key=int)
+    numbers = {name: int(name) if are_numbers else n for n, name in enumerate(classes)}
     features = {"image": Feature("string", (), "image")}
-    known = classes != [""]
-    if known:
+    if classes:
         features["label"] = Feature("int64")
     return Data(
-        str(folder), "images", tuple(map(str, images)), features, counts=(1,) * len(images),
-        labels=tuple(place[label] for label in labels) if known else (0,) * len(images),
-        classes=tuple(classes) if known else (),
+        str(folder), "images", found.images, features, counts=(1,) * len(found.images),
+        labels=tuple(numbers.get(label, 0) for label in labels),
+        classes=tuple(classes), skipped=found.skipped, unclassed=unclassed,
     )  # fmt: skip
 
 

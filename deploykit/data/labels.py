@@ -11,6 +11,7 @@ import numpy as np
 from deploykit.data.data import Data
 from deploykit.importers.metadata_file import about
 from deploykit.storage.image_files import labels_from
+from deploykit.storage.image_folders import LABELS as FILE
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
@@ -154,11 +155,7 @@ def with_class_numbers(
     try:
         order = _order(called, graph, known)
     except GraphError as error:
-        with samples.named():
-            if known.is_given:
-                raise
-        logger.warning("%s: the labels are ignored: %s", samples.source or "the data", error)
-        return replace(samples, labels=None, class_names=known.names, class_order=str(error))
+        return _ignored(samples, known, error)
     text = f"{len(called)} class{'es' * (len(called) > 1)}, {order.why}"
     logger.info("%s: %s", samples.source or "the data", text)
     names = known.names or _in_their_places(called, order)
@@ -168,6 +165,28 @@ def with_class_numbers(
         class_names=names,
         class_order=text,
     )
+
+
+def with_classes_of(samples: Dataset, data: Data, graph: Graph, known: ClassNames) -> Dataset:
+    """Return samples of files with the labels of `with_class_numbers`.
+
+    If an image next to class folders has no class, the samples have no labels, with a warning.
+    GraphError: the same, or a class is unknown, and names of classes were passed.
+    """
+    if not data.unclassed:
+        return with_class_numbers(samples, graph, known, classes_of(data))
+    file, labels = os.path.relpath(data.unclassed, data.path), f"the labels of all images in {FILE}"
+    error = GraphError("image-without-class", file=file, labels=labels)
+    return _ignored(samples, known, error)
+
+
+def _ignored(samples: Dataset, known: ClassNames, error: GraphError) -> Dataset:
+    """Return samples without labels, with a warning. GraphError: names were passed."""
+    if known.is_given:
+        with samples.named():
+            raise error
+    logger.warning("%s: the labels are ignored: %s", samples.source or "the data", error)
+    return replace(samples, labels=None, class_names=known.names, class_order=str(error))
 
 
 def _order(called: Mapping[int, str], graph: Graph, known: ClassNames) -> ClassOrder:
@@ -235,7 +254,8 @@ def in_folders(samples: Dataset, data: Data, group_by: str | None) -> Dataset:
     if group_by not in ("", FOLDER) or samples.groups is not None or not samples.files:
         return samples
     folders = [os.path.relpath(os.path.dirname(file), data.path) for file in samples.files]
-    are_classes = samples.labels is not None and {*folders} <= {*data.classes}
+    tops = {folder.partition(os.sep)[0] for folder in folders}
+    are_classes = samples.labels is not None and tops <= {*data.classes}
     if group_by == "" and (are_classes or len({*folders}) < 2):
         return samples
     return replace(samples, groups=np.array(folders, object))

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploykit.data.data import IMAGE_ENDS, LABELS, Data
+from deploykit.data.data import Data
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import keeps_files, result_of
 from deploykit.data.tfdata import MEMORY, PREFETCHED, nearby
 from deploykit.records.examples import Feature
 from deploykit.records.index import shard_name
+from deploykit.storage.image_folders import LABELS, START_BYTES, image_ends, image_formats
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.node import split
 
@@ -70,7 +71,9 @@ def written(pipeline: Pipeline) -> str:
         shards=_shards(data),
         labels=data.class_numbers if data.kind == "images" else {},
         listed=LABELS if Path(data.path, LABELS).exists() else "",
-        ends=IMAGE_ENDS,
+        ends=image_ends(),
+        starts=[each.start.decode("ascii") for each in image_formats()],
+        start_bytes=START_BYTES,
         threads=pipeline.threads,
         deterministic=pipeline.threads == 1,
         shuffle=pipeline.shuffle is not None,

@@ -14,10 +14,10 @@ from deploykit.benchmarking.inputs import BenchmarkInputs
 from deploykit.data.data import is_arrays, open_data
 from deploykit.data.labels import (
     ClassNames,
-    classes_of,
     group_feature,
     in_folders,
     with_class_numbers,
+    with_classes_of,
 )
 from deploykit.data.pipeline import (
     InputPipelineOptions,
@@ -144,7 +144,7 @@ def open_samples(
         else:
             pipeline = _pipeline(path, graph, preprocess)
             result = _read(pipeline, graph, labelled, group_by)
-            result = with_class_numbers(result, graph, known, classes_of(pipeline.data))
+            result = with_classes_of(result, pipeline.data, graph, known)
             result = in_folders(result, pipeline.data, group_by)
         log_inputs(result.fed, logged)
         return result

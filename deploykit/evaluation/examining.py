@@ -83,7 +83,7 @@ def examine(
         findings.by_class,
         _worst(findings, samples, labels, pictures),
         samples.class_order,
-        _doubts(findings, labels, count),
+        _doubts(findings, labels, samples, count),
         samples.fed,
         findings.weak_classes,
     )
@@ -209,12 +209,20 @@ def _require_something(findings: Findings, first: OpenedModel) -> None:
         raise GraphError("models-not-comparable", source=first.source)
 
 
-def _doubts(findings: Findings, labels: Array | None, count: int) -> tuple[str, ...]:
+def _doubts(
+    findings: Findings, labels: Array | None, samples: Dataset, count: int
+) -> tuple[str, ...]:
     """Return why the first model's predictions are doubtful, and log it as a warning."""
     answers = findings.answers
     if answers is None or len(answers.numbers) != count:
         return ()
-    text = doubt(answers.numbers, answers.classes, labels)
+    text = doubt(
+        answers.numbers,
+        answers.classes,
+        labels,
+        source=samples.source,
+        is_named=samples.has_class_names,
+    )
     if text:
         logger.warning("%s", text)
     return (text,) if text else ()

@@ -28,7 +28,9 @@ from deploykit.transforms.runtime.child_process import call
 FILE = Feature("string", (), "image")
 _AT_ONCE = 8  # files of a batch decoded in parallel
 _JPEG, _PNG, _GIF, _BMP = _MAGIC = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM")
-_HEAD = 26  # bytes that contain the image size in all formats but JPEG
+_WEBP = {kind: b"WEBP" + kind for kind in (b"VP8 ", b"VP8L", b"VP8X")}  # bytes 8 to 15
+_WEBP_SIDE = 1 << 14  # a side of a WebP image has fewer pixels
+_HEAD = 30  # bytes that contain the image size in all formats but JPEG
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,10 @@ def _checked(files: Any) -> Any:
     """Return the files [n] with an assertion that all are of a known type."""
     import tensorflow as tf
 
-    known = functools.reduce(tf.logical_or, (_begin(files, magic) for magic in _MAGIC))
+    known = functools.reduce(tf.logical_or, map(functools.partial(_begin, files), _MAGIC))
+    known |= _begin(files, b"RIFF") & functools.reduce(
+        tf.logical_or, (tf.equal(tf.strings.substr(_heads(files), 8, 8), k) for k in _WEBP.values())
+    )
     unknown = tf.boolean_mask(tf.range(tf.size(files)), ~known)
     text = f"this file is not a {KINDS}{PLACE}"
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(known), [text, unknown])]):
@@ -127,14 +132,27 @@ def _begin(files: Any, magic: bytes) -> Any:
     return tf.equal(tf.strings.substr(files, 0, len(magic)), magic)
 
 
+def _heads(files: Any) -> Any:
+    """Return the first bytes of files, at least `_HEAD` of each."""
+    import tensorflow as tf
+
+    return tf.strings.substr(files, 0, _HEAD) + bytes(_HEAD)
+
+
+def is_served(file: bytes) -> bool:
+    """Return whether the graph of `photo_graph` accepts the format of an image file."""
+    is_webp = file.startswith(b"RIFF") and file[8:16] in _WEBP.values()
+    return is_webp or file.startswith(_MAGIC)
+
+
 def _pixels_by_head(files: Any) -> Any:
     """Return the number of pixels of each image from its file header; not valid for JPEGs.
 
-    Sources: PNG specification, 11.2.2 IHDR; GIF89a, 18; BITMAPINFOHEADER.
+    Sources: PNG specification, 11.2.2 IHDR; GIF89a, 18; BITMAPINFOHEADER; RFC 9649 (WebP).
     """
     import tensorflow as tf
 
-    heads = tf.strings.substr(files, 0, _HEAD) + bytes(_HEAD)
+    heads = _heads(files)
     bytes_ = tf.cast(tf.io.decode_raw(tf.strings.substr(heads, 0, _HEAD), tf.uint8), tf.int64)
 
     def number(start: int, size: int, big: bool = False) -> Any:
@@ -146,7 +164,15 @@ def _pixels_by_head(files: Any) -> Any:
     gif = number(6, 2) * number(8, 2)
     rows = number(22, 4)  # negative: the first row is at the top
     bmp = number(18, 4) * tf.minimum(rows, (1 << 32) - rows)
+    lossless = number(21, 4)
+    webp = {
+        b"VP8 ": (number(26, 2) % _WEBP_SIDE) * (number(28, 2) % _WEBP_SIDE),
+        b"VP8L": (1 + lossless % _WEBP_SIDE) * (1 + lossless // _WEBP_SIDE % _WEBP_SIDE),
+        b"VP8X": (1 + number(24, 3)) * (1 + number(27, 3)),
+    }
     result = tf.where(_begin(files, _PNG), png, tf.where(_begin(files, _GIF), gif, bmp))
+    for kind, pixels in webp.items():
+        result = tf.where(tf.equal(tf.strings.substr(heads, 8, 8), _WEBP[kind]), pixels, result)
     # A negative product has overflowed.
     return tf.where(result < 0, np.int64(np.iinfo(np.int64).max), result)
 

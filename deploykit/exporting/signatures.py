@@ -11,7 +11,7 @@ from deploykit.data.data import is_arrays
 from deploykit.data.preprocessing import Preprocessing, Steps, declared_for
 from deploykit.data.samples import open_feeds
 from deploykit.exporting.named_model import NamedModel
-from deploykit.exporting.photo_inputs import PhotoSides
+from deploykit.exporting.photo_inputs import PhotoSides, is_served
 from deploykit.importers.metadata_file import SignatureNames, about
 from deploykit.serving.protocol.signatures import (
     CLASSES,
@@ -256,7 +256,10 @@ def samples_for(
 
 
 class _Renamed:
-    """Feeds with renamed inputs; each iteration reads them again."""
+    """Feeds of image files with renamed inputs; each iteration reads them again.
+
+    Feeds with files in formats that servers do not decode are skipped.
+    """
 
     def __init__(self, feeds: Feeds, names: Mapping[str, str]) -> None:
         self._feeds, self._names = feeds, names
@@ -264,4 +267,6 @@ class _Renamed:
     def __iter__(self) -> Iterator[Mapping[str, Array]]:
         for feed in self._feeds:
             plain = {name.removesuffix(":0"): array for name, array in feed.items()}
+            if not all(is_served(f) for name in self._names if name in plain for f in plain[name]):
+                continue
             yield {self._names.get(name, name): array for name, array in plain.items()}

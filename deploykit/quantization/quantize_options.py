@@ -14,10 +14,10 @@ from deploykit.transforms.int8.int8_kernels import Isa
 from deploykit.transforms.int8.plan import OPS
 from deploykit.transforms.int8.stored_codes import holds_codes
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.verification.confidence import GroupCloseness, worst_group
 from deploykit.verification.coverage import doubt
+from deploykit.verification.samples import Dataset
 
 QuantizationMode = Literal["auto", "static", "weights", "nodes"]
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
@@ -188,7 +188,7 @@ def has_layers(graph: Graph) -> bool:
     )
 
 
-def doubts(judge: Evaluator, labels: Array | None, how: QuantizeOptions) -> list[str]:
+def doubts(judge: Evaluator, samples: Dataset, how: QuantizeOptions) -> list[str]:
     """Return and log why the float32 graph's predictions are doubtful, as notes.
 
     Outputs are classes if a Softmax or a Sigmoid makes them, or if labels are class numbers. Other
@@ -196,9 +196,17 @@ def doubts(judge: Evaluator, labels: Array | None, how: QuantizeOptions) -> list
 
     VerificationError: predicted classes are doubtful, and `allow_low_accuracy` is not set.
     """
-    result = judge.answers()
-    text = "" if result is None else doubt(result.numbers, result.classes, labels)
-    if result is None or not text:
+    result, labels = judge.answers(), samples.labels_of(samples.feeds())
+    if result is None:
+        return []
+    text = doubt(
+        result.numbers,
+        result.classes,
+        labels,
+        source=samples.source,
+        is_named=samples.has_class_names,
+    )
+    if not text:
         return []
     if not how.allow_low_accuracy and (result.are_sure or labels is not None):
         raise VerificationError("outputs-doubtful", doubt=text[:-1])

@@ -162,7 +162,7 @@ def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator:
     judge = stack.enter_context(Evaluator.on(task.graph, held_out))
     ran, _ = judge.facts()
     task.budget.measured(max(task.budget.now() - start - ran, 0.0), ran)
-    task.notes.extend(doubts(judge, held_out.labels_of(held_out.feeds()), task.how))
+    task.notes.extend(doubts(judge, held_out, task.how))
     if task.state.stored.keys().isdisjoint({"ranges", "noise"}):
         task.notes.extend(warned(filter(None, [task.budget.shortfall(LEAST)])))
     return judge
@@ -178,8 +178,7 @@ def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator
             task.evaluation.refuse_unlabelled(metric)
     judge = stack.enter_context(Evaluator.on(task.graph, task.evaluation.with_relations, metric))
     if metric in ("top1", "top5"):
-        with task.evaluation.named():
-            task.notes.extend(doubts(judge, labels, task.how))
+        task.notes.extend(doubts(judge, task.evaluation, task.how))
     return judge
 
 

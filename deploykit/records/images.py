@@ -1,7 +1,6 @@
 """Sources of records from image folders, the check that a file is complete, and decoding."""
 
 import csv
-import logging
 import os
 import re
 import struct
@@ -21,7 +20,8 @@ from deploykit.records.record_source import (
     split_items,
 )
 from deploykit.storage.files import read_bytes
-from deploykit.storage.image_files import too_large
+from deploykit.storage.image_files import JPEG_XL, size_of, too_large
+from deploykit.storage.image_folders import ImageFolder, image_ends, image_formats, list_images
 from deploykit.transforms.common.errors import FileError, GraphError, LimitError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
@@ -54,8 +54,6 @@ class Decoder:
         return arrays
 
 
-ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # in entropy-coded data: no stuffing, no RST
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # SOF markers, which contain the image size
@@ -64,7 +62,7 @@ _SCAN, _END = 0xDA, 0xD9
 
 
 def image_problem(content: bytes) -> str:
-    """Return why the bytes are not a complete JPEG, PNG, BMP or GIF file, or an empty text."""
+    """Return why the bytes are not a complete image that TensorFlow decodes, or an empty text."""
     if not content:
         return "the file is empty"
     if refused := too_large(content):
@@ -79,7 +77,13 @@ def image_problem(content: bytes) -> str:
     if content.startswith(b"BM"):
         size = struct.unpack_from("<I", content, 2)[0] if len(content) > 54 else len(content) + 1
         return "" if size <= len(content) else "the BMP is truncated"
-    return "not a JPEG, PNG, BMP or GIF image"
+    known = [each.name for each in image_formats()]
+    if "WebP" in known and content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        size = struct.unpack_from("<I", content, 4)[0] + 8
+        return "" if 20 < size <= len(content) else "the WebP is truncated"
+    if "JPEG XL" in known and content.startswith(JPEG_XL):
+        return "" if size_of(content) else "the JPEG XL is truncated"
+    return f"not a {', '.join(known[:-1])} or {known[-1]} image"
 
 
 def _jpeg_problem(content: bytes) -> str:
@@ -133,11 +137,7 @@ def _png_problem(content: bytes) -> str:
     return "the PNG is truncated"
 
 
-logger = logging.getLogger("deploykit")
-
 DECODER = "deploykit.records.images:Decoder"
-
-_HERE = os.curdir  # the folder itself, as its relative path
 
 
 class Images:
@@ -145,15 +145,17 @@ class Images:
 
     def __init__(self, folder: Path, labels: Path | None = None, raw: bool = False) -> None:
         """List the images. FileError, GraphError: there are none, or their labels are invalid."""
-        result, tops = _listed(str(folder))
+        found = list_images(folder, labels or "")
+        result: Sequence[str] = found.images
         self.classes: tuple[str, ...] = ()
         numbers: list[int | None] | None = None
         if labels is not None:
-            result, numbers, self.classes = _labelled(str(folder), result, labels)
-        elif set(tops) - {_HERE}:
-            numbers, self.classes = _by_folder(str(folder), result, tops)
+            result, numbers, self.classes = _labelled(found, labels)
+        elif found.classes:
+            numbers, self.classes = _by_folder(found)
         if not result:
-            raise no_records_error([folder], f"expected images ({', '.join(ENDS)})")
+            raise no_records_error([folder], f"expected images ({', '.join(image_ends())})")
+        found.warn_of_skipped()
         self.files = facts_of([*result, str(labels)] if labels is not None else result)
         self._images = result
         self._labels = numbers
@@ -217,48 +219,20 @@ class Images:
                 yield {"pixels": image, **({"label": labels[number]} if labels else {})}
 
 
-def _listed(folder: str) -> tuple[list[str], list[str]]:
-    """Return the images below a folder, and the top-level subfolder of each.
-
-    Both are sorted by name; hidden files are skipped. Paths are strings, because Path objects for
-    ten thousand files would take longer than reading the files.
-    """
-    result: list[str] = []
-    tops: list[str] = []
-    others = 0
-    for where, folders, names in os.walk(folder, onerror=_unreadable):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        visible = sorted(name for name in names if not name.startswith("."))
-        images = [name for name in visible if name.lower().endswith(ENDS)]
-        inside = os.path.join(where, "")  # only once, as all processes wait for this list
-        result += [inside + name for name in images]
-        tops += [os.path.relpath(where, folder).split(os.sep)[0] if images else ""] * len(images)
-        others += len(visible) - len(images)
-    if others:
-        logger.info("%s: skipped %d files without an image file name extension", folder, others)
-    return result, tops
-
-
-def _unreadable(error: OSError) -> None:
-    raise FileError("file-error", source=error.filename, reason=error.strerror or error)
-
-
-def _by_folder(
-    folder: str, names: Sequence[str], tops: Sequence[str]
-) -> tuple[list[int | None], tuple[str, ...]]:
+def _by_folder(found: ImageFolder) -> tuple[list[int | None], tuple[str, ...]]:
     """Return the class of each image and all classes: the top-level subfolders, even empty ones."""
-    if _HERE in tops:
-        raise GraphError("image-without-class", source=names[tops.index(_HERE)])
-    with os.scandir(folder) as listed:
-        classes = sorted(e.name for e in listed if e.is_dir() and not e.name.startswith("."))
-    places = {name: number for number, name in enumerate(classes)}
-    for name in sorted(set(classes) - set(tops)):
-        logger.warning("%s: this class has no images", os.path.join(folder, name))
-    return [places[top] for top in tops], tuple(classes)
+    if found.unclassed:
+        file = found.relative(found.unclassed)
+        raise GraphError(
+            "image-without-class", source=found.path, file=file, labels="--labels FILE.csv"
+        )
+    found.warn_of_empty()
+    places = {name: number for number, name in enumerate(found.classes)}
+    return [places[found.top_of(image)] for image in found.images], found.classes
 
 
 def _labelled(
-    folder: str, names: Sequence[str], labels: Path
+    found: ImageFolder, labels: Path
 ) -> tuple[list[str], list[int | None], tuple[str, ...]]:
     """Return all images, including those that only the CSV file names, their labels and classes."""
     given: dict[str, str] = {}
@@ -268,18 +242,23 @@ def _labelled(
     except csv.Error as error:
         raise GraphError("not-a", source=labels, what="a CSV file", reason=error) from None
     for number, row in enumerate(rows, 1):
-        if not row or (number == 1 and not row[0].lower().endswith(ENDS)):
+        if not row or (number == 1 and not _is_image_row(found, row[0])):
             continue  # a blank line, or the header
         if len(row) != 2 or not row[1].strip():
             raise GraphError("labels-line", source=labels, number=number, got=",".join(row)[:80])
-        path = os.path.normpath(os.path.join(folder, row[0].strip()))
+        path = os.path.normpath(os.path.join(found.path, row[0].strip()))
         if path in given:
             raise GraphError("labels-line-twice", source=labels, number=number, file=row[0])
         given[path] = row[1].strip()
     numbers, classes = numbered(list(given.values()))
     by_path = dict(zip(given, numbers, strict=True))
-    images = sorted({*names, *given})
+    images = sorted({*map(os.path.normpath, found.images), *given})
     return images, [by_path.get(path) for path in images], classes
+
+
+def _is_image_row(found: ImageFolder, name: str) -> bool:
+    """Return whether the first line of a file of labels is not its header."""
+    return name.lower().endswith(image_ends()) or os.path.isfile(os.path.join(found.path, name))
 
 
 def _first_shape(images: Sequence[str]) -> tuple[int, ...]:

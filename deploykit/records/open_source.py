@@ -18,12 +18,13 @@ from deploykit.records.conversion import (
     convert,
     forget,
 )
-from deploykit.records.images import ENDS, Images
+from deploykit.records.images import Images
 from deploykit.records.index import Index
 from deploykit.records.lines import first_lines
 from deploykit.records.record_source import RecordSource, no_records_error
 from deploykit.records.tables import Numbers, Texts
 from deploykit.storage.files import check_regular
+from deploykit.storage.image_folders import is_image
 from deploykit.storage.tables import is_number
 from deploykit.transforms.common.documents import AsHtml, Hidden, written
 from deploykit.transforms.common.errors import FileError, GraphError
@@ -106,7 +107,7 @@ def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
         visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise FileError("file-error", source=folder, reason=error.strerror or error) from None
-    if kind is None and any(path.is_dir() or path.suffix.lower() in ENDS for path in visible):
+    if kind is None and any(path.is_dir() or is_image(str(path)) for path in visible):
         return "images", [folder]
     for file in [kind] if kind else _FILES:
         paths = [path for path in visible if path.is_file() and any(map(path.match, _FILES[file]))]
@@ -127,7 +128,7 @@ def _kind_of(path: Path) -> str:
         return "idx"
     if head[:2] in PICKLES or (path.suffix == ".bin" and is_binary(path.stat().st_size)):
         return "cifar"
-    if path.suffix.lower() in ENDS:
+    if is_image(str(path)):
         return "images"
     if path.suffix.lower() == ".csv":
         return "csv"

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from deploykit.api.public import Command, public
-from deploykit.data.samples import open_samples
 from deploykit.exporting.export import default_name
 from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.importers.open_model import ModelLike, open_model, path_of
@@ -20,7 +19,7 @@ from deploykit.shipping.commands import commands
 from deploykit.shipping.figures import figures, measured_with, verdict
 from deploykit.shipping.given import check_files, check_fits, inputs_of
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.shipment import BYTES_A_MS, Shipment, ShipStage
+from deploykit.shipping.shipment import BYTES_A_MS, Purpose, Shipment, ShipStage, read_samples
 from deploykit.shipping.shipped import (
     LEFT_OUT,
     Outcome,
@@ -290,13 +289,13 @@ def _in_memory(source: ModelSource, how: ShipOptions) -> tuple[ModelSource, Ship
     """Open models and data in memory, so that their contents identify them."""
     if not path_of(source):
         source = ModelSource(open_model(source))
-    results = {}
-    for name in ("calibration", "evaluation"):
+    results: dict[str, Any] = {}
+    for name in get_args(Purpose):
         data = getattr(how, name)
         if isinstance(data, os.PathLike):
             results[name] = os.fspath(data)
         elif data is not None and not isinstance(data, str):
-            results[name] = open_samples(data, open_model(source).frozen, how.preprocess)
+            results[name] = read_samples(how, name, open_model(source).frozen)
     return source, replace(how, **results)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deploykit.data.data import is_arrays
+from deploykit.data.labels import ClassNames
 from deploykit.data.samples import open_samples
 from deploykit.importers.metadata_file import About
 from deploykit.importers.model_source import ModelSource
@@ -14,6 +15,7 @@ from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.quantization.calibration import KnownRanges
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipped import DONE, FOLDER, UNDECIDED, Outcome, StageResult
+from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Dataset
 
 AS_IT_CAME, OPTIMIZED, EIGHT_BITS = "as it came", "optimized", "8 bits"
@@ -34,6 +36,17 @@ EfficientNet-Lite0 (18 MB) takes 10 ms on one or two cores, ResNet50 (100 MB) 30
 def is_folder(data: Any) -> bool:
     """Return whether data is a path of files read batch by batch, not of a file of arrays."""
     return isinstance(data, str) and not is_arrays(data)
+
+
+def read_samples(how: ShipOptions, which: Purpose, graph: Graph) -> Dataset:
+    """Return the samples of an option, with labels and groups.
+
+    The option `labels` is the order of the classes of both. Calibration samples may be of other
+    classes; their labels are then ignored, with a warning.
+    """
+    known = ClassNames.of(graph, how.labels)
+    labels = replace(known, is_given=known.is_given and which == "evaluation")
+    return open_samples(getattr(how, which), graph, how.preprocess, labels=labels, group_by="")
 
 
 @dataclass
@@ -91,19 +104,16 @@ class Shipment:
         return replace(opened, graph=opened.graph.copy())
 
     def samples(self, which: Purpose) -> Dataset:
-        """Return the samples of an option, with labels and groups; they are read once.
-
-        Class names of the `labels` option apply to evaluation samples.
-        """
+        """Return the samples of an option, with labels and groups; they are read once."""
         if which not in self._samples:
-            self._samples[which] = open_samples(
-                getattr(self.how, which),
-                self.opened(FROZEN).frozen,
-                self.how.preprocess,
-                labels=self.how.labels if which == "evaluation" else None,
-                group_by="",
-            )
+            self._samples[which] = read_samples(self.how, which, self.opened(FROZEN).frozen)
         return self._samples[which]
+
+    @property
+    def calibration_options(self) -> tuple[str, ...]:
+        """Further options that decide the labels of calibration samples: the order of classes."""
+        is_read = self.how.calibration is not None
+        return ("labels",) if is_read and self.samples("calibration").class_order else ()
 
     def forget_files(self) -> None:
         """Release samples read from folders, which may be large; no later stage uses them."""

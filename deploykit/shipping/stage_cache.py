@@ -12,6 +12,7 @@ from deploykit import __version__
 from deploykit.shipping.shipment import ShipStage
 from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
 from deploykit.storage.files import write
+from deploykit.storage.image_folders import visible_files
 from deploykit.storage.resume_file import digest, pieces
 from deploykit.system.machine import environment, machine
 from deploykit.transforms.common.documents import FORMAT, converted, document, head
@@ -148,8 +149,9 @@ def digest_of(given: Any) -> Any:
     if isinstance(given, os.PathLike) or (isinstance(given, str) and _lies_there(given)):
         return digest_of_path(Path(given))
     if isinstance(given, Dataset):
-        labels = {} if given.labels is None else {"labels": given.labels}
-        return digest(pieces({**given.arrays, **{f"{k} ": v for k, v in labels.items()}}))
+        beside = {"labels ": given.labels, "groups ": given.groups}
+        known = {name: array for name, array in beside.items() if array is not None}
+        return digest(pieces({**given.arrays, **known}))
     if isinstance(given, list | tuple):
         return [digest_of(item) for item in given]
     return given
@@ -176,9 +178,8 @@ def digest_of_path(path: Path) -> str:
 def files_of(path: Path) -> Iterator[Path]:
     """Yield the files of a path; `DIR/NAME` stands for the TFRecords of one name in a folder."""
     if path.is_dir():
-        for folder, folders, names in os.walk(path):
-            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-            yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+        for _, _, files in visible_files(str(path)):
+            yield from (Path(entry.path) for entry in files if not entry.is_dir())
     elif path.exists():
         yield path
     else:

@@ -38,6 +38,10 @@ HEAD = 1 << 18  # bytes read from a file; enough for the metadata that cameras w
 MAX_PIXELS = (1 << 29) // 3  # TensorFlow decodes at most 512 MiB; a pixel has 3 bytes
 _ALONE = frozenset({0x01, *range(0xD0, 0xDA)})  # JPEG markers without a length
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+JPEG_XL = b"\xff\x0a", b"\0\0\0\x0cJXL \r\n\x87\n"
+"""The first bytes of a JPEG XL codestream, and of one in a container."""
+_SIDE_BITS = (9, 13, 18, 30)
+_RATIOS = ((), (1, 1), (12, 10), (4, 3), (3, 2), (16, 9), (5, 4), (2, 1))  # width to height
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
 _QUICK = 1  # zlib's fastest level
 
@@ -55,7 +59,7 @@ def too_large(content: bytes) -> GraphError | None:
 
 
 def size_of(head: bytes) -> tuple[int, int] | None:
-    """Return width and height of a JPEG, PNG, BMP or GIF; None if the header has no size."""
+    """Return width and height of an image in any known format; None if the header has no size."""
     try:
         if head.startswith(b"\x89PNG"):
             width, height = struct.unpack_from(">II", head, 16)
@@ -63,6 +67,10 @@ def size_of(head: bytes) -> tuple[int, int] | None:
             width, height = struct.unpack_from("<HH", head, 6)
         elif head.startswith(b"BM"):
             width, height = struct.unpack_from("<ii", head, 18)
+        elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+            return _size_of_webp(head)
+        elif head.startswith(JPEG_XL):
+            return _size_of_jpeg_xl(head)
         else:
             return _size_of_jpeg(head)
     except struct.error:
@@ -88,6 +96,54 @@ def _size_of_jpeg(head: bytes) -> tuple[int, int] | None:
             at += 2
         else:
             at += 2 + struct.unpack_from(">H", head, at + 2)[0]
+
+
+def _size_of_webp(head: bytes) -> tuple[int, int] | None:
+    """Return the size in the first chunk: lossy, lossless, or the canvas of an extended file."""
+    kind = head[12:16]
+    if kind == b"VP8 " and head[23:26] == b"\x9d\x01\x2a":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", head, 26))
+        return (width, height) if width and height else None
+    if kind == b"VP8L" and head[20:21] == b"\x2f":
+        bits = struct.unpack_from("<I", head, 21)[0]
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if kind == b"VP8X" and len(head) >= 30:
+        return 1 + int.from_bytes(head[24:27], "little"), 1 + int.from_bytes(head[27:30], "little")
+    return None
+
+
+def _size_of_jpeg_xl(head: bytes) -> tuple[int, int] | None:
+    """Return the size at the start of the codestream, which may be in a container of boxes."""
+    at = 0
+    while head[at : at + 2] != JPEG_XL[0]:
+        length, kind = struct.unpack_from(">I4s", head, at)
+        start = at + 8
+        if length == 1:
+            length, start = struct.unpack_from(">Q", head, start)[0], start + 8
+        if kind in (b"jxlc", b"jxlp"):
+            at = start + 4 * (kind == b"jxlp")  # a part begins with its number
+            if head[at : at + 2] != JPEG_XL[0]:
+                return None
+        elif length < 8:
+            return None
+        else:
+            at += length
+    bits = int.from_bytes(head[at + 2 : at + 14], "little")
+
+    def read(count: int) -> int:
+        nonlocal bits
+        value, bits = bits & ((1 << count) - 1), bits >> count
+        return value
+
+    def side(is_small: bool) -> int:
+        return 8 * (read(5) + 1) if is_small else read(_SIDE_BITS[read(2)]) + 1
+
+    if len(head) < at + 5:
+        return None
+    is_small = bool(read(1))
+    height = side(is_small)
+    ratio = _RATIOS[read(3)]
+    return (height * ratio[0] // ratio[1] if ratio else side(is_small)), height
 
 
 def png(pixels: Array) -> bytes:

@@ -45,7 +45,14 @@ def answers_of(output: Array, maker: str = "") -> Answers | None:
     return Answers(output.argmax(1), output.shape[1], maker == "Softmax")
 
 
-def doubt(answers: Array, classes: int, labels: Array | None = None) -> str:
+def doubt(
+    answers: Array,
+    classes: int,
+    labels: Array | None = None,
+    *,
+    source: str = "",
+    is_named: bool = False,
+) -> str:
     """Return in one sentence why predictions cannot be right, or an empty string.
 
     First case: all predictions are one class. If the class has the frequency p, all n predictions
@@ -62,22 +69,26 @@ def doubt(answers: Array, classes: int, labels: Array | None = None) -> str:
         classes: the number of classes.
         labels: true labels, one per sample. If they are not class numbers, such as targets of a
             regression, nothing is doubted.
+        source: the origin of the samples; the sentence starts with it.
+        is_named: whether the data has class names, whose order `--labels` changes.
     """
+    start = f"{source}: " if source else ""
     count = len(answers)
     truth = class_numbers(labels, count, classes)
     if count < FEWEST or classes < 2 or (labels is not None and truth is None):
         return ""
-    if truth is not None and (text := _at_chance(answers, truth, classes)):
-        return text
+    if truth is not None and (text := _at_chance(answers, truth, classes, is_named)):
+        return f"{start}{text}"
     if np.ptp(answers):
         return ""
     most = (1 + 1 / classes) / 2 if truth is None else np.bincount(truth).max() / count
     if most**count >= RARE:
         return ""
-    return f"the predictions are all class {answers[0]}: is the preprocessing right? (--preprocess)"
+    text = f"the predictions are all class {answers[0]}: is the preprocessing right? (--preprocess)"
+    return f"{start}{text}"
 
 
-def _at_chance(answers: Array, labels: Array, classes: int) -> str:
+def _at_chance(answers: Array, labels: Array, classes: int, is_named: bool) -> str:
     """Return a sentence if the accuracy does not exceed chance, or an empty string."""
     count = len(answers)
     given, right = (np.bincount(item, minlength=classes) / count for item in (answers, labels))
@@ -89,9 +100,12 @@ def _at_chance(answers: Array, labels: Array, classes: int) -> str:
         return ""
     if not np.ptp(answers):
         return ""  # the caller reports this case
+    asked, options = "labels", "--preprocess"
+    if is_named:
+        asked, options = "the order of the classes", "--labels, --preprocess"
     return (
         f"{hits} of {count} predictions are right, no more than guesses would be "
-        f"({100 * chance:.1f} %): are labels and preprocessing right? (--preprocess)"
+        f"({100 * chance:.1f} %): are {asked} and preprocessing right? ({options})"
     )
 
 

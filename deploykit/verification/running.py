@@ -43,6 +43,10 @@ class Task:
     paired: Pairing
     """Values of the result after a choice are computed from the reference's values before it."""
     labels: Array | None = None
+    has_class_names: bool = False
+    """Whether the labels are class names in the data, numbered in a known order."""
+    source: str = ""
+    """The origin of user data."""
     made_by: str = ""
     """The op that computes the reference's first output."""
     is_given: bool = False

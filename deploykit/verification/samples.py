@@ -64,6 +64,11 @@ class Dataset:
     scalars: frozenset[str] = frozenset()
     """Scalar inputs for which the arrays contain several samples."""
 
+    @property
+    def has_class_names(self) -> bool:
+        """Whether the labels are class names in the data, numbered in a known order."""
+        return self.labels is not None and bool(self.class_order)
+
     @classmethod
     def of(
         cls,
@@ -335,7 +340,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 DataLike: TypeAlias = PathLike | Dataset | Mapping[str, ArrayLike] | TensorFlowDataset
 """A folder or file of samples, arrays by input name (samples on the first axis), or a dataset."""
 ImageLike: TypeAlias = PathLike | ArrayLike
-"""The path of a JPEG, PNG, BMP or GIF file, or its pixels [height, width, channels]."""
+"""The path of a JPEG, PNG, GIF, BMP or WebP file, or its pixels [height, width, channels]."""
 PreprocessLike: TypeAlias = PathLike | Mapping[str, Any]
 """A JSON file, its contents, or a range of pixel values such as `0..1`."""
 LabelsLike: TypeAlias = PathLike | Sequence[str]

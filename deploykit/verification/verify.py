@@ -18,7 +18,13 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.layers.layers import FLOATS
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.runtime.differences import Difference, QualityBar
-from deploykit.verification.coverage import WeakClass, doubt, nothing_compared, uncovered
+from deploykit.verification.coverage import (
+    Answers,
+    WeakClass,
+    doubt,
+    nothing_compared,
+    uncovered,
+)
 from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.samples import Data, Dataset, Feed, samples_in
 from deploykit.verification.synthetic.sample_inputs import (
@@ -258,6 +264,8 @@ def _task(
         names,
         paired_outputs(reference, result),
         labels=None if samples is None else samples.labels_of(feeds),
+        has_class_names=samples is not None and samples.has_class_names,
+        source="" if samples is None else samples.source,
         made_by=maker(reference, reference.outputs[0]).op if reference.outputs else "",
         is_given=samples is not None,
     )
@@ -284,7 +292,7 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
         compared=run.finite,
         distinct=run.distinct,
         not_possible=run.not_possible,
-        doubt="" if answers is None else doubt(answers.numbers, answers.classes, task.labels),
+        doubt="" if answers is None else _doubt(answers, task),
         is_classifier=answers is not None and (answers.are_sure or task.labels is not None),
         before_choices=_before_choices(reference, task.paired),
     )
@@ -294,6 +302,17 @@ def _before_choices(reference: Graph, paired: Pairing) -> tuple[str, ...]:
     """Return the compared tensors of floats that choices read."""
     read = dict.fromkeys(a for stage in paired.stages for a, _ in stage.in_front)
     return tuple(sorted(a for a in read if type_and_shape(reference, a)[0] in FLOATS))
+
+
+def _doubt(answers: Answers, task: Task) -> str:
+    """Return why the predictions on the samples of a task cannot be right, or an empty string."""
+    return doubt(
+        answers.numbers,
+        answers.classes,
+        task.labels,
+        source=task.source,
+        is_named=task.has_class_names,
+    )
 
 
 def _given(samples: Dataset) -> list[Feed]:

@@ -157,7 +157,7 @@ TENSORS = "tensors"
 """Signature with the inputs of the model itself."""
 READY = "ready"
 """Name of the nodes that produce the preprocessed images."""
-KINDS = "JPEG, PNG, BMP or GIF"
+KINDS = "JPEG, PNG, GIF, BMP or WebP"
 PLACE = "; its place in the batch:"
 """End of an error message; the index in the batch follows, counted from 0."""
 

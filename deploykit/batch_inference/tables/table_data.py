@@ -18,12 +18,13 @@ from deploykit.batch_inference.tables.table_files import (
 )
 from deploykit.batch_inference.tables.table_schema import column_types
 from deploykit.batch_inference.tables.table_values import ColumnKind, kind_of
-from deploykit.data.data import IMAGE_ENDS, Data, is_table_for
+from deploykit.data.data import Data, is_table_for
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
 from deploykit.records.examples import Feature
 from deploykit.records.index import index_names
+from deploykit.storage.image_folders import list_images
 from deploykit.storage.tables import csv_header, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
@@ -149,7 +150,7 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
             return False
         below = sorted(first.rglob("*"))
         files = [file for file in below if format_of(file.name) and not _is_hidden(file, first)]
-        if not files or any(map(is_image, below)):
+        if not files or list_images(first).images:
             return False
         first = files[0]
     format_ = format_of(first.name)
@@ -165,11 +166,6 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
 def _is_hidden(file: Path, folder: Path) -> bool:
     """Return whether `table_files` ignores a file below a folder."""
     return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-
-
-def is_image(file: Path) -> bool:
-    """Return whether a file is an image, by the end of its name."""
-    return file.suffix.lower() in IMAGE_ENDS
 
 
 def check_kept(data: TableData, format_: str, added: Collection[str]) -> None:

@@ -76,6 +76,8 @@ def inferred_lines(inferred: Inferred) -> Iterator[str]:
         yield f"  {place}: {row['reason']}"
     if len(skipped) > MAX_SHOWN:
         yield f"  and {len(skipped) - MAX_SHOWN:,} more, which the index lists"
+    if inferred.skipped_files:
+        yield f"files skipped: {len(inferred.skipped_files):,} that are not images"
     retained = f" ({run.kept:,} of an earlier run)" if run.kept else ""
     yield from filled_lines(
         inferred, f"{{path}}: {{rows:n row}} in {{parts:n part}}, {{index.bytes:size}}{retained}"

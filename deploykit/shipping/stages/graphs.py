@@ -86,8 +86,9 @@ def _compared(
     except UnverifiedError as error:
         if how.calibration is None:
             raise by_calibration(error) from None
-    options |= {"data": how.calibration, "preprocess": how.preprocess}
-    return act(model, **options, allow_unverified=how.allow_unverified), ("calibration",)
+    options |= {"data": how.calibration, "preprocess": how.preprocess, "labels": how.labels}
+    graph = act(model, **options, allow_unverified=how.allow_unverified)
+    return graph, ("calibration", "labels")
 
 
 def _is_keras(model: Any) -> bool:
@@ -126,7 +127,7 @@ def _quantize(shipment: Shipment) -> Outcome:
     how = shipment.how
     graph: Graph | None = None
     plain: dict[str, Any] = {}
-    used: tuple[str, ...] = ()
+    used = shipment.calibration_options
     if how.calibration is not None or _states_scales(shipment):
         graph = _with_int8_layers(shipment)
         plain = document(graph.report)

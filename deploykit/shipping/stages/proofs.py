@@ -25,7 +25,7 @@ from deploykit.verification.verify import ADVICE
 def _verify(shipment: Shipment) -> Outcome:
     """Write the shipped graph with its metadata, and compare it with the original model."""
     how = shipment.how
-    files = _write(shipment)
+    files, used = _write(shipment), shipment.calibration_options
     shipment.forget(MODEL)
     options: dict[str, Any] = {"allow_ops": how.allow_ops}
     if how.calibration is not None:
@@ -44,8 +44,8 @@ def _verify(shipment: Shipment) -> Outcome:
             raise by_calibration(
                 UnverifiedError("not-verified", source=source, reason=reason, advice=ADVICE)
             )
-        return Outcome(document, files, UNDECIDED, result.reason)
-    return Outcome(document, files)
+        return Outcome(document, files, UNDECIDED, result.reason, used)
+    return Outcome(document, files, used=used)
 
 
 def _write(shipment: Shipment) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.api.requests import predict
-from deploykit.data.data import IMAGE_ENDS
 from deploykit.data.samples import open_feeds
 from deploykit.exporting.named_model import NamedModel
+from deploykit.exporting.photo_inputs import is_served
 from deploykit.importers.metadata_file import about
 from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES, TENSORS
 from deploykit.shipping.request_speed import request_speed
@@ -22,6 +22,7 @@ from deploykit.shipping.shipment import Purpose, Shipment, ShipStage, is_folder
 from deploykit.shipping.shipped import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
 from deploykit.storage.files import read_bytes, write
+from deploykit.storage.image_folders import list_images
 from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.common.errors import VerificationError
 from deploykit.transforms.engines.engines import TENSORFLOW
@@ -242,15 +243,11 @@ def _random_bmp(height: int, width: int) -> bytes:
 
 
 def _photo_in(data: Any) -> Path | None:
-    """Return the first image of a folder, or None."""
+    """Return the first image of a folder that servers decode, or None."""
     if not isinstance(data, str) or not os.path.isdir(data):
         return None
-    for folder, folders, names in os.walk(data):
-        folders.sort()
-        for name in sorted(names):
-            if name.lower().endswith(IMAGE_ENDS) and not name.startswith("."):
-                return Path(folder, name)
-    return None
+    images = map(Path, list_images(data).images)
+    return next((image for image in images if is_served(read_bytes(image))), None)
 
 
 SERVE = ShipStage(

@@ -13,6 +13,7 @@ import deploykit
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
+from tests.deploykit.storage.tiny_images import TIFF, WEBP, decodable
 from tests.support import Containing, raises, tf
 
 
@@ -99,6 +100,31 @@ def test_of_damaged_photos_it_is_said_what_is_wrong(tmp_path):
     assert said["cut.png"] == Containing("record cannot be", "PNG")
     assert set(said) == {"cut.png", "empty.png", "text.png"}
     assert not any("Graph execution" in each for each in said.values())
+
+
+def test_every_visible_file_of_a_folder_is_a_row_or_is_named(tmp_path, caplog):
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, 8, 8, 3), "x")
+        tf.reduce_mean(x, [1, 2], name="mean")
+    good = {kind: content for kind, content in decodable().items() if kind != "jxl"}
+    files = {
+        f"{'deep/' * n}{n}.{kind.upper()}": item for n, (kind, item) in enumerate(good.items())
+    }
+    files |= {f"{'deep/' * n}{kind}": item for n, (kind, item) in enumerate(good.items())}
+    bad = {"deep/cut.webp": WEBP["lossy"][:40], "cut": good["png"][:60], "tiff.jpg": TIFF}
+    others = {"deep/notes.txt": b"BM", "scan.tiff": TIFF, "deep/deep/Thumbs.db": b"x"}
+    hidden = {".a.png": b"", "deep/.b/c.png": b""}
+    for name, content in (files | bad | others | hidden).items():
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    found = deploykit.infer(graph.as_graph_def(), tmp_path / "photos", tmp_path / "out",
+                            preprocess="0..255", on_error="skip", processes=1,
+                            format="npz")  # fmt: skip
+    assert found.rows == len(files)
+    assert {each["file"] for each in found.skipped} == set(bad)
+    assert set(found.skipped_files) == set(others) == set(found.document()["data"]["skipped_files"])
+    assert caplog.text.count("skipped 3 of") == 1
 
 
 def test_a_record_that_is_no_example_is_a_bad_row(tmp_path):

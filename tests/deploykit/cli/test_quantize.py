@@ -367,6 +367,7 @@ def test_answers_of_one_class_stop_it(deploykit, tmp_path, clock, monkeypatch, l
     found = deploykit(*command, "--allow-low-accuracy", "--json")
     assert found.status == 0
     said = "the predictions are all class 3: is the preprocessing right? (--preprocess)"
+    said = f"{tmp_path / 'data.npz'}: {said}"
     assert f"deploykit: warning: {said}" in found.stderr.splitlines()
     assert said in found.document["notes"]
 

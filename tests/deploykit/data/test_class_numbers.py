@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from deploykit.importers.metadata_file import About
 from deploykit.storage.image_files import png
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import Containing, built, raises, tf
+from tests.support import Containing, built, raises, shows, tf
 
 CLASSES = 4
 FLOWERS = ("tulip", "rose", "daisy", "iris")  # in the order of the model's scores
@@ -126,6 +127,18 @@ def test_folders_of_numbers_are_the_numbers(tmp_path, graph, labels):
         assert opened(folder, graph, given).labels.tolist() == [0, 0, 2, 2, 3, 3]
     called = ["3", "2", "1", "0"]  # which are names as any
     assert opened(folder, graph, called).labels.tolist() == [3, 3, 1, 1, 0, 0]
+
+
+def test_an_image_next_to_class_folders_gets_no_class(tmp_path, graph, caplog):
+    folder = photos(tmp_path / "photos", *FLOWERS)
+    (Path(folder) / "lone.png").write_bytes((Path(folder) / FLOWERS[0] / "0.png").read_bytes())
+    found = opened(folder, graph)
+    assert (found.labels, found.count) == (None, 2 * len(FLOWERS) + 1)
+    assert shows(caplog.text, "image-without-class", file="lone.png")
+    with raises(GraphError, "metric-needs-labels", reason=Containing("lone.png")):
+        found.refuse_unlabelled("top1")
+    with raises(GraphError, "image-without-class", source=folder, file="lone.png"):
+        opened(folder, graph, FLOWERS)
 
 
 def test_a_list_of_labels_beside_photos_names_classes_as_well(tmp_path, graph, labels):

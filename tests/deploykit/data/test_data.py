@@ -45,6 +45,33 @@ def test_class_folders(tmp_path):
     assert "label" not in open_data(str(tmp_path / "alone")).features
 
 
+@pytest.mark.parametrize(
+    ("paths", "classes", "labels"),
+    [
+        (["a/x.png", "b/y.png"], ("a", "b"), [0, 1]),
+        (["b/1/2/3/x", "a/x.JFIF", "a/deep/y.webp"], ("a", "b"), [0, 0, 1]),
+        (["b/x.png", "a/", "c/notes.txt"], ("a", "b", "c"), [1]),
+        (["10/deep/x.png", "9/x.png"], ("9", "10"), [10, 9]),
+        (["x.png", "empty/"], (), None),
+        (["x.png", "a/y.png"], (), None),
+        (["x.png", ".a/y.png"], (), None),
+    ],
+)
+def test_the_class_is_the_first_folder_at_any_depth(tmp_path, paths, classes, labels):
+    for path in paths:
+        place = tmp_path / path
+        (place if path.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
+        if not path.endswith("/"):
+            place.write_bytes(b"text" if path.endswith(".txt") else made_up.jpeg(1))
+    data = open_data(str(tmp_path))
+    assert data.classes == classes
+    assert data.labelled == (labels is not None)
+    assert labels is None or list(data.labels) == labels
+    assert len(data.files) + len(data.skipped) == sum(
+        not path.endswith("/") and path[0] != "." for path in paths
+    )
+
+
 def broken(tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()

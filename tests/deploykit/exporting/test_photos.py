@@ -26,6 +26,7 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import VersionDef
 from deploykit.transforms.ir.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
+from tests.deploykit.storage.tiny_images import WEBP, webp_head
 from tests.loading import answers
 from tests.support import Containing, raises, says
 
@@ -172,6 +173,8 @@ def claims(width: int, height: int) -> dict[str, bytes]:
     chunk += struct.pack(">I", zlib.crc32(chunk[4:]))
     return {
         "png": b"\x89PNG\r\n\x1a\n" + chunk,
+        **{f"webp {kind}": webp_head(kind, min(width, sides), min(height, sides))
+           for kind, sides in ((b"VP8 ", 16_000), (b"VP8L", 16_000), (b"VP8X", 1 << 24))},
         "gif": b"GIF89a" + struct.pack("<HHBBB", width, height, 0, 0, 0),
         "bmp": b"BM" + bytes(16) + struct.pack("<ii", width, -height),
         "jpeg": jpeg.replace(frame + struct.pack(">HH", 8, 8), frame + struct.pack(">HH", height,
@@ -185,8 +188,8 @@ def test_a_damaged_photo_is_named_by_its_place(tmp_path):
     damaged = {
         "truncated": (sound[0][: len(sound[0]) // 2], "cannot be decoded"),
         "png": (sound[1][:60], "cannot be decoded"),
-        "empty": (b"", "not a JPEG, PNG, BMP or GIF"),
-        "text": (b"hello", "not a JPEG, PNG, BMP or GIF"),
+        "empty": (b"", "not a JPEG, PNG, GIF, BMP or WebP"),
+        "text": (b"hello", "not a JPEG, PNG, GIF, BMP or WebP"),
         "begin": (b"\xff\xd8\xff", "cannot be decoded"),
         **{kind: (each, "more than 50000000 pixels")
            for kind, each in claims(60_000, 50_000).items()},
@@ -210,6 +213,18 @@ def test_images_are_bounded_before_they_are_decoded(tmp_path):
         large = written(np.zeros((12, 13, 3), np.uint8), kind)
         with pytest.raises(ServingError, match=r"bytes\[1\]: .* more than 144 pixels"):
             run(served, "serving_default", bytes=texts([fits, large]))
+    served.close()
+
+
+def test_every_kind_of_webp_is_served_within_its_bound(tmp_path):
+    served = opened(echo(), tmp_path / "fits", preprocess="0..1", max_pixels=7 * 5)
+    kinds = [WEBP["lossy"], WEBP["lossless"]]
+    assert len(run(served, "serving_default", bytes=texts(kinds))["x_out"]) == 2
+    served.close()
+    served = opened(echo(), tmp_path / "large", preprocess="0..1", max_pixels=7 * 5 - 1)
+    for content in WEBP.values():
+        with pytest.raises(ServingError, match="more than 34 pixels"):
+            run(served, "serving_default", bytes=texts([content]))
     served.close()
 
 

@@ -70,7 +70,7 @@ def test_predict_refuses_what_has_no_place(deploykit, server, folder, tmp_path):
     photo = folder / "0.png"
     for given, why in (
         ((photo, "--preprocess", "0..1"), "Leave out --preprocess"),
-        ((FASHION / "README.md",), "expected a JPEG, PNG, BMP or GIF image"),
+        ((FASHION / "README.md",), "expected an image (JPEG, PNG, GIF, BMP"),
         ((tmp_path / "none.jpg",), "not found: expected a file"),
         ((), "no input given"),
     ):
@@ -86,7 +86,7 @@ def test_predict_refuses_what_has_no_place(deploykit, server, folder, tmp_path):
 def test_status_says_what_is_sent(deploykit, server):
     found = deploykit("status", server.address, "fashion")
     assert found.stdout == Containing(
-        "serving_default", "bytes takes photos", "JPEG", "BMP or GIF)"
+        "serving_default", "bytes takes photos", "JPEG", "BMP or WebP)"
     )
     assert found.stdout == Containing("pixels takes pixels", "0..255")
     document = deploykit("status", server.address, "fashion", "--json").document

@@ -9,6 +9,7 @@ from deploykit.records.images import image_problem
 from deploykit.storage.image_files import size_of
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.client.test_label_image import PIXELS, encoded, gif
+from tests.deploykit.storage.tiny_images import jpeg_xl_head, webp_head
 from tests.support import tf
 
 
@@ -42,6 +43,8 @@ BOMBS = {
     "gif": b"GIF89a" + struct.pack("<HH", 60_000, 60_000) + bytes(20),
     "bmp": b"BM" + bytes(16) + struct.pack("<ii", 60_000, -60_000) + bytes(40),
     "jpg": b"\xff\xd8\xff\xc0\0\x11\x08" + struct.pack(">HH", 60_000, 60_000) + bytes(20),
+    "webp": webp_head(b"VP8X", 60_000, 60_000) + bytes(20),
+    "jxl": jpeg_xl_head(60_000, 60_000) + bytes(20),
 }
 
 

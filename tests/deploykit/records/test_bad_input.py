@@ -11,6 +11,7 @@ from deploykit.records.cifar import read_pickle
 from deploykit.records.images import image_problem
 from deploykit.transforms.common.errors import Error, GraphError, RefusedError
 from tests.deploykit.records.conftest import cifar_batch, idx_bytes, jpeg, png
+from tests.deploykit.storage.tiny_images import WEBP
 from tests.support import Containing, assert_golden, coded, raises, shows, tf
 
 FILES = {
@@ -155,11 +156,11 @@ def test_labels_that_are_missing(deploykit, tmp_path, pictures):
 
 
 def test_every_cut_of_a_picture_is_seen():
-    for content in (jpeg(seed=1), png()):
+    for content in (jpeg(seed=1), png(), *WEBP.values()):
         assert image_problem(content) == ""
         assert all(image_problem(content[:length]) for length in range(len(content)))
     assert image_problem(b"GIF89a" + bytes(20)) == Containing("GIF is truncated")
-    assert image_problem(b"<html>") == Containing("not a JPEG", "PNG", "BMP or GIF")
+    assert image_problem(b"<html>") == Containing("not a JPEG", "PNG", "GIF", "BMP")
 
 
 def test_a_flipped_bit_of_a_png_is_seen():

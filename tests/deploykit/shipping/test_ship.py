@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from deploykit.rendering.formatters.shipped import lines
 from deploykit.shipping.given import inputs_of
 from deploykit.shipping.ship import _in_memory
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.shipment import FROZEN, Shipment
+from deploykit.shipping.shipment import FROZEN, Purpose, Shipment
 from deploykit.shipping.stages import NAMES
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
@@ -66,6 +67,28 @@ def test_labels_of_calibration_samples_may_be_of_other_classes(home, tmp_path):
     assert shipment.samples("calibration").count == 16
     shipment.forget_files()
     assert shipment.samples("calibration") is shipment.arrays()
+
+
+@pytest.mark.parametrize("order", [("cat", "dog", "bird"), ("bird", "dog", "cat")])
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_the_order_of_the_classes_applies_to_all_data(home, tmp_path, order, is_stored):
+    x, names = np.zeros((9, 8), np.float32), np.array(["dog", "cat", "bird"] * 3)
+    data: dict[str, object] = {}
+    for which in get_args(Purpose):
+        data[which] = {"x": x, "labels": names}
+        if is_stored:
+            np.savez(tmp_path / f"{which}.npz", x=x, labels=names)
+            data[which] = str(tmp_path / f"{which}.npz")
+    options = ShipOptions(**data, labels=order)
+    source, how = _in_memory(ModelSource(str(home / "net.pb")), options)
+    shipment = Shipment(source, tmp_path, tmp_path, "net", how, 1.0)
+    shipment.path(FROZEN).parent.mkdir()
+    api.save_graph(api.load_graph(home / "net.pb"), shipment.path(FROZEN))
+    for which in get_args(Purpose):
+        samples = shipment.samples(which)
+        assert samples.labels.tolist() == [order.index(name) for name in names]
+        assert samples.has_class_names
+    assert shipment.calibration_options == ("labels",)
 
 
 def test_samples_are_read_once(command):

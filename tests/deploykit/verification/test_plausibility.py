@@ -99,3 +99,14 @@ def test_what_is_an_answer(output, maker, expected):
         assert found is None
     else:
         assert (found.numbers.tolist(), found.classes, found.are_sure) == expected
+
+
+@given(st.integers(2, 50), st.booleans(), st.sampled_from(["", "photos/train", "x.npz"]))
+def test_a_doubt_names_the_data_and_the_options_that_change_it(classes, is_named, source):
+    labels = np.arange(20 * classes) % classes
+    text = doubt((labels + 1) % classes, classes, labels, source=source, is_named=is_named)
+    assert text.startswith(f"{source}: 0 of" if source else "0 of")
+    assert ("--labels" in text) == is_named
+    assert "--preprocess" in text
+    one = doubt(np.zeros_like(labels), classes, source=source)
+    assert one.startswith(source)

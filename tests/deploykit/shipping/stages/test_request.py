@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.shipping.stages.request import _best, _difference, _photo_in, _shown
+from tests.deploykit.storage.tiny_images import JPEG_XL
 
 RANDOM = np.random.default_rng(0)
 
@@ -56,10 +57,12 @@ def test_of_a_long_answer_a_few_values_are_kept():
 
 def test_the_first_photo_of_a_folder_is_found(tmp_path):
     assert _photo_in(str(tmp_path)) is None
-    for name in ("b/2.PNG", "b/1.txt", "c/0.jpg", "b/.x.jpg"):
+    files = {"b/2.PNG": b"\x89PNG", "b/1.txt": b"", "c/0.jpg": b"\xff\xd8\xff", "b/.x.jpg": b"",
+             "b/0": JPEG_XL}  # fmt: skip
+    for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    assert _photo_in(str(tmp_path)) == tmp_path / "b" / "2.PNG"
+        (tmp_path / name).write_bytes(content)
+    assert _photo_in(str(tmp_path)) == tmp_path / "b" / "2.PNG", "servers do not decode JPEG XL"
     assert _photo_in({"x": 1}) is None
 
 
