@@ -12,6 +12,10 @@ from deploykit.transforms.common.errors import GraphError, counts_differ, unknow
 from deploykit.transforms.ir.tensors import Array
 
 NORMAL_95 = 1.959964  # the 97.5 % quantile of the normal distribution
+PRIOR_DB, PRIOR_GROUPS = 3.0, 4
+"""SQNR of single pictures varies by 2.5 to 3.2 dB between pictures in EfficientNet-Lite0 and the
+network for Fashion-MNIST. This prior counts as much as four further groups, because four groups
+that happen to be alike would feign a narrow interval."""
 LEAST = 1e-12  # fraction of a sum below which a difference is rounding noise
 
 
@@ -115,7 +119,7 @@ def lower_bound_db(
     _, codes = np.unique(related, return_inverse=True)
     if codes.max() + 1 < FEWEST:
         return None
-    return bound_of_powers(*(np.bincount(codes, power) for power in powers))
+    return bound_of_powers(*(np.bincount(codes, power) for power in powers), prior=PRIOR_GROUPS)
 
 
 def sample_powers(expected: Array, judged: Array) -> tuple[Array, Array]:
@@ -144,12 +148,16 @@ def power_ratio_db(signal: float, noise: float) -> float:
     return 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf
 
 
-def bound_of_powers(signal: Array, noise: Array) -> float:
+def bound_of_powers(signal: Array, noise: Array, prior: int = 0) -> float:
     """Return the lower bound of the 95 % jackknife confidence interval of a power ratio in dB.
+
+    The variance is moderated by a prior of PRIOR_DB. Source: G. K. Smyth, Linear Models and
+    Empirical Bayes Methods for Assessing Differential Expression, 2004.
 
     Args:
         signal: signal power of each sample, float64 [samples]; two samples or more.
         noise: noise power of each sample, float64 [samples].
+        prior: degrees of freedom of the prior; 0: none.
     """
     total_signal, total_noise = float(signal.sum()), float(noise.sum())
     estimate = power_ratio_db(total_signal, total_noise)
@@ -161,7 +169,9 @@ def bound_of_powers(signal: Array, noise: Array) -> float:
     noises = np.maximum(total_noise - noise, LEAST * total_noise)
     without = 10 * np.log10(signals / noises)
     variance = (count - 1) / count * float(np.square(without - without.mean()).sum())
-    return estimate - _student(count - 1) * math.sqrt(variance)
+    degrees = count - 1 + prior
+    variance = ((count - 1) * variance + prior * PRIOR_DB**2 / count) / degrees
+    return estimate - _student(degrees) * math.sqrt(variance)
 
 
 def _student(degrees: int, z: float = NORMAL_95) -> float:
