@@ -152,7 +152,7 @@ class Examiner:
             answers_of(first, maker),
             self._noise(samples) if several else None,
             () if groups is None else self._by_group(arrays, groups),
-            weak_classes(arrays, labels, first.shape, names),
+            weak_classes(arrays, labels, first.shape[-1] if first.ndim == 2 else 0, names),
         )
 
     def pictures(

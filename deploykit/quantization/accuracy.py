@@ -180,6 +180,7 @@ class Scorer:
                 agreement = share
         independent = None if self._related is None else len(np.unique(self._related))
         right = [self._right, self._per_sample(given)]
+        classes = (0, *self._expected[self._outputs[0]].shape)[-1]
         groups: tuple[GroupCloseness, ...] = ()
         if self._groups is not None:
             item = [(self._expected[name], given[name]) for name in judged]
@@ -195,7 +196,7 @@ class Scorer:
             independent=independent,
             agreement_interval=None if agreement is None else agreement.interval,
             groups=groups,
-            weak_classes=weak_classes(right, self._labels, self._expected[self._outputs[0]].shape),
+            weak_classes=weak_classes(right, self._labels, classes),
         )
 
     def departure(

@@ -119,7 +119,8 @@ def lower_bound_db(
     _, codes = np.unique(related, return_inverse=True)
     if codes.max() + 1 < FEWEST:
         return None
-    return bound_of_powers(*(np.bincount(codes, power) for power in powers), prior=PRIOR_GROUPS)
+    signal, noise = (np.bincount(codes, power) for power in powers)
+    return bound_of_powers(signal, noise, PRIOR_GROUPS)
 
 
 def sample_powers(expected: Array, judged: Array) -> tuple[Array, Array]:

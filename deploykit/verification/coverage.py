@@ -155,27 +155,27 @@ class WeakClass:
 def weak_classes(
     right: Sequence[Array | None],
     labels: Array | None,
-    shape: Sequence[int],
+    classes: int,
     names: Sequence[str] = (),
 ) -> tuple[WeakClass, ...]:
     """Return the classes on which the last model fails although the total may look good.
 
     It predicts none of n samples right, which has a probability below 0.05 at its total accuracy p:
     (1 - p)^n. Or it predicts fewer right than the first model: the 95 % confidence interval of the
-    change is below zero, with Bonferroni's correction for the number of classes.
+    change is below zero. Both use Bonferroni's correction for the number of classes.
 
     Args:
         right: for each model, whether each sample is right, bool [samples]. Other values are those
             of a metric without classes, for which nothing is returned.
         labels: class numbers or one-hot labels.
-        shape: the shape of the scores, [samples, classes].
+        classes: the number of classes.
         names: class names by number; may be empty.
     """
     known = [model for model in right if model is not None and model.dtype == bool]
     if labels is None or len(known) < len(right):
         return ()
     first, last = known[0], known[-1]
-    numbers = class_numbers(labels.astype(np.int64), *shape)
+    numbers = class_numbers(labels.astype(np.int64), len(last), classes)
     if numbers is None:
         return ()
     found = np.unique(numbers).tolist()
@@ -184,7 +184,7 @@ def weak_classes(
     for number in found:
         chosen = numbers == number
         counts = tuple(int(model[chosen].sum()) for model in known)
-        never = not counts[-1] and (1 - last.mean()) ** chosen.sum() < RARE
+        never = not counts[-1] and (1 - last.mean()) ** chosen.sum() < RARE / len(found)
         fewer = counts[-1] < counts[0]
         if never or (fewer and paired_wilson(first[chosen], last[chosen], quantile)[1] < 0):
             label = class_name(number, names)

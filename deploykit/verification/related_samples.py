@@ -3,6 +3,7 @@
 Such samples are alike, so if some of them calibrate, the others are no independent check.
 """
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,43 +25,52 @@ _BUCKETS = 64
 _RAW = 16  # values of a sample up to which they are their own description
 _PROJECTED = 24
 _BANDS = 8
-_LENGTH, _SIDE = 4096, 48  # values along an axis: more tell no more
+_LENGTH, _SIDE = 4096, 48  # values of a sample along its only axis, or along each of several
 _SEED = 0
 
 
 def related_groups(
-    arrays: Mapping[str, Array], labels: Array | None = None, groups: Array | None = None
+    arrays: Mapping[str, Array],
+    labels: Array | None = None,
+    groups: Array | None = None,
+    *,
+    are_sources: bool = True,
 ) -> Array | None:
     """Return the group of each sample, int64 [samples] from 0; None: no relation was found.
 
-    Samples are related if those of a given group, or neighbours in order, are significantly closer
-    than in random order. Groups of neighbours end where the samples change most, found by the
-    novelty of J. Foote, Automatic Audio Segmentation Using a Measure of Audio Novelty, 2000.
-    If every n-th sample is alike instead, as after several epochs with augmentation, there are n
-    groups.
+    Eight given groups or more are sources, fewer are kinds. Otherwise, samples are related if
+    neighbours in order are significantly closer than in random order. Groups of neighbours end
+    where the samples change most, found by the novelty of J. Foote, Automatic Audio Segmentation
+    Using a Measure of Audio Novelty, 2000. If every n-th sample is alike instead, as after several
+    epochs with augmentation, there are n groups.
 
     Args:
         arrays: inputs by name, samples on the first axis; scalars are ignored.
-        labels: class numbers [samples] or None. Distances are compared within classes, because
-            samples that are sorted by class are not related.
+        labels: class numbers or one-hot labels, one per sample, or None. Distances are compared
+            within classes, because samples that are sorted by class are not related.
         groups: given groups, strings [samples], or None.
+        are_sources: False if given groups may be classes; they count if their samples are closer.
     """
     whole = [array for array in arrays.values() if array.ndim]
     count = min(map(len, whole), default=0)
     if count < _FEWEST_SAMPLES:
         return None
-    views = [_centred(view, labels) for view in _views(whole, count)]
     codes = None if groups is None else np.unique(groups.astype(str), return_inverse=True)[1]
     if codes is not None and codes.max() + 1 < FEWEST_GROUPS:
         codes = None
-    found = [relation for view in views if (relation := _relation(view, codes)) is not None]
-    best = max(found, key=lambda relation: relation.deviations, default=None)
+    if codes is not None and are_sources:
+        return np.asarray(codes)
+    classes = _classes(labels, count)
+    views = [_centred(view, classes) for view in _views(whole, count)]
+    relations = [one for view in views if (one := _relation(view, codes)) is not None]
+    best = max(relations, key=lambda relation: relation.deviations, default=None)
     if best is None:
         return None
     result = np.arange(count) % max(best.lag, 1)
     if best.lag < 2:
         result = codes if best.lag == 0 and codes is not None else _segments(best)
-    return result if _closeness(best.view, result) < _RELATED * best.far else None
+    near, far = _closeness(best.view, result)
+    return result if near < _RELATED * far else None
 
 
 @dataclass(frozen=True)
@@ -116,12 +126,31 @@ def _relation(view: Array, codes: Array | None) -> _Relation | None:
     return _Relation(view, strength[lag - 1], lag, max(reach, 1), lags[lag - 1], far)
 
 
-def _closeness(view: Array, codes: Array) -> float:
-    """Return the mean distance of samples that follow each other within groups."""
+def _closeness(view: Array, codes: Array) -> tuple[float, float]:
+    """Return the mean distances of samples that follow each other in a group, and of others."""
     order = np.argsort(codes, kind="stable")
     inside = codes[order[1:]] == codes[order[:-1]]
-    distances = _distance(view[order[1:]], view[order[:-1]])[inside]
-    return float(distances.mean()) if inside.any() else np.inf
+    near = _distance(view[order[1:]], view[order[:-1]])[inside]
+    first, second = np.random.default_rng(_SEED).integers(0, len(view), (2, 1 << 12))
+    apart = codes[first] != codes[second]
+    if not apart.any():  # one group
+        apart = first != second
+    far = _distance(view[first[apart]], view[second[apart]])
+    return float(near.mean()) if inside.any() else np.inf, float(far.mean())
+
+
+def _classes(labels: Array | None, count: int) -> Array | None:
+    """Return the class of each sample; None: there are no labels, or they are not classes."""
+    if labels is None or labels.ndim not in (1, 2) or len(labels) != count:
+        return None
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        return np.asarray(labels.argmax(1))
+    flat = labels.reshape(-1)
+    if flat.dtype.kind not in "iub" and not (
+        flat.dtype.kind == "f" and np.array_equal(flat, np.rint(flat))
+    ):
+        return None
+    return np.asarray(np.unique(flat, return_inverse=True)[1])
 
 
 def _segments(relation: _Relation) -> Array:
@@ -150,7 +179,12 @@ def _segments(relation: _Relation) -> Array:
     half = max(width // 2, 1)
     padded = np.pad(novelty, half, constant_values=-np.inf)
     highest = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1).max(1)
-    is_edge = (novelty >= highest) & (novelty > least)
+    facing = np.zeros(count - 1)  # neighbours that overlap are close although others are not
+    for i, j in ((0, 0), (0, 1), (1, 0)):
+        facing += between(edges - 1 - i, edges + j)[0] / 3
+    is_edge = (
+        (novelty >= highest) & (novelty > least) & (facing > (relation.near + relation.far) / 2)
+    )
     return np.concatenate([[0], np.cumsum(is_edge)])
 
 
@@ -158,17 +192,16 @@ def _distance(first: Array, second: Array) -> Array:
     return np.asarray(np.sqrt(np.square(first - second).mean(1)))
 
 
-def _centred(view: Array, labels: Array | None) -> Array:
+def _centred(view: Array, classes: Array | None) -> Array:
     """Return the ranks of features, from -1 to 1, without the means of classes.
 
     Ranks, because single large values would hide or feign relations.
     """
     wide = np.nan_to_num(np.asarray(view, np.float64), posinf=0.0, neginf=0.0)
-    if labels is not None and labels.shape == (len(wide),) and labels.dtype.kind in "iu":
-        _, codes = np.unique(labels, return_inverse=True)
-        totals = np.zeros((codes.max() + 1, wide.shape[1]))
-        np.add.at(totals, codes, wide)
-        wide = wide - (totals / np.bincount(codes)[:, np.newaxis])[codes]
+    if classes is not None:
+        totals = np.zeros((classes.max() + 1, wide.shape[1]))
+        np.add.at(totals, classes, wide)
+        wide = wide - (totals / np.bincount(classes)[:, np.newaxis])[classes]
     wide = wide[:, np.ptp(wide, 0) > 1e-9 * np.abs(wide).max(0, initial=0.0)]
     return np.stack([_ranks(column) for column in wide.T], 1) if wide.size else wide
 
@@ -239,7 +272,7 @@ def _words(sample: Array) -> Array:
     for text in np.ravel(sample).tolist():
         words = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
         for word in words.lower().split():
-            counts[sum(word.encode()) % _BUCKETS] += 1
+            counts[zlib.crc32(word.encode()) % _BUCKETS] += 1
     return np.sqrt(counts)
 
 

@@ -244,8 +244,7 @@ class _Truth:
         if not numbers or len(numbers) < len(self._numbers):
             return ()
         whole = np.concatenate(numbers)
-        shape = len(whole), int(whole.max()) + 1
-        return weak_classes([*map(np.concatenate, self._right)], whole, shape)
+        return weak_classes([*map(np.concatenate, self._right)], whole, int(whole.max()) + 1)
 
 
 def _answers(parts: Sequence[Array], made_by: str) -> Answers | None:

@@ -161,7 +161,9 @@ class Dataset:
     @cached_property
     def with_relations(self) -> "Dataset":
         """The same samples with `related`."""
-        return replace(self, related=related_groups(self.arrays, self.labels, self.groups))
+        are_sources = not self.files  # folders of images may be classes
+        related = related_groups(self.arrays, self.labels, self.groups, are_sources=are_sources)
+        return replace(self, related=related)
 
     def refuse_unlabelled(self, metric: str) -> None:
         """Raise GraphError if there are no labels, with the reason if it is known."""
@@ -233,26 +235,30 @@ class Dataset:
 def _held_out_groups(related: Array) -> tuple[Array, str]:
     """Return which samples are held out, bool [samples], and a note for the user.
 
-    Every fourth group is held out, or more where a bound needs them. A single group is cut.
+    Every fourth group is held out, or more where a bound needs them, but at most half of the
+    samples. A single group is cut.
     """
-    names = np.unique(related)
-    count, note = len(names), f"{len(related)} samples form about {len(names)} groups"
-    note += " of related ones, such as crops of one picture"
+    total = len(related)
+    _, codes, sizes = np.unique(related, return_inverse=True, return_counts=True)
+    count = len(sizes)
     if count == 1:
-        held = np.arange(len(related)) >= len(related) - len(related) // HELD_OUT_EVERY
-        return held, f"{note}: the last {held.sum()} are held out, {_FEW_GROUPS}"
+        held = np.arange(total) >= total - total // HELD_OUT_EVERY
+        return held, f"all {total} samples are related: the last {held.sum()} are held out, {_FEW}"
     most = max(count // HELD_OUT_EVERY, min(FEWEST, count // 2))
     chosen = (np.arange(1, most + 1) * count // most) - 1
-    held = np.isin(related, names[chosen])
-    note += f": {most} groups ({held.sum()} samples) are held out"
+    if sizes[chosen].sum() > total / 2:
+        chosen = np.argsort(sizes, kind="stable")[:most]
+    held = np.isin(codes, chosen)
+    note = (
+        f"{total} samples come from about {count} sources, such as crops of one picture; samples "
+        f"of {most} ({held.sum()} in all) are held out"
+    )
     if most < FEWEST:
-        return held, f"{note}, {_FEW_GROUPS}"
-    return held, f"{note}, and bounds count groups; if they are independent, shuffle them"
+        return held, f"{note}, {_FEW}"
+    return held, f"{note}, and intervals count sources. An array 'group' can state the sources"
 
 
-_FEW_GROUPS = (
-    f"which gives no bound: it takes {FEWEST} held-out groups, so add samples of other sources"
-)
+_FEW = f"which gives no bound: it needs {FEWEST} held-out sources, so add samples of others"
 
 
 class Split(NamedTuple):

@@ -18,7 +18,7 @@ _MEASURED = (
     "[[, agreement with float32 {agreement:share} (95 % CI {agreement_interval:share})]]"
     "[[, {metric} {before.value:.4g} in float32, {after.value:.4g} in int8]]"
     "[[ (95 % CI {after.interval:.4g})]], on {samples} samples"
-    "[[ in {independent} groups]]"
+    "[[ of {independent} sources]]"
 )
 
 

@@ -13,7 +13,7 @@ from deploykit.verification.confidence import (
     wilson_of_groups,
 )
 from deploykit.verification.related_samples import related_groups
-from deploykit.verification.samples import HELD_OUT_EVERY, Dataset
+from deploykit.verification.samples import HELD_OUT_EVERY, Dataset, _held_out_groups
 from tests.support import building, tf
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -99,8 +99,8 @@ def test_whole_sources_are_held_out(kind, seed):
     assert cut <= sources / 8  # an edge may be missed where two pictures look alike
     assert len(np.unique(split.held_out.related)) >= FEWEST
     assert len(np.intersect1d(split.held_out.related, split.calibrating.related)) == 0
-    assert 0.15 < held.mean() < 0.45
-    assert "groups" in split.note
+    assert 0.15 < held.mean() <= 0.5
+    assert "sources" in split.note
 
 
 @pytest.mark.parametrize("kind", INDEPENDENT)
@@ -134,14 +134,32 @@ def test_given_groups_count_if_their_samples_are_alike():
     assert len(np.unique(found)) == 16
     assert all(len(np.unique(found[names == name])) == 1 for name in names)
     assert related_groups({"x": array[order]}) is None
-    assert related_groups({"x": pictures(rng, 80)}, groups=names) is None
+    assert related_groups({"x": pictures(rng, 80)}, groups=names) is not None
+    few = (np.arange(80) % 4).astype(str).astype(object)
+    assert related_groups({"x": pictures(rng, 80)}, groups=few) is None
+    for x, is_found in ((array[order], True), (pictures(rng, 80), False)):
+        found = related_groups({"x": x}, groups=names, are_sources=False)
+        assert (found is not None) == is_found
 
 
 def test_samples_sorted_by_class_are_not_related():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 25)
     array = rng.normal(size=(100, 6)) + 3 * rng.normal(size=(4, 6))[labels]
-    assert related_groups({"x": array}, labels) is None
+    one_hot = np.eye(4, dtype=np.float32)[labels]
+    for form in (labels, one_hot, labels[:, np.newaxis], labels.astype(np.float32)):
+        assert related_groups({"x": array}, form) is None
+    assert related_groups({"x": array}) is not None
+
+
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=40))
+def test_at_most_half_of_the_samples_are_held_out(sizes):
+    related = np.repeat(np.arange(len(sizes)), sizes)
+    held, note = _held_out_groups(related)
+    assert 0 < held.sum() < len(held)
+    assert held.sum() <= len(held) / 2 or max(sizes) == 1 or len(sizes) < 4
+    assert all(len(np.unique(held[related == one])) == 1 for one in range(len(sizes)))
+    assert str(len(sizes)) in note
 
 
 @given(SEEDS, st.integers(FEWEST, 40), st.integers(2, 6))
