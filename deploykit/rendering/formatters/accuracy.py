@@ -9,13 +9,13 @@ from deploykit.rendering.tables import Cell, Table, table
 from deploykit.rendering.templates import between, filled, filled_lines, rendered_rows
 from deploykit.transforms.engines.engines import TITLES
 from deploykit.verification.confidence import GroupCloseness, worst_first
+from deploykit.verification.coverage import WeakClass
 
 _GROUPS, _WORST = 20, 10
 """The maximum number of rows: the noisiest groups and the worst samples; --json lists all."""
 _CLASSES = 20
 """The maximum number of shown classes, those with the lowest accuracy; --json lists all."""
 _SHARES = ("top1", "top5")
-WEAK_CLASS = "{text}"
 _SCORE = "{value:%s}[[ ({interval:%s})]]"
 _SHARE = _SCORE % ("share", "share")
 
@@ -46,6 +46,7 @@ def lines(accuracy: Accuracy) -> Iterator[str | Table]:
         "[[ (95 % lower bound {noise.sqnr_low_db:dB})]]",
         "classes of the data: {class_order}",
     )
+    yield from weak_class_lines(accuracy.weak_classes)
     if accuracy.by_group:
         scores = {group.closeness.name: group.scores for group in accuracy.by_group}
         yield group_table(
@@ -58,8 +59,14 @@ def lines(accuracy: Accuracy) -> Iterator[str | Table]:
         yield _classes(accuracy)
     if accuracy.worst:
         yield _worst(accuracy)
-    yield from rendered_rows(accuracy.weak_classes, WEAK_CLASS)
     yield from rendered_rows(accuracy.notes, "note: {}")
+
+
+def weak_class_lines(classes: Sequence[WeakClass]) -> Iterator[str]:
+    """Yield a line for each class on which a model fails."""
+    yield from rendered_rows(classes[:_CLASSES], "{text}")
+    if len(classes) > _CLASSES:
+        yield f"and {len(classes) - _CLASSES} more such classes (--json lists all)"
 
 
 def group_table(

@@ -9,9 +9,9 @@ from deploykit.importers.open_model import OpenedModel
 from deploykit.inspection.placement import DEVICE, Copy, EnginePlacement, Placement
 from deploykit.pipelines.rewrite import Rewriting
 from deploykit.pipelines.transform import StepReport
-from deploykit.rendering.formatters.accuracy import WEAK_CLASS
+from deploykit.rendering.formatters.accuracy import weak_class_lines
 from deploykit.rendering.tables import Table, constant, facts, table
-from deploykit.rendering.templates import counted, filled_lines, listed, rendered_rows
+from deploykit.rendering.templates import counted, filled_lines, listed
 from deploykit.transforms.engines.engines import TITLES
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.verify import Verification
@@ -63,7 +63,7 @@ def verification_lines(verification: Verification) -> Iterator[str]:
         "compared before non-maximum suppression and the like: {before_choices:list 5}",
         "accuracy on {samples} samples: {accuracy.0:share} before, {accuracy.1:share} after",
     )
-    yield from rendered_rows(verification.weak_classes, WEAK_CLASS)
+    yield from weak_class_lines(verification.weak_classes)
     yield from filled_lines(
         verification,
         "verification against {bar}: " + ("passed" if verification.passed else "FAILED: {reason}"),

@@ -7,7 +7,7 @@ from deploykit.quantization.calibration import Calibration
 from deploykit.quantization.result import KERNELS, LayerOutcome, Quantized
 from deploykit.quantization.sensitivity import Sensitivity
 from deploykit.quantization.weights_only import WeightsInt8
-from deploykit.rendering.formatters.accuracy import WEAK_CLASS, group_table
+from deploykit.rendering.formatters.accuracy import group_table, weak_class_lines
 from deploykit.rendering.tables import Table, table
 from deploykit.rendering.templates import filled, rendered_rows
 from deploykit.transforms.engines.engines import TITLES
@@ -50,7 +50,7 @@ def lines(result: Quantized) -> Iterator[str | Table]:
     for name, measured in ((compared, result.judgement), ("evaluation", result.evaluation)):
         if measured is not None:
             yield f"{name}: {filled(_MEASURED, measured)}"
-            yield from rendered_rows(measured.weak_classes, WEAK_CLASS)
+            yield from weak_class_lines(measured.weak_classes)
             if measured.groups:
                 yield group_table(measured.groups, f"{name} by group")
     if result.use is not None:

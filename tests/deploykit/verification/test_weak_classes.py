@@ -9,6 +9,7 @@ import deploykit as api
 from deploykit.quantization.accuracy import Evaluator
 from deploykit.rendering.formatters.accuracy import lines
 from deploykit.rendering.tables import drawn
+from deploykit.reporting.page.page import html_of
 from deploykit.verification.coverage import weak_classes
 from tests.support import building, tf
 
@@ -77,6 +78,7 @@ def test_accuracy_names_the_class():
     assert (weak.number, weak.right) == (LOST, (EACH, 0))
     assert weak.text in "\n".join(drawn(lines(found)))
     assert found.document()["weak_classes"][0]["label"] == f"{LOST} class{LOST}"
+    assert weak.text.removeprefix("c") in html_of([found.document()])
     alone = api.accuracy(net(LOST), DATA)
     assert [one.right for one in alone.weak_classes] == [(0,)]
     assert not api.accuracy(net(None), DATA).weak_classes
