@@ -9,7 +9,7 @@ from deploykit.pipelines.transform import PREPARE_LAYERS, run_steps
 from deploykit.transforms.correct_biases import correct_planned
 from deploykit.transforms.fuse_layer_norms import OP as LAYER_NORM
 from deploykit.transforms.int8.fake_quant_planner import FakeQuantPlanner, place_fake_quants
-from deploykit.transforms.int8.fake_quants import OPS, match_codes, take_weights
+from deploykit.transforms.int8.fake_quants import OPS, int8_codes, match_codes, take_weights
 from deploykit.transforms.int8.int8_kernels import probe, sums_exactly
 from deploykit.transforms.int8.plan import Plan, plan
 from deploykit.transforms.int8.ranges import load_ranges
@@ -104,8 +104,10 @@ class FakeQuantGraph:
     """The float32 graph, with batch norms folded and with the fake-quants of activations."""
     weights: Mapping[str, tuple[Array, Array]]
     """Weights by layer: int8 codes in the shape of the weights, float32 steps [output channels]."""
+    clipped: Mapping[str, int]
+    """Number of codes of 128 that became 127, by layer; without layers that have none."""
     refused: Mapping[str, str]
-    """Reasons of `StatedWeights.refused`."""
+    """Reasons of `StatedWeights.refused`, and those of layers with too many codes of 128."""
 
     def plan(self, keep_float: Collection[str] = ()) -> Plan:
         """Return which layers run in int8. GraphError: `keep_float` names no node."""
@@ -145,13 +147,20 @@ def read_fake_quants(graph: Graph) -> FakeQuantGraph:
     place_fake_quants(work)
     work.prune()
     work.sort()
-    weights = {}
+    weights, counts, refused = dict[str, tuple[Array, Array]](), dict[str, int](), {}
     for layer in work:
         const = weights_of(work, layer) if layer.op in LAYER_OPS else None
         result = None if const is None else match_codes(layer, const.value, stated.codes)
-        if result is not None:
-            weights[layer.name] = result
-    return FakeQuantGraph(work, weights, stated.refused)
+        if result is None:
+            continue
+        codes, steps = result
+        if isinstance(limited := int8_codes(layer, codes), str):
+            refused[layer.name] = limited
+            continue
+        weights[layer.name] = limited[0], steps
+        if limited[1]:
+            counts[layer.name] = limited[1]
+    return FakeQuantGraph(work, weights, counts, {**stated.refused, **refused})
 
 
 def stated_int8_graph(

@@ -42,6 +42,8 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.verification.samples import Dataset, samples_in
 
+_NAMED = 3  # layers or tensors in a note
+
 
 def stated_layers(stated: FakeQuantGraph, planned: Plan) -> tuple[LayerOutcome, ...]:
     """Return the outcome of each layer, in execution order."""
@@ -58,17 +60,25 @@ def stated_layers(stated: FakeQuantGraph, planned: Plan) -> tuple[LayerOutcome, 
 
 
 def rounding_notes(stated: FakeQuantGraph, planned: Plan, isa: str) -> list[str]:
-    """Return a note on layers that are rounded again, as `isa` cannot sum their codes exactly."""
-    names = stated.rounded_again(planned, isa)
-    if not names:
-        return []
-    return [
-        f"the weights of {len(names)} layers are rounded to fewer levels than the model states, as "
-        f"AVX2 sums pairs of products in 16 bits: {listed(sorted(names), 3)}; --isa vnni keeps them"
-    ]
-
-
-_NAMED = 3  # tensors in a note
+    """Return notes on int8 layers whose weights are not the values that the model states."""
+    notes, again = [], stated.rounded_again(planned, isa)
+    clipped = {
+        name: count
+        for name, count in stated.clipped.items()
+        if name in planned.chains and name not in again
+    }
+    if clipped:
+        notes.append(
+            f"{sum(clipped.values())} weights of {len(clipped)} layers have the code 128, which "
+            f"becomes 127 in int8: {listed(sorted(clipped), _NAMED)}; narrow_range avoids it"
+        )
+    if again:
+        notes.append(
+            f"the weights of {len(again)} layers are rounded to fewer levels than the model "
+            f"states, as AVX2 sums pairs of products in 16 bits: {listed(sorted(again), _NAMED)}; "
+            "--isa vnni keeps them"
+        )
+    return notes
 
 
 def with_missing_ranges(

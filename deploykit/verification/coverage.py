@@ -1,6 +1,6 @@
 """Coverage of a comparison: NaN, constant, empty or implausible outputs verify little."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated
@@ -200,7 +200,7 @@ _SAME_VALUE = frozenset(
 )
 
 
-COMPARED = "compared"  # its values, or varying ones that depend on it, were compared; or an input
+COMPARED = "compared"  # its values, or varying ones that depend on both, were compared; or an input
 FREE = "free"  # it does not depend on input values, so one run of both graphs compares it
 ALIKE = "alike"  # the same op computes both
 DIFFERENT = "different"
@@ -280,7 +280,7 @@ def uncovered(
     left = {*empty, *constant}
     found = [(p, d) for p, d in zip(pairs, differences, strict=True) if d.finite and p not in left]
     compared = {*(pair for pair, _ in found), *names.items()}
-    varying = [a for (a, _), difference in found if difference.distinct > 1]
+    varying = [pair for pair, difference in found if difference.distinct > 1]
     walk = _Walk(reference, result, compared, varying)
     return Uncovered(tuple(empty), tuple(constant), walk.origins([*empty, *constant]))
 
@@ -293,11 +293,10 @@ class _Walk:
         reference: Graph,
         result: Graph,
         compared: Collection[Pair],
-        varying: Collection[str],
+        varying: Iterable[Pair],
     ) -> None:
-        """Prepare the walk; `varying` are compared tensors of the reference with several values."""
+        """Prepare the walk; `varying` are compared tensors with several values."""
         self._graphs = reference, result
-        self._shown = _affecting_values(reference, varying)
         self._compared = {self._source(pair) for pair in compared}
         self._fed = [_depending_on_values(graph) for graph in self._graphs]
         self._depths = conditional_depths(reference)
@@ -307,6 +306,7 @@ class _Walk:
             {name: item.SerializeToString(deterministic=True) for name, item in known.items()}
             for known in functions
         ]
+        self._shown = self._affecting(varying)
 
     def origins(self, pairs: Sequence[Pair]) -> dict[Pair, Origin]:
         result: dict[Pair, Origin] = {}
@@ -330,15 +330,36 @@ class _Walk:
         is_array = not self._depths[name] and not _is_handle(nodes[0], pair[0])
         if is_array and not any(n.name in fed for n, fed in zip(nodes, self._fed, strict=True)):
             return Origin(FREE)
-        inputs = [node.data_inputs for node in nodes]
+        inputs = self._inputs(pair)
+        if inputs is None:
+            return Origin(COMPARED if pair in self._shown else DIFFERENT)
+        return Origin(ALIKE, inputs, is_array and name not in self._behind)
+
+    def _inputs(self, pair: Pair) -> tuple[Pair, ...] | None:
+        """Return the inputs of the op that computes both tensors; None if they are not alike."""
+        node, other = (graph.producer(t) for graph, t in zip(self._graphs, pair, strict=True))
+        inputs = [list(map(normal, each.data_inputs)) for each in (node, other)]
         ports = {split(tensor)[1] for tensor in pair}
-        is_fed = any(g.is_input(n.name) for g, n in zip(self._graphs, nodes, strict=True))
+        is_fed = any(g.is_input(n.name) for g, n in zip(self._graphs, (node, other), strict=True))
         is_alike = not is_fed and len(ports) == 1 and len(inputs[0]) == len(inputs[1])
-        if not is_alike or nodes[0].op != nodes[1].op or not self._same_attributes(*nodes):
-            return Origin(COMPARED if name in self._shown else DIFFERENT)
-        must_be_empty = is_array and name not in self._behind
-        pairs = zip(*(map(normal, tensors) for tensors in inputs), strict=True)
-        return Origin(ALIKE, tuple(pairs), must_be_empty)
+        if not is_alike or node.op != other.op or not self._same_attributes(node, other):
+            return None
+        return tuple(zip(*inputs, strict=True))
+
+    def _affecting(self, pairs: Iterable[Pair]) -> Collection[Pair]:
+        """Return the pairs on whose values these pairs depend in the same way in both graphs.
+
+        A node alone does not suffice: the result may read it for one output and not for another.
+        """
+        starts = set(map(self._source, pairs))
+
+        def read(pair: Pair) -> list[Pair]:
+            is_constant = pair in self._compared and pair not in starts
+            if is_constant or self._graphs[0].producer(pair[0]).op in _SHAPES:
+                return []
+            return [self._source(each) for each in self._inputs(pair) or ()]
+
+        return reached(starts, read)
 
     def _same_attributes(self, node: Node, other: Node) -> bool:
         a, b = ({k: v for k, v in n.attrs.items() if k[:1] != "_"} for n in (node, other))
@@ -366,15 +387,6 @@ def _depending_on_values(graph: Graph) -> set[str]:
         return [reader.name for reader in graph.readers(name) if reader.op not in _SHAPES]
 
     return set(reached(map(producer_name, graph.inputs), readers))
-
-
-def _affecting_values(graph: Graph, tensors: Collection[str]) -> Collection[str]:
-    """Return the nodes on whose values these tensors depend, not only on their shapes."""
-
-    def read(name: str) -> list[str]:
-        return [] if graph[name].op in _SHAPES else [*map(producer_name, graph[name].data_inputs)]
-
-    return reached(map(producer_name, tensors), read)
 
 
 def _is_handle(node: Node, tensor: str) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from deploykit.transforms.int8.affine_codes import CODES, Form
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.ir.node import Node, producer_name
+from deploykit.transforms.ir.node import Node, normal, producer_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import LAYER_OPS, WEIGHTS, channel_axes
 from deploykit.transforms.runtime.constants import PURE_OPS, Constants
@@ -114,6 +114,8 @@ def _ends(graph: Graph, node: Node) -> tuple[Array, Array] | None:
 
 
 _NEAR = 1e-3  # of a step: rounding error of a multiple in float32
+_MOST_CLIPPED = 0.3
+"""Share of codes of 128 in channels with several. Saturated channels have about 0.5 (45 dB)."""
 _INT8 = np.iinfo(np.int8)
 
 
@@ -122,8 +124,7 @@ class StatedWeights:
     """The weight codes that a graph's fake-quants define."""
 
     codes: Sequence[Array]
-    """int16 arrays, in the shape in which a node that is not constant reads them; a code of 128 is
-    clipped in the int8 layers."""
+    """int16 arrays, -128 to 128, in the shape in which a node that is not constant reads them."""
     refused: Mapping[str, str]
     """Reason for each fake-quant of weights that remains in the graph, and for each layer if its
     weights match no codes."""
@@ -147,16 +148,31 @@ def take_weights(graph: Graph) -> StatedWeights:
             refused[node.name] = rounded
         else:
             values[node.name], steps[node.name] = rounded
-            refused |= dict.fromkeys(
-                layers[node.name],
-                f"fake-quant '{node.name}' gives its weights several steps in one output channel, "
-                "int8 kernels take one",
-            )
-    codes = _codes(_with_constants(graph, values), _with_constants(graph, steps), values)
+    rounded_graph, scaled = (_with_constants(graph, each) for each in (values, steps))
+    codes, scales = _codes(rounded_graph, scaled, values), Constants(scaled, PURE_OPS)
+    for name, step in steps.items():
+        for layer in layers[name]:
+            refused[layer] = _mismatch(graph[layer], name, step, scales)
     for name, value in (values | others).items():
         const = Node.constant(name, value, device=graph[name].device)
         graph.absorb([graph[name]], into=const)
     return StatedWeights(codes, refused)
+
+
+def _mismatch(layer: Node, name: str, step: Array, scales: Constants) -> str:
+    """Return the reason for a layer whose weights match no codes.
+
+    `step` is the step of each element behind the fake-quant `name`; `scales` computes the steps
+    that the layer reads.
+    """
+    read = normal(layer.data_inputs[WEIGHTS])
+    found = scales.values([read]).get(read) if np.ptp(step) else None
+    if found is not None:
+        axes = tuple(axis for axis in range(found.ndim) if axis not in channel_axes(layer))
+        if np.ptp(found, axis=axes).any():
+            return (f"fake-quant '{name}' gives its weights several steps in one output channel, "
+                    "int8 kernels take one")  # fmt: skip
+    return f"its weights are not multiples of one step per output channel of fake-quant '{name}'"
 
 
 def _layers_of(graph: Graph) -> dict[str, list[str]]:
@@ -186,10 +202,10 @@ def _rounded_constant(graph: Graph, node: Node, value: Array) -> Array | None:
 
 
 def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[Array, Array] | None:
-    """Return the int8 codes of a layer's weights, and float32 steps [output channels].
+    """Return the codes of a layer's weights, -128 to 128, and float32 steps [output channels].
 
     None: the weights are no codes times a factor per output channel. Codes of channels with a
-    negative factor change their sign. A code of 128 becomes 127.
+    negative factor change their sign.
     """
     axes = tuple(axis for axis in range(weights.ndim) if axis not in channel_axes(layer))
     exact = weights.astype(np.float64)
@@ -202,8 +218,25 @@ def match_codes(layer: Node, weights: Array, stated: Iterable[Array]) -> tuple[A
             steps = np.abs(factors).astype(np.float32)
             signed = form * np.where(steps > 0, np.sign(factors), 0)  # a gamma of 0 gives zeros
             steps[steps == 0] = 1
-            return np.minimum(signed, _INT8.max).astype(np.int8), steps.reshape(-1)
+            return signed.astype(np.int16), steps.reshape(-1)
     return None
+
+
+def int8_codes(layer: Node, codes: Array) -> tuple[Array, int] | str:
+    """Return a layer's codes with 128 clipped to 127, and the number of these; or a reason.
+
+    A range from the negative to the positive peak of a channel gives the peak alone a code of 128.
+    More such codes in a channel mean that the range is smaller than its weights. The more of them,
+    the more is lost, as all errors have one sign.
+    """
+    clipped = codes > _INT8.max
+    axes = tuple(axis for axis in range(codes.ndim) if axis not in channel_axes(layer))
+    is_saturated = np.broadcast_to(clipped.sum(axes, keepdims=True) > 1, codes.shape)
+    share = clipped[is_saturated].mean() if is_saturated.any() else 0.0
+    if share > _MOST_CLIPPED:
+        return (f"{100 * share:.0f} % of the weights in output channels that its fake-quant "
+                f"saturates have the code 128, int8 kernels take at most {_INT8.max}")  # fmt: skip
+    return np.minimum(codes, _INT8.max).astype(np.int8), int(clipped.sum())
 
 
 def _rounded(graph: Graph, node: Node, value: Array) -> tuple[Array, Array] | str:

@@ -15,7 +15,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.deploykit.conftest import command_line
 from tests.support import Containing, building, raises, random, says, tf
-from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net
+from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net, rounded
 from tests.transforms.test_fake_quants import LEAST_DB, of_four_bits, residual
 
 ROOT = Path(__file__).parents[3]
@@ -85,6 +85,23 @@ def test_missing_ranges_are_calibrated(in_process):
     stated = next(each.range for each in found.layers if each.layer == "third")
     assert stated == pytest.approx((0, 1.9), rel=1e-3)
     assert found.judgement.sqnr_db >= 25
+
+
+def test_clipped_codes_are_noted(in_process):
+    """The code of 128 is the positive peak of the channels whose range ends there."""
+    peaks = random(64, seed=1, low=0.1)
+    weights = np.stack([peaks, *(C - 1) * [-peaks / 2]])
+
+    def make(narrow: bool):
+        y = tf.reshape(image(), [-1, C])
+        read = rounded(weights, -peaks, peaks, "weights", narrow)
+        rounded(tf.matmul(y, read, name="layer"), -4.0, 4.0, "out")
+
+    for narrow in (True, False):
+        notes = quantized(net(lambda narrow=narrow: make(narrow))).notes
+        found = [note for note in notes if "128" in note]
+        expected = Containing("weights of 1 layers", "127", "layer", "narrow_range")
+        assert found == ([] if narrow else [expected])
 
 
 def test_what_cannot_be_int8_is_not_written(in_process, tmp_path):

@@ -102,6 +102,53 @@ def test_a_constant_class_is_covered_by_outputs_of_the_same_loop():
     assert verify(in_loop(1), in_loop(2)).differs
 
 
+def two_branches(scores: str, classes: str, moved: float = 1.0) -> Graph:
+    """Return a loop with a varying score and a class of zero, each chosen by its own weights.
+
+    `scores` and `classes` list these weights by number, such as "12" for the sum of two products.
+    """
+    tf.compat.v1.disable_control_flow_v2()
+    with building(["x"], NAMES[1:3]) as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 16, 8], "x")
+
+        def one(rows):
+            products = {
+                number: tf.matmul(rows * moved, random(8, 5, seed=int(number)) / moved)
+                for number in sorted({*scores, *classes})
+            }
+
+            def best(numbers):
+                y = sum(products[number] for number in numbers)
+                return tf.gather(y[:, 4], tf.image.non_max_suppression(y[:, :4], y[:, 4], 5))
+
+            return tf.reduce_max(best(scores)), tf.reduce_max(tf.zeros_like(best(classes)))
+
+        found = tf.map_fn(one, 2 * x, (tf.float32, tf.float32))
+        for name, value in zip(NAMES[1:3], found, strict=True):
+            tf.identity(value, name=name)
+    graph.prune()
+    return graph
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("reference", "result"),
+    [
+        (("1", "1"), ("1", "2")),  # weights that the scores do not read
+        (("12", "1"), ("12", "2")),  # weights that the scores read, in another place
+        (("12", "2"), ("12", "1")),
+        (("1", "2"), ("1", "3")),
+    ],
+)
+def test_a_constant_class_is_not_covered_by_scores_of_other_weights(reference, result):
+    """Both choose without noise, so that only the weights of the class branch differ."""
+    found = verify(two_branches(*reference), two_branches(*result))
+    assert not found.verified
+    assert "was not compared" in found.reason
+    same = verify(two_branches(*reference), two_branches(*reference, moved=2))
+    assert same.passed == (set(reference[1]) <= set(reference[0])), same.reason
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DETECTORS)
 @pytest.mark.parametrize(

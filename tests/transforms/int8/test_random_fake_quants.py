@@ -7,7 +7,7 @@ from deploykit.pipelines.int8 import read_fake_quants, stated_codes_graph, state
 from deploykit.transforms.int8.fake_quants import OPS, take_weights
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.differences import compare
-from tests.support import build, ops, random, run, tf
+from tests.support import Containing, build, ops, random, run, tf
 from tests.transforms.fake_quant_nets import Block, C, image, layer, made, net, rounded
 
 EXACT_DB, CLIPPED_DB = 60.0, 45.0
@@ -121,6 +121,66 @@ def test_only_a_code_of_128_is_clipped_and_by_one_step():
     assert codes.min() == -128
 
 
+def many_clipped(case: str) -> tuple[Graph, int]:
+    """Return a layer whose weights have codes of 128, and their number."""
+    weights = np.random.default_rng(1).normal(size=(3, 3, C, 16)).astype(np.float32)
+    peaks = np.abs(weights).max((0, 1, 2))
+    step, gamma = np.float32(peaks.max() / 128), np.ones(16, np.float32)
+    low, high = {
+        "a tenth of the peak": (-peaks / 10, peaks / 10),
+        "up to 128": (-127 * step, 128 * step),
+        "down to -128": (-peaks / 10 * 128 / 127, peaks / 10),
+    }[case]
+    if case == "down to -128":
+        gamma = -gamma
+
+    def make():
+        y = tf.nn.conv2d(image(), rounded(weights, low, high, "weights"), 1, "SAME")
+        spread = 4 * np.sqrt(np.square(np.clip(weights, low, high)).sum((0, 1, 2)).max() / 3)
+        rounded(tf.multiply(y, gamma, name="layer"), -spread, spread, "out")
+
+    graph, reader = net(make), build(lambda: rounded(weights, low, high, "out"), (), ("out",))
+    steps = (high - low) / np.float32(255)
+    return graph, int(np.sum(np.rint(run(reader, {})[0] * gamma / steps) == 128))
+
+
+@pytest.mark.parametrize(
+    ("case", "is_int8"),
+    [("a tenth of the peak", False), ("up to 128", True), ("down to -128", False)],
+)
+def test_many_clipped_codes_keep_a_layer_in_float32_and_few_are_counted(case, is_int8):
+    graph, count = many_clipped(case)
+    stated = read_fake_quants(graph)
+    reasons = stated.plan().reasons
+    assert count
+    if is_int8:
+        assert (reasons, list(stated.clipped.values())) == ({}, [count])
+    else:
+        assert [*reasons.values()] == [Containing("have the code 128", "at most 127")]
+        assert not stated.clipped
+    feed = {"x": random(8, 10, 8, C)}
+    expected = run(graph, feed)
+    for other in (stated_codes_graph(stated), stated_int8_graph(stated)):
+        found = compare(expected, run(other, feed))[0]
+        assert found.sqnr_db >= (CLIPPED_DB if is_int8 else EXACT_DB)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_range_up_to_the_peak_never_keeps_a_layer_in_float32(seed):
+    """Only the peak of a channel can have a code of 128, in whatever share of the channels."""
+    weights = random(3, 3, 64, 1, seed=seed).reshape(9, 64)
+    peaks = np.abs(weights).max(0)
+
+    def make():
+        x = tf.compat.v1.placeholder(tf.float32, (None, 7, 6, 64), name="x")
+        y = tf.reshape(rounded(weights, -peaks, peaks, "weights"), (3, 3, 64, 1))
+        tf.nn.depthwise_conv2d(x, y, [1, 1, 1, 1], "SAME", name="out")
+
+    stated = read_fake_quants(net(make))
+    assert sum(stated.clipped.values()) <= 64
+    assert len(stated.weights) == 1
+
+
 def summed_axis():
     """A range for each input channel: no kernel can multiply these after the sum."""
     peaks = np.linspace(0.5, 1, C)
@@ -133,6 +193,15 @@ def masked():
     """Pruned weights: a mask behind the fake-quant leaves multiples of its steps."""
     weights = rounded(random(3, 3, C, C), -1.0, 1.0, "weights", True)
     made(image(), Block(activation=""), "out", weights=weights * np.float32(random(3, 3, C, C) > 0))
+
+
+def shifted(per_channel: bool):
+    def make():
+        peak = np.linspace(0.5, 1, C) if per_channel else 1.0
+        weights = rounded(random(3, 3, C, C), -peak, peak, "weights", True)
+        made(image(), Block(activation=""), "out", weights=weights + 0.3)
+
+    return make
 
 
 def rounded_bias(bits: int):
@@ -166,6 +235,16 @@ REASONS = {
         },
     ),
     "masked": (masked, {}),
+    **{
+        f"shifted, per channel: {per_channel}": (
+            shifted(per_channel),
+            {
+                "out": "its weights are not multiples of one step per output channel of fake-quant "
+                "'weights'"
+            },
+        )
+        for per_channel in (True, False)
+    },
     "bias of 4 bits": (rounded_bias(4), {}),
     "bias of 8 bits": (rounded_bias(8), {}),
     "bias of 16 bits": (rounded_bias(16), {}),
