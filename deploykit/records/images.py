@@ -227,8 +227,8 @@ def _by_folder(found: ImageFolder) -> tuple[list[int | None], tuple[str, ...]]:
             "image-without-class", source=found.path, file=file, labels="--labels FILE.csv"
         )
     found.warn_of_empty()
-    places = {name: number for number, name in enumerate(found.classes)}
-    return [places[found.top_of(image)] for image in found.images], found.classes
+    places = {name: number for number, name in enumerate(found.subfolders)}
+    return [places[found.top_of(image)] for image in found.images], found.subfolders
 
 
 def _labelled(

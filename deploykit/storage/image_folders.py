@@ -119,8 +119,8 @@ class ImageFolder:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The subfolders as classes, as in Keras; empty if no image is in a subfolder."""
-        return self.subfolders if any(map(self.top_of, self.images)) else ()
+        """The subfolders that contain images, at any depth."""
+        return tuple(sorted({top for top in map(self.top_of, self.images) if top}))
 
     @property
     def unclassed(self) -> str:
@@ -148,8 +148,8 @@ class ImageFolder:
         )
 
     def warn_of_empty(self) -> None:
-        """Warn of classes without images."""
-        for name in sorted(set(self.classes) - set(map(self.top_of, self.images))):
+        """Warn of subfolders without images, for a caller to which they are classes too."""
+        for name in sorted(set(self.subfolders) - set(self.classes)):
             logger.warning("%s: this class has no images", os.path.join(self.path, name))
 
 

@@ -142,6 +142,13 @@ def test_a_folder_of_classes(records, pictures):
     assert index.features["image"].content == "image"
 
 
+def test_a_folder_without_images_is_a_class_of_records(records, pictures):
+    (pictures / "ant").mkdir()
+    found, index = records(pictures)
+    assert index.classes == ("ant", *LABELS)
+    assert set(found["label"].tolist()) == {1, 2}
+
+
 def test_pixels_are_those_of_tensorflow(records, pictures):
     found, index = records(pictures, "--raw", "--processes", 2)
     files = sorted(pictures.rglob("*.jpg"))
