@@ -1,12 +1,12 @@
 """freeze: turn the variables of a model into constants."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import Command, public
+from deploykit.data.labels import ClassNames
 from deploykit.data.preprocessing import declared_for
 from deploykit.data.samples import open_samples
 from deploykit.importers.metadata_file import About, about
@@ -15,7 +15,6 @@ from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
 from deploykit.pipelines.live_keras import Feed, checked_against_live, live_feeds, live_model
 from deploykit.pipelines.rewrite import OutputFiles, Rewriting
 from deploykit.rendering.progress import Work, working
-from deploykit.storage.image_files import read_labels
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.flag import FORCE, Flag, output_flag
 from deploykit.transforms.ir.graph import Graph
@@ -119,6 +118,4 @@ def _told(graph: Graph, preprocess: PreprocessLike | None, labels: LabelsLike | 
     if preprocess is not None:
         declared = declared_for(graph, preprocess).among(graph)
         known = replace(known, preprocessing=document(declared))
-    if isinstance(labels, str | os.PathLike):
-        labels = read_labels(os.fspath(labels))
-    return known if labels is None else replace(known, labels=tuple(labels))
+    return replace(known, labels=ClassNames.of(graph, labels).names)

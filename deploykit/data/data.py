@@ -234,8 +234,6 @@ def _images(folder: Path, found: ImageFolder) -> Data:
                 raise GraphError("image-label-missing", source=listed, file=key)
         labels = [names[key] for key in keys]
         classes = sorted(set(labels))
-    elif classes:
-        found.warn_of_empty()
     if unclassed:
         classes = []
     are_numbers = all(name.isdecimal() for name in classes)

@@ -22,7 +22,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, split
 from deploykit.transforms.ir.ops import FEEDABLE_OPS
 from deploykit.transforms.ir.protos import GraphDef
-from deploykit.transforms.ir.tensors import DType
+from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.runtime.child_process import call
 
 FILE = Feature("string", (), "image")
@@ -145,6 +145,32 @@ def is_served(file: bytes) -> bool:
     return is_webp or file.startswith(_MAGIC)
 
 
+def accepted(
+    requests: Sequence[Mapping[str, Sequence[bytes]]], steps: Mapping[str, Steps], most_pixels: int
+) -> list[bool]:
+    """Return for each request of image files by alias whether the image preprocessing accepts it.
+
+    It builds and runs the graph of `photo_graph`, so call this in a child process.
+    """
+    import tensorflow as tf
+
+    scopes = {alias: f"{SCOPE}/{number}" for number, alias in enumerate(steps)}
+    inputs = [PhotoInput(alias, scope, steps[alias], None) for alias, scope in scopes.items()]
+    definition = GraphDef.FromString(photo_graph(inputs, most_pixels))
+    results = []
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.graph_util.import_graph_def(definition, name="")
+        for request in requests:
+            feed = {f"{scopes[alias]}/{BYTES}:0": files for alias, files in request.items()}
+            try:
+                session.run([f"{scopes[alias]}/{READY}:0" for alias in request], feed)
+            except tf.errors.OpError:
+                results.append(False)
+            else:
+                results.append(True)
+    return results
+
+
 def _pixels_by_head(files: Any) -> Any:
     """Return the number of pixels of each image from its file header; not valid for JPEGs.
 
@@ -194,6 +220,16 @@ class PhotoSides:
     """Alias of the input for image files, by the model's alias."""
     fed: Mapping[str, str]
     """Description of the image preprocessing, by the model's alias."""
+    most_pixels: int
+    """The pixel limit of an image."""
+
+    def accepted(self, feeds: Sequence[Mapping[str, Array]]) -> list[bool]:
+        """Return for each feed, by the model's alias, whether its image files are accepted."""
+        requests = [
+            {alias: feed[alias].tolist() for alias in self.steps if alias in feed} for feed in feeds
+        ]
+        result: list[bool] = call(f"{__name__}:accepted", requests, self.steps, self.most_pixels)
+        return result
 
 
 def photos_in_front(
@@ -237,7 +273,7 @@ def photos_in_front(
         for alias, item in planned.items()
     }
     steps = {alias: item.steps for alias, item in planned.items()}
-    return PhotoSides(sides[BYTES], sides[PIXELS], steps, names[BYTES], fed)
+    return PhotoSides(sides[BYTES], sides[PIXELS], steps, names[BYTES], fed, most_pixels)
 
 
 def photo_aliases(callee: NamedModel, declared: Preprocessing) -> list[str]:

@@ -1,8 +1,10 @@
 """Signatures of a model for Predict, Classify and Regress, and outputs with class names."""
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from deploykit.data.data import is_arrays
 from deploykit.data.preprocessing import Preprocessing, Steps, declared_for
 from deploykit.data.samples import open_feeds
 from deploykit.exporting.named_model import NamedModel
-from deploykit.exporting.photo_inputs import PhotoSides, is_served
+from deploykit.exporting.photo_inputs import PhotoSides
 from deploykit.importers.metadata_file import SignatureNames, about
 from deploykit.serving.protocol.signatures import (
     CLASSES,
@@ -28,7 +30,7 @@ from deploykit.serving.protocol.signatures import (
     sizes,
 )
 from deploykit.serving.saved_model.proto import parse_in_front, signature_def, tensors_of
-from deploykit.serving.saved_model.warmup_requests import requests, some, write_requests
+from deploykit.serving.saved_model.warmup_requests import USUAL, requests, some, write_requests
 from deploykit.storage.image_files import check_labels
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
@@ -252,21 +254,33 @@ def samples_for(
         for alias, item in declared.inputs.items()
     }
     read, descriptions = open_feeds(data, files, Preprocessing(steps, declared.columns), batch)
-    return DEFAULT, _Renamed(read, photos.renamed), descriptions
+    return DEFAULT, _Renamed(read, photos), descriptions
+
+
+logger = logging.getLogger("deploykit")
+_SKIPPED = "warm-up: skipped %d of %d samples: the exported model does not decode their images"
 
 
 class _Renamed:
     """Feeds of image files with renamed inputs; each iteration reads them again.
 
-    Feeds with files in formats that servers do not decode are skipped.
+    Feeds with images that the exported model does not accept are skipped; their number is logged.
     """
 
-    def __init__(self, feeds: Feeds, names: Mapping[str, str]) -> None:
-        self._feeds, self._names = feeds, names
+    def __init__(self, feeds: Feeds, photos: PhotoSides) -> None:
+        self._feeds, self._photos = feeds, photos
 
     def __iter__(self) -> Iterator[Mapping[str, Array]]:
-        for feed in self._feeds:
-            plain = {name.removesuffix(":0"): array for name, array in feed.items()}
-            if not all(is_served(f) for name in self._names if name in plain for f in plain[name]):
-                continue
-            yield {self._names.get(name, name): array for name, array in plain.items()}
+        names, skipped, count = self._photos.renamed, 0, 0
+        feeds = ({n.removesuffix(":0"): array for n, array in f.items()} for f in self._feeds)
+        try:
+            while some_feeds := list(islice(feeds, USUAL)):
+                is_accepted = self._photos.accepted(some_feeds)
+                for feed, is_sound in zip(some_feeds, is_accepted, strict=True):
+                    count += 1
+                    skipped += not is_sound
+                    if is_sound:
+                        yield {names.get(name, name): array for name, array in feed.items()}
+        finally:
+            if skipped:
+                logger.warning(_SKIPPED, skipped, count)

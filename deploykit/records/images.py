@@ -6,6 +6,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,7 @@ class Images:
         numbers: list[int | None] | None = None
         if labels is not None:
             result, numbers, self.classes = _labelled(found, labels)
+            found = _with_images(found, result)
         elif found.classes:
             numbers, self.classes = _by_folder(found)
         if not result:
@@ -227,8 +229,8 @@ def _by_folder(found: ImageFolder) -> tuple[list[int | None], tuple[str, ...]]:
             "image-without-class", source=found.path, file=file, labels="--labels FILE.csv"
         )
     found.warn_of_empty()
-    places = {name: number for number, name in enumerate(found.classes)}
-    return [places[found.top_of(image)] for image in found.images], found.classes
+    places = {name: number for number, name in enumerate(found.subfolders)}
+    return [places[found.top_of(image)] for image in found.images], found.subfolders
 
 
 def _labelled(
@@ -254,6 +256,18 @@ def _labelled(
     by_path = dict(zip(given, numbers, strict=True))
     images = sorted({*map(os.path.normpath, found.images), *given})
     return images, [by_path.get(path) for path in images], classes
+
+
+def _with_images(found: ImageFolder, images: Sequence[str]) -> ImageFolder:
+    """Return the folder with some of its skipped files as images, which become bad rows."""
+    paths = {name: os.path.normpath(os.path.join(found.path, name)) for name in found.skipped}
+    known = set(images)
+    listed = {name for name, path in paths.items() if path in known}
+    return replace(
+        found,
+        images=(*found.images, *(paths[name] for name in sorted(listed))),
+        skipped=tuple(name for name in found.skipped if name not in listed),
+    )
 
 
 def _is_image_row(found: ImageFolder, name: str) -> bool:

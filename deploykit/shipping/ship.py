@@ -27,7 +27,7 @@ from deploykit.shipping.shipped import (
     Shipped,
     StageResult,
 )
-from deploykit.shipping.stage_cache import StageCache, files_of, full_key, key_of
+from deploykit.shipping.stage_cache import StageCache, full_key, key_of, sizes_of
 from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
 from deploykit.system.doctor import gpu_refusal
 from deploykit.system.machine import machine
@@ -304,4 +304,4 @@ def size_of(source: ModelSource) -> int:
     paths = path_of(source)
     if not paths:
         return sum(map(len, source.model.graph.serialized()))
-    return sum(file.stat().st_size for file in files_of(Path(paths[0])))
+    return sum(sizes_of(Path(paths[0])).values())

@@ -38,14 +38,20 @@ def is_folder(data: Any) -> bool:
     return isinstance(data, str) and not is_arrays(data)
 
 
-def read_samples(how: ShipOptions, which: Purpose, graph: Graph) -> Dataset:
-    """Return the samples of an option, with labels and groups.
+def class_names(how: ShipOptions, which: Purpose) -> ClassNames | None:
+    """Return the names in the option `labels`, for the samples of an option; None: not given.
 
-    The option `labels` is the order of the classes of both. Calibration samples may be of other
-    classes; their labels are then ignored, with a warning.
+    They are the order of the classes of both. Calibration samples may be of other classes; their
+    labels are then ignored, with a warning.
     """
-    known = ClassNames.of(graph, how.labels)
-    labels = replace(known, is_given=known.is_given and which == "evaluation")
+    if how.labels is None:
+        return None
+    return replace(ClassNames.of(Graph(), how.labels), is_given=which == "evaluation")
+
+
+def read_samples(how: ShipOptions, which: Purpose, graph: Graph) -> Dataset:
+    """Return the samples of an option, with the labels of `class_names` and groups."""
+    labels = class_names(how, which)
     return open_samples(getattr(how, which), graph, how.preprocess, labels=labels, group_by="")
 
 

@@ -158,14 +158,18 @@ def digest_of(given: Any) -> Any:
 
 
 def digest_of_path(path: Path) -> str:
-    """Return the SHA-256 of a file, or of all files of a folder and their names."""
-    files = list(files_of(path))
-    sizes = {file: file.stat().st_size for file in files}
+    """Return the SHA-256 of a file, or of all files of a folder and their names.
+
+    Of what is not a regular file, such as a pipe or a broken link, only the name counts.
+    """
+    sizes = sizes_of(path)
     whole = sum(sizes.values()) <= READ_WHOLE
     result = hashlib.sha256()
-    for file in files:
+    for file, size in sizes.items():
         name = str(file.relative_to(path)) if path.is_dir() else file.suffix
-        result.update(repr((name, sizes[file])).encode())
+        result.update(repr((name, size)).encode())
+        if not os.path.isfile(file):
+            continue
         if whole:
             with file.open("rb") as content:
                 while piece := content.read(_PIECE):
@@ -175,11 +179,16 @@ def digest_of_path(path: Path) -> str:
     return result.hexdigest()
 
 
+def sizes_of(path: Path) -> dict[Path, int]:
+    """Return the files of a path and their sizes in bytes; 0 for what is not a regular file."""
+    return {f: f.stat().st_size if os.path.isfile(f) else 0 for f in files_of(path)}
+
+
 def files_of(path: Path) -> Iterator[Path]:
     """Yield the files of a path; `DIR/NAME` stands for the TFRecords of one name in a folder."""
     if path.is_dir():
         for _, _, files in visible_files(str(path)):
-            yield from (Path(entry.path) for entry in files if not entry.is_dir())
+            yield from (Path(entry.path) for entry in files if not os.path.isdir(entry))
     elif path.exists():
         yield path
     else:

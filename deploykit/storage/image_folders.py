@@ -119,8 +119,8 @@ class ImageFolder:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The subfolders as classes, as in Keras; empty if no image is in a subfolder."""
-        return self.subfolders if any(map(self.top_of, self.images)) else ()
+        """The subfolders that contain images, at any depth."""
+        return tuple(sorted({top for top in map(self.top_of, self.images) if top}))
 
     @property
     def unclassed(self) -> str:
@@ -148,8 +148,8 @@ class ImageFolder:
         )
 
     def warn_of_empty(self) -> None:
-        """Warn of classes without images."""
-        for name in sorted(set(self.classes) - set(map(self.top_of, self.images))):
+        """Warn of subfolders without images, for a caller to which they are classes too."""
+        for name in sorted(set(self.subfolders) - set(self.classes)):
             logger.warning("%s: this class has no images", os.path.join(self.path, name))
 
 
@@ -181,35 +181,44 @@ def visible_files(
 ) -> Iterator[tuple[str, list[os.DirEntry[str]], list[os.DirEntry[str]]]]:
     """Yield each folder, depth first, with its visible subfolders and other files, by name.
 
-    Links to folders are followed. A link to a folder around it, or to a folder to which another
-    link led before, is one of the other files. FileError: a folder cannot be read.
+    Links to folders are followed, and each folder is yielded once. Folders that are found without a
+    link come before those that a link leads to. A repeated folder is one of the other files.
+    FileError: a folder cannot be read.
     """
-    linked: set[tuple[int, int]] = set()
-    waiting: list[tuple[str, frozenset[tuple[int, int]]]] = [(folder, frozenset())]
+    paths: dict[tuple[int, int], str] = {}  # where each folder is yielded, once a link was met
+    waiting = [folder]
     while waiting:
-        where, around = waiting.pop()
+        where = waiting.pop()
+        folders, files = list[os.DirEntry[str]](), list[os.DirEntry[str]]()
         try:
-            around |= {_identity(os.stat(where))}
             with os.scandir(where) as listed:
                 entries = sorted((e for e in listed if e.name[0] != "."), key=lambda e: e.name)
+            for entry in entries:
+                is_folder = _is_folder(entry)
+                if is_folder and entry.is_symlink():
+                    for root in (entry.path,) if paths else (folder, entry.path):
+                        _add_folders(paths, root)
+                is_first = not paths or not is_folder or paths.get(_identity(entry)) == entry.path
+                (folders if is_folder and is_first else files).append(entry)
         except OSError as error:
             raise FileError("file-error", source=where, reason=error.strerror or error) from None
-        folders, files = list[os.DirEntry[str]](), list[os.DirEntry[str]]()
-        for entry in entries:
-            if not _is_folder(entry):
-                files.append(entry)
-            elif not entry.is_symlink():
-                folders.append(entry)
-            elif (known := _identity(entry.stat())) in around or known in linked:
-                files.append(entry)
-            else:
-                linked.add(known)
-                folders.append(entry)
         yield where, folders, files
-        waiting += [(entry.path, around) for entry in reversed(folders)]
+        waiting += [entry.path for entry in reversed(folders)]
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def _add_folders(paths: dict[tuple[int, int], str], root: str) -> None:
+    """Add a folder and all visible ones below it, without links, unless their paths are known."""
+    if paths.setdefault(_identity(root), root) != root:
+        return
+    for where, names, _ in os.walk(root):
+        names[:] = [name for name in names if name[0] != "."]
+        for path in (os.path.join(where, name) for name in names):
+            if not os.path.islink(path):
+                paths.setdefault(_identity(path), path)
+
+
+def _identity(path: str | os.DirEntry[str]) -> tuple[int, int]:
+    status = os.stat(path)
     return status.st_dev, status.st_ino
 
 

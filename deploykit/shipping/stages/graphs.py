@@ -23,6 +23,7 @@ from deploykit.shipping.shipment import (
     OPTIMIZED_FILE,
     Shipment,
     ShipStage,
+    class_names,
 )
 from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
 from deploykit.storage.image_files import labels_from
@@ -86,7 +87,8 @@ def _compared(
     except UnverifiedError as error:
         if how.calibration is None:
             raise by_calibration(error) from None
-    options |= {"data": how.calibration, "preprocess": how.preprocess, "labels": how.labels}
+    labels = class_names(how, "calibration")
+    options |= {"data": how.calibration, "preprocess": how.preprocess, "labels": labels}
     graph = act(model, **options, allow_unverified=how.allow_unverified)
     return graph, ("calibration", "labels")
 

@@ -1,10 +1,12 @@
 """The stage `serve`: compare the response of a served instance with the graph's outputs."""
 
 import io
+import logging
 import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from deploykit.data.samples import open_feeds
 from deploykit.exporting.named_model import NamedModel
 from deploykit.exporting.photo_inputs import is_served
 from deploykit.importers.metadata_file import about
+from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES, TENSORS
 from deploykit.shipping.request_speed import request_speed
 from deploykit.shipping.served_instance import ServedInstance
@@ -31,11 +34,15 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.synthetic.sample_inputs import demanded_batch, made_up_feeds
 
+logger = logging.getLogger("deploykit")
+
 Sample = dict[str, Array]
 
 CLOSE = 1e-3
 """Relative tolerance: the same kernels differ this much with other threads and batch sizes."""
 SAMPLE_BYTES = 1 << 22
+_MAX_PHOTOS = 20
+"""Maximum number of images to send until the server accepts one."""
 CLOSE_8_BITS = 0.05
 """Relative tolerance for int8: a value halfway between two codes may round to either."""
 
@@ -193,16 +200,29 @@ def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
-    """Classify an image of the data if the default signature accepts image files."""
+    """Classify an image of the data if the default signature accepts image files.
+
+    An image that the server refuses, such as a damaged one, is skipped. CallError: all were.
+    """
     how = shipment.how
     if TENSORS not in shipment.document("export")["signatures"]:
         return {"photo": None}
-    path = next(filter(None, map(_photo_in, (how.evaluation, how.calibration))), None)
-    if path is None:
-        return {"photo": None}
-    result = predict(address, shipment.name, [str(path)])
-    best = result.classes[0][:3] if result.classes else None
-    return {"photo": {"file": str(path), "classes": best}}
+    paths = chain.from_iterable(map(_photos_in, (how.evaluation, how.calibration)))
+    refused = None
+    for path in islice(paths, _MAX_PHOTOS):
+        try:
+            result = predict(address, shipment.name, [str(path)])
+        except CallError as error:
+            if error.status != "INVALID_ARGUMENT":
+                raise
+            logger.warning("%s: skipped, because the server refuses it: %s", path, error)
+            refused = error
+            continue
+        best = result.classes[0][:3] if result.classes else None
+        return {"photo": {"file": str(path), "classes": best}}
+    if refused is not None:
+        raise refused
+    return {"photo": None}
 
 
 def _requests(
@@ -242,12 +262,11 @@ def _random_bmp(height: int, width: int) -> bytes:
     return struct.pack("<2sIHHIIiiHHIIiiII", *sizes) + rows.tobytes()
 
 
-def _photo_in(data: Any) -> Path | None:
-    """Return the first image of a folder that servers decode, or None."""
-    if not isinstance(data, str) or not os.path.isdir(data):
-        return None
-    images = map(Path, list_images(data).images)
-    return next((image for image in images if is_served(read_bytes(image))), None)
+def _photos_in(data: Any) -> Iterator[Path]:
+    """Yield the images of a folder whose format servers decode."""
+    if isinstance(data, str) and os.path.isdir(data):
+        images = map(Path, list_images(data).images)
+        yield from (image for image in images if is_served(read_bytes(image)))
 
 
 SERVE = ShipStage(

@@ -69,6 +69,23 @@ def test_folders_are_classes_by_the_names_of_the_labels_file(tmp_path, graph, la
     assert few.files == (found.files[0], found.files[-1])
 
 
+@pytest.mark.parametrize("others", [["notes/x.txt"], ["misc/deep/"], ["0/", "z/x.csv"]])
+@pytest.mark.parametrize("classes", [FLOWERS, ("0", "1", "2", "10"), ("3",)])
+@pytest.mark.parametrize("has_labels", [True, False])
+def test_folders_without_images_change_no_class(tmp_path, others, classes, has_labels):
+    folder, net = photos(tmp_path / "photos", *classes), classifier(11 if "10" in classes else 4)
+    labels = [*FLOWERS, *"efghijk"][: 11 if "10" in classes else 4] if has_labels else None
+    before = opened(folder, net, labels)
+    for path in others:
+        place = tmp_path / "photos" / path
+        (place if path.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
+        if not path.endswith("/"):
+            place.write_text("a text")
+    found = opened(folder, net, labels)
+    assert found.labels.tolist() == before.labels.tolist()
+    assert found.class_names == before.class_names
+
+
 def test_labels_that_are_kept_beside_the_model_name_them_too(tmp_path, labels):
     net = classifier()
     net.about = About(labels=FLOWERS)

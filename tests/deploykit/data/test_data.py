@@ -50,14 +50,14 @@ def test_class_folders(tmp_path):
     [
         (["a/x.png", "b/y.png"], ("a", "b"), [0, 1]),
         (["b/1/2/3/x", "a/x.JFIF", "a/deep/y.webp"], ("a", "b"), [0, 0, 1]),
-        (["b/x.png", "a/", "c/notes.txt"], ("a", "b", "c"), [1]),
-        (["10/deep/x.png", "9/x.png"], ("9", "10"), [10, 9]),
+        (["b/x.png", "a/", "c/notes.txt"], ("b",), [0]),
+        (["10/deep/x.png", "9/x.png", "misc/", "note/x.txt"], ("9", "10"), [10, 9]),
         (["x.png", "empty/"], (), None),
         (["x.png", "a/y.png"], (), None),
         (["x.png", ".a/y.png"], (), None),
     ],
 )
-def test_the_class_is_the_first_folder_at_any_depth(tmp_path, paths, classes, labels):
+def test_the_class_is_the_first_folder_at_any_depth(tmp_path, caplog, paths, classes, labels):
     for path in paths:
         place = tmp_path / path
         (place if path.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
@@ -65,6 +65,7 @@ def test_the_class_is_the_first_folder_at_any_depth(tmp_path, paths, classes, la
             place.write_bytes(b"text" if path.endswith(".txt") else made_up.jpeg(1))
     data = open_data(str(tmp_path))
     assert data.classes == classes
+    assert "no images" not in caplog.text
     assert data.labelled == (labels is not None)
     assert labels is None or list(data.labels) == labels
     assert len(data.files) + len(data.skipped) == sum(

@@ -26,7 +26,7 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import VersionDef
 from deploykit.transforms.ir.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
-from tests.deploykit.storage.tiny_images import WEBP, webp_head
+from tests.deploykit.storage.tiny_images import JPEG_XL, WEBP, webp_head
 from tests.loading import answers
 from tests.support import Containing, raises, says
 
@@ -382,6 +382,34 @@ def test_warm_up_of_photos_and_of_arrays(tmp_path):
     found = deploykit.export(echo(), tmp_path / "base", preprocess="0..1", warmup=str(arrays))
     logs = [each.predict_log.request for each in read_requests(found.folder)]
     assert [each.model_spec.signature_name for each in logs] == ["tensors"] * 2
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_warm_up_takes_what_the_exported_model_accepts(tmp_path, caplog, channels):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    whole = {"png": photos(2)[1], "large": written(np.zeros((90, 90, 3), np.uint8), "png")}
+    whole |= {f"{kind}.webp": content for kind, content in WEBP.items()}
+    whole |= {"cut.jpg": photos(1)[0][:90], "jxl": JPEG_XL}
+    for name, content in whole.items():
+        (folder / name).write_bytes(content)
+    graph = echo((-1, 12, 12, channels))
+    options = {"preprocess": "0..1", "max_pixels": 80 * 80}
+    found = deploykit.export(graph, tmp_path / "base", **options, warmup=str(folder))
+    sent = [each.predict_log.request.inputs["bytes"].string_val[0]
+            for each in read_requests(found.folder)]  # fmt: skip
+    served = opened(graph, tmp_path / "served", **options)
+    wanted = []
+    for name in sorted(whole):
+        try:
+            run(served, "serving_default", bytes=texts([whole[name]]))
+        except ServingError:
+            continue
+        wanted.append(whole[name])
+    served.close()
+    assert whole["png"] in sent == wanted
+    skipped = len(whole) - len(wanted)
+    assert f"skipped {skipped} of {len(whole)} samples" in caplog.text
 
 
 @pytest.mark.parametrize(("scale", "largest"), [("0..1", 1), ("0..255", 255)])

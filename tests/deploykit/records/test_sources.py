@@ -1,10 +1,12 @@
 """Whatever the source, TensorFlow reads from the records what the source holds."""
 
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from deploykit.records.images import Images
 from deploykit.records.index import load_index
 from tests.deploykit.records.conftest import (
     LABELS,
@@ -142,6 +144,13 @@ def test_a_folder_of_classes(records, pictures):
     assert index.features["image"].content == "image"
 
 
+def test_a_folder_without_images_is_a_class_of_records(records, pictures):
+    (pictures / "ant").mkdir()
+    found, index = records(pictures)
+    assert index.classes == ("ant", *LABELS)
+    assert set(found["label"].tolist()) == {1, 2}
+
+
 def test_pixels_are_those_of_tensorflow(records, pictures):
     found, index = records(pictures, "--raw", "--processes", 2)
     files = sorted(pictures.rglob("*.jpg"))
@@ -160,6 +169,23 @@ def test_labels_of_a_csv_file(records, tmp_path):
     assert found["image"].tolist() == [(folder / n).read_bytes() for n in ("a.jpg", "b.jpg")]
     assert found["label"].tolist() == [0, 1]
     assert index.classes == LABELS
+
+
+@pytest.mark.parametrize("listed", [[], ["b.tiff"], ["c.txt", "gone.jpg"], ["b.tiff", "c.txt"]])
+def test_a_file_is_either_skipped_or_a_row(tmp_path, listed, caplog):
+    (tmp_path / "in").mkdir()
+    folder = tmp_path / "in" / ".." / "in"
+    (folder / "a.jpg").write_bytes(jpeg())
+    others = {"b.tiff", "c.txt"}
+    for name in others:
+        (folder / name).write_text("text")
+    labels = folder / "list.csv"
+    labels.write_text("".join(f"{name},dog\n" for name in ["a.jpg", *listed]))
+    source = Images(folder, labels)
+    assert {Path(path).name for path in source.files} == {"a.jpg", "list.csv", *listed}
+    skipped = others - set(listed)
+    assert (f"skipped {len(skipped)} of 3 files" in caplog.text) == bool(skipped)
+    assert {name for name in others if name in caplog.text} == skipped
 
 
 def test_images_without_labels(records, tmp_path, decoder_here):

@@ -66,6 +66,19 @@ def test_a_folder_is_its_names_and_contents(photos, tmp_path):
     assert digest_of(copy) != found
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 30])
+def test_of_what_is_no_regular_file_only_the_name_counts(photos, monkeypatch, limit):
+    monkeypatch.setattr("deploykit.shipping.stage_cache.READ_WHOLE", limit)
+    digests = [digest_of(photos)]
+    for name, target in (("gone", "nowhere"), ("gone.png", "nowhere"), ("self", "self")):
+        (photos / name).symlink_to(target)
+        digests.append(digest_of(photos))
+    os.mkfifo(photos / "a" / "pipe.png")
+    digests.append(digest_of(photos))
+    assert len({*digests}) == 5
+    assert digest_of(photos) == digests[-1]
+
+
 def test_of_much_data_the_times_of_change_stand_for_the_contents(photos, monkeypatch):
     monkeypatch.setattr("deploykit.shipping.stage_cache.READ_WHOLE", 3)
     found = digest_of(photos)

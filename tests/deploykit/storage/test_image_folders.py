@@ -106,6 +106,32 @@ def test_links_are_followed_once_and_what_they_repeat_is_named(tmp_path):
     assert sum(1 for _ in visible_files(str(tmp_path / "many"))) < 100
 
 
+LINKS = st.lists(st.tuples(st.integers(0, 7), st.sampled_from("alzAMZ"), st.integers(0, 7)))
+
+
+@given(LINKS)
+def test_no_folder_is_read_twice_and_real_ones_keep_their_paths(tmp_path_factory, links):
+    home = tmp_path_factory.mktemp("home")
+    names = ("data", "data/m", "data/m/n", "data/.h", "data/.h/i", "far", "far/o", "far/o/p")
+    folders = [home / name for name in names]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "x.png").write_bytes(b"x")
+    for place, name, target in links:
+        if not (link := folders[place] / name).is_symlink():
+            link.symlink_to(folders[target])
+    found = list_images(home / "data")
+    files = [os.path.realpath(image) for image in found.images]
+    assert len(set(files)) == len(files)
+    assert {os.fspath(home / name / "x.png") for name in names[:3]} <= {*found.images}
+    tops = {os.path.realpath(home / "data" / name) for name in found.subfolders}
+    for link in (item for item in (home / "data").iterdir() if item.is_symlink()):
+        is_skipped = os.path.join(link.name, "") in found.skipped
+        assert is_skipped != (link.name in found.subfolders)
+        assert is_skipped or os.path.realpath(link) in tops
+        assert os.path.join(os.path.realpath(link), "x.png") in files
+
+
 def test_a_warning_has_the_count_and_the_first_names_once(tmp_path, caplog):
     (tmp_path / "a.png").write_bytes(b"x")
     (tmp_path / "labels.csv").write_text("a.png,cat\n")

@@ -1,5 +1,6 @@
 """The first stages write no graph that was not compared; calibration data replace random values."""
 
+import numpy as np
 import pytest
 
 from deploykit.importers.model_source import ModelSource
@@ -47,6 +48,19 @@ def test_samples_or_a_range_make_the_comparison_possible(tmp_path, options, is_v
     assert found.document["verification"]["verified"] == is_verified
     assert (tmp_path / OPTIMIZED_FILE).exists()
     assert VERIFY.run(shipped).document["verified"] == is_verified
+
+
+@pytest.mark.parametrize("names", [["thing"] * 8, ["a", "b", "c", "d"] * 2])
+def test_data_for_the_comparison_may_be_of_other_classes(tmp_path, names, caplog):
+    labels = tmp_path / "labels.txt"
+    labels.write_text("d\nc\nb\na\n")
+    data = {**FITTING, "labels": np.array(names)}
+    shipped = shipment(tmp_path, calibration=data, labels=str(labels))
+    CHECK.run(shipped)
+    found = OPTIMIZE.run(shipped)
+    assert found.document["verification"]["verified"]
+    assert ("the labels are ignored" in caplog.text) == ("thing" in names)
+    assert shipped.opened(FROZEN).about.labels == ("d", "c", "b", "a")
 
 
 def test_without_a_comparison_nothing_is_written(tmp_path):

@@ -1,11 +1,16 @@
 """A served answer is held against the graph's own, whatever it is made of."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from deploykit.shipping.stages.request import _best, _difference, _photo_in, _shown
+from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.protocol.signatures import TENSORS
+from deploykit.shipping.stages import request
+from deploykit.shipping.stages.request import _best, _difference, _photo, _photos_in, _shown
 from tests.deploykit.storage.tiny_images import JPEG_XL
 
 RANDOM = np.random.default_rng(0)
@@ -56,14 +61,37 @@ def test_of_a_long_answer_a_few_values_are_kept():
 
 
 def test_the_first_photo_of_a_folder_is_found(tmp_path):
-    assert _photo_in(str(tmp_path)) is None
+    assert not [*_photos_in(str(tmp_path))]
     files = {"b/2.PNG": b"\x89PNG", "b/1.txt": b"", "c/0.jpg": b"\xff\xd8\xff", "b/.x.jpg": b"",
              "b/0": JPEG_XL}  # fmt: skip
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    assert _photo_in(str(tmp_path)) == tmp_path / "b" / "2.PNG", "servers do not decode JPEG XL"
-    assert _photo_in({"x": 1}) is None
+    wanted = [tmp_path / "b" / "2.PNG", tmp_path / "c" / "0.jpg"]
+    assert [*_photos_in(str(tmp_path))] == wanted, "servers do not decode JPEG XL"
+    assert not [*_photos_in({"x": 1})]
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 3])
+@pytest.mark.parametrize("status", ["INVALID_ARGUMENT", "UNAVAILABLE"])
+def test_an_image_that_the_server_refuses_is_skipped(tmp_path, monkeypatch, damaged, status):
+    def answered(address, name, inputs):
+        if int(Path(inputs[0]).stem) < damaged:
+            raise CallError(status=status)
+        return SimpleNamespace(classes=None)
+
+    monkeypatch.setattr(request, "predict", answered)
+    for number in range(3):
+        (tmp_path / f"{number}.png").write_bytes(b"\x89PNG")
+    how = SimpleNamespace(evaluation=None, calibration=str(tmp_path))
+    exported = {"signatures": {TENSORS: {}}}
+    shipment = SimpleNamespace(how=how, name="m", document=lambda stage: exported)
+    if damaged and (damaged == 3 or status == "UNAVAILABLE"):
+        with pytest.raises(CallError):
+            _photo(shipment, "address")
+    else:
+        found = _photo(shipment, "address")["photo"]
+        assert found == {"file": str(tmp_path / f"{damaged}.png"), "classes": None}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
