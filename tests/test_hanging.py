@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 CONFTEST = """
 from tests import hanging
 
-hanging.{} = 1
+hanging.{} = 5
 
 def pytest_configure(config):
     config.pluginmanager.register(hanging)

@@ -60,7 +60,7 @@ def test_inputs_with_a_sign_and_bytes(source, window, tmp_path):
     feeds = [of_inputs.feeds_of(graph, batch) for batch in (1, 4)]
     found, precisions = agreement(in_codes(graph, tmp_path, feeds), feeds)
     assert found >= BAR_DB
-    assert precisions == {"u8"}
+    assert precisions in ({"u8"}, {"i8"})  # with AMX, OpenVINO subtracts the zero point first
 
 
 def reduced(op: str, low: float = 0.0):
