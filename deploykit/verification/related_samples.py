@@ -18,6 +18,7 @@ _SIGNIFICANT = 5.0  # standard deviations, as many lags are tested
 _CLOSER = 0.9  # of the mean distance in random order
 _RELATED = 0.7  # within a group; samples of one class of clothes, sorted by class, have 0.75
 _MAX_LAG = 256
+_SCREENED = 2048  # samples: if the first ones are independent, so are all
 _WIDEST = 16  # samples on each side of an edge between groups
 _PERMUTATIONS = 100
 _EDGE = 0.4  # of the contrast at a perfect edge
@@ -60,6 +61,11 @@ def related_groups(
         codes = None
     if codes is not None and are_sources:
         return np.asarray(codes)
+    if count > _SCREENED:  # describing all would take long where most data is independent
+        first = {name: array[:_SCREENED] for name, array in arrays.items() if array.ndim}
+        few = [None if one is None else one[:_SCREENED] for one in (labels, groups)]
+        if related_groups(first, *few, are_sources=are_sources) is None:
+            return None
     classes = _classes(labels, count)
     views = [_centred(view, classes) for view in _views(whole, count)]
     relations = [one for view in views if (one := _relation(view, codes)) is not None]

@@ -22,6 +22,7 @@ SECONDS = 2.0  # within which all is over
 BUSY = 8.0  # seconds of processor time: TensorFlow has started long ago
 KERAS = Path(__file__).parents[2] / "models" / "fashion" / "fashion.keras"
 RESUMES = ("tune", "quantize", "records")  # they keep what they have found, beside the output
+RETAINED = ("state.json", ".state", ".parts.jsonl", ".index.json", ".tfrecord")
 
 
 def lines(place: Place, address: str) -> dict[str, list[object]]:
@@ -108,7 +109,7 @@ def kept(name: str, path: str) -> bool:
     if name not in RESUMES or not path.startswith("out/"):
         return False
     end = Path(path).name
-    return end.endswith("state.json") or path == "out/set" or end.endswith(".tfrecord")
+    return path == "out/set" or end.endswith(RETAINED)
 
 
 @pytest.mark.parametrize("name", NAMES)

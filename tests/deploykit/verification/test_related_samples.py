@@ -118,6 +118,18 @@ def test_independent_samples_keep_their_split(kind):
     assert split.held_out.related is None
 
 
+@pytest.mark.parametrize("is_related", [True, False])
+def test_many_samples_are_screened(is_related):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 5))
+    array = np.repeat(rows, 4, 0) + 0.1 * rng.normal(size=(2400, 5))
+    if not is_related:
+        array = array[rng.permutation(2400)]
+    found = related_groups({"x": array})
+    assert (found is not None) == is_related
+    assert not is_related or (len(found) == 2400 and 300 < len(np.unique(found)) <= 600)
+
+
 def test_every_picture_once_an_epoch():
     rng = np.random.default_rng(0)
     array = crops(rng, pictures(rng, 16), 5).reshape(16, 5, 32, 32, 3)
