@@ -99,10 +99,10 @@ def _coded(error: Exception) -> CodedError:
     if isinstance(error, click.ClickException):
         reason = " ".join(error.format_message().split()).rstrip(".")
         return Error("usage", reason=reason, hint=see_help(getattr(error, "ctx", None)))
-    if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
-        return missing
     if lacks_memory(error):
         return LimitError("out-of-memory-here")
+    if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
+        return missing
     if isinstance(error, OSError) and error.filename is not None:
         source = str(error.filename)[:300]
         return FileError("file-error", source=source, reason=error.strerror or error)

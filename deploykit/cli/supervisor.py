@@ -6,8 +6,10 @@ needed, cleans up, and always exits with a documented status.
 """
 
 import contextlib
+import math
 import mmap
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -26,6 +28,11 @@ _YOUNG = 60.0  # seconds in which a new folder may not be locked by its process 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPING = (signal.SIGTSTP, signal.SIGCONT)
 _ENDED, _CAPPED = 0, 1  # indices of the flags that a worker shares
+_MEMORY_LIMITS = "--memory-limit (or ulimit -v)"
+_KILLED = (
+    "error: the command was killed, usually because it or the machine ran out of memory. Raise "
+    "--memory-limit, or use a machine with more memory"
+)
 _WATCHED = {signal.SIGCHLD, *_ENDING, *_STOPPING}
 
 
@@ -43,7 +50,10 @@ def supervise(command: Callable[[], int]) -> NoReturn:
             _work(command, this, folder, reported)
         with contextlib.suppress(OSError):  # the worker may have done so first
             os.setpgid(worker, worker)
-        status = _status(*_watch(worker), bool(reported[_ENDED]), bool(reported[_CAPPED]))
+        result, ending = _watch(worker)
+        has_little_space = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        capped = bool(reported[_CAPPED]) or has_little_space
+        status = _status(result, ending, bool(reported[_ENDED]), capped)
         if folder is not None:
             from deploykit.transforms.untrusted.file_locks import remove_noted
 
@@ -78,16 +88,14 @@ def _work(
 
 
 def _watch(worker: int) -> tuple[int, signal.Signals | None]:
-    """Wait for the end of a worker; return its status, and the signal that ended it or None."""
+    """Wait for the end of a worker; return its status, and the signal that ended it or None.
+
+    A worker that has grown beyond its memory limit is killed.
+    """
     ending: signal.Signals | None = None
-    kill_at = None
+    kill_at = math.inf
     while True:
-        number: int | None
-        if kill_at is None:
-            number = signal.sigwait(_WATCHED)
-        else:
-            info = signal.sigtimedwait(_WATCHED, max(0.0, kill_at - time.monotonic()))
-            number = None if info is None else info.si_signo
+        number = _next_signal(worker, kill_at)
         if number is None or (number in _ENDING and ending is not None):
             _signal_group(worker, signal.SIGKILL)
             return os.waitpid(worker, 0)[1], ending
@@ -104,6 +112,17 @@ def _watch(worker: int) -> tuple[int, signal.Signals | None]:
             ended, status = os.waitpid(worker, os.WNOHANG)
             if ended:
                 return status, ending
+
+
+def _next_signal(worker: int, kill_at: float) -> int | None:
+    """Return the next signal; None: it is time to kill the worker, or it takes too much memory."""
+    from deploykit.transforms.runtime import resident_memory
+
+    while (left := kill_at - time.monotonic()) > 0 and not resident_memory.is_exceeded(worker):
+        info = signal.sigtimedwait(_WATCHED, min(left, resident_memory.INTERVAL))
+        if info is not None:
+            return info.si_signo
+    return None
 
 
 def _signal_group(worker: int, number: signal.Signals) -> None:
@@ -124,11 +143,13 @@ def _status(status: int, ending: signal.Signals | None, ended: bool, capped: boo
         complain("error: the command did not finish within the time limit (--timeout)")
         return 6
     if code == -signal.SIGKILL:
-        complain("error: the command was killed, usually because the machine ran out of memory")
+        complain(_KILLED)
         return 6
     how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
     if capped:
-        complain(f"error: the command {how}, usually because it reached --memory-limit")
+        complain(
+            f"error: the command {how}, usually because it reached --memory-limit or `ulimit -v`"
+        )
         return 6
     complain(f"error: the command {how} while reading its input")
     return 2

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from deploykit.transforms.common.errors import Error, LimitError
-from deploykit.transforms.runtime import process_limits
+from deploykit.transforms.runtime import process_limits, resident_memory
 
 _PIPE = 1 << 20  # bytes: the default maximum of a pipe for unprivileged users
 _AHEAD = 4  # items offered ahead for each process
@@ -52,6 +52,7 @@ def in_order(
     try:
         for worker in workers.values():
             process_limits.start(worker.start)
+            resident_memory.watch(worker.pid)
         for _, inlet in pipes:
             inlet.close()
         ahead = _AHEAD * count
@@ -69,6 +70,7 @@ def in_order(
     finally:
         for worker in workers.values():
             if worker.pid is not None:
+                resident_memory.unwatch(worker.pid)
                 worker.kill()  # it has no unsaved data
                 worker.join()
         for outlet, inlet in pipes:

@@ -4,7 +4,6 @@ them may use.
 
 import contextlib
 import os
-import resource
 import struct
 import zipfile
 import zlib
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from deploykit.transforms.common.errors import GraphError, LimitError, RefusedError
+from deploykit.transforms.runtime import resident_memory
 from deploykit.transforms.runtime.child_process import limits
 from deploykit.transforms.untrusted.files import (
     MAX_RATIO,
@@ -24,9 +24,9 @@ from deploykit.transforms.untrusted.files import (
 
 def room() -> int:
     """Return the memory limit in bytes: the cap of this process or the RAM of the machine."""
-    cap = resource.getrlimit(resource.RLIMIT_DATA)[0]  # of a child process
-    known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), limits.memory, cap]
-    return min(item for item in known if item is not None and item != resource.RLIM_INFINITY)
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    known = [machine, limits.memory, resident_memory.own_limit()]
+    return min(item for item in known if item is not None)
 
 
 def check_room(size: int, what: str) -> None:

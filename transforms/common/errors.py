@@ -245,11 +245,13 @@ class BugError(CodedError):
     """An internal error of deploykit in a child process, not caused by the graph: exit status 1."""
 
 
-# Out-of-memory messages of TensorFlow, oneDNN (its status 1), protobuf, C++, NumPy and Linux.
+# Out-of-memory messages of TensorFlow, oneDNN (its status 1), protobuf, C++, NumPy and the loader
+# of shared libraries.
 _NO_MEMORY = re.compile(
     r"bad_alloc|MemoryError|OOM when allocating|out of memory|arena alloc failed|Memory allocation"
     r"|(cannot|failed to|unable to|could not) allocate|not enough memory|thread creation .*failed"
     r"|can't start new thread|pthread_create|Status: 1, message: could not"
+    r"|failed to map segment|mmap error: 12|libgcc_s.so.1 must be installed"
     r"|failed to serialize proto",
     re.IGNORECASE,
 )

@@ -12,7 +12,7 @@ from typing import Any
 from deploykit.transforms.common.errors import BugError, Error, LimitError, lacks_memory
 from deploykit.transforms.engines.packages import missing_package
 from deploykit.transforms.runtime import memory as free_memory
-from deploykit.transforms.runtime import process_limits
+from deploykit.transforms.runtime import process_limits, resident_memory
 
 _CREATING = 3  # items of a message that creates an object: its name, arguments, and limits
 START = "deploykit.transforms.runtime.tensorflow_start"
@@ -31,7 +31,7 @@ def serve(questions: int, answers: int) -> None:
             message = pickle.load(inbox)
             if message is not None and len(message) == _CREATING:
                 kind, arguments, given = message
-                process_limits.lift_cap(given.memory)
+                resident_memory.limit(given.memory)
                 process_limits.bound_internal_runs(given.internal)
                 if created[1] is not None:  # two objects would need more memory than one
                     created = "value", None
@@ -58,10 +58,10 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
     except Error as error:
         return "error", error
     except Exception as error:  # errors that the user can fix are of type Error
-        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
-            return "error", missing
         if lacks_memory(error):
             return "error", LimitError("memory-cap-reached")
+        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
+            return "error", missing
         bug = BugError("child-bug", kind=type(error).__name__, reason=error)
         bug.add_note(traceback.format_exc())
         return "error", bug
@@ -70,6 +70,7 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
 if __name__ == "__main__":
     _questions, _answers, _parent = map(int, sys.argv[1:])
     process_limits.end_with_parent(_parent)
+    resident_memory.count_engines_out()
     with contextlib.suppress(Exception):  # a broken TensorFlow is reported by the work itself
         importlib.import_module(START).expect_sessions()
     serve(_questions, _answers)

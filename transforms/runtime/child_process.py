@@ -27,7 +27,8 @@ from deploykit.transforms.common.errors import (
     LimitError,
     reports_no_memory,
 )
-from deploykit.transforms.runtime import child_main, process_limits
+from deploykit.transforms.runtime import child_main, process_limits, resident_memory
+from deploykit.transforms.untrusted.files import readable_size
 
 
 @dataclass
@@ -45,8 +46,9 @@ class ResourceLimits:
     seconds: float = 600.0
     """Time limit in seconds of each run that the caller starts."""
     memory: int | None = None
-    """Memory limit in bytes. Default: on the command line 70 % of the memory available at the
-    start, except for `serve`; otherwise unlimited."""
+    """Limit in bytes of the resident memory of each process that runs a model, beyond what its
+    engine takes. Default: on the command line 70 % of the memory available at the start; otherwise
+    unlimited."""
     show_log: bool = False
     """Whether to show TensorFlow's log."""
     internal_seconds: float = 30.0
@@ -228,6 +230,7 @@ class _Child:
 
     def end(self) -> None:
         """Kill the child; it has no state that could be lost."""
+        resident_memory.unwatch(self.process.pid)
         self.process.kill()
         self.process.wait()
         with contextlib.suppress(BrokenPipeError):  # unread data
@@ -280,6 +283,9 @@ class Worker:
         result = None if self._serves_once else _Child.idle(environment)
         self._child = result or _Child.started(environment)
         memory = process_limits.default_cap() if limits.memory is None else limits.memory
+        if memory is not None:
+            resident_memory.watch(self.pid)
+        self._memory = memory
         try:
             self._child.send((kind, arguments, replace(limits, memory=memory)))
         except BaseException:  # such as a Ctrl-C, after which the child would keep running
@@ -332,6 +338,7 @@ class Worker:
         return value
 
     def _death(self) -> Error:
+        lacks_memory = resident_memory.unwatch(self.pid)
         status = self._child.process.wait()
         self._child.log.seek(0)
         log = self._child.log.read().decode(errors="replace")
@@ -340,6 +347,9 @@ class Worker:
         fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
         result = fatal or lines  # a fatal message may continue for many lines
         last = _STAMP.sub("", result[-1])[:300] if result else "it logged nothing"
+        if lacks_memory and self._memory is not None:
+            size = readable_size(self._memory)
+            return LimitError("child-memory-limit", runs=self._runs, size=size)
         if reports_no_memory(log):
             return LimitError("child-out-of-memory", runs=self._runs)
         if status == -signal.SIGALRM:

@@ -9,9 +9,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, TypeVar
 
+from deploykit.transforms.runtime import resident_memory
 from deploykit.transforms.runtime.memory import available_memory
 
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
@@ -64,7 +64,6 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-_STATUS = Path("/proc/self/status")
 _SHARE = 0.7  # of the available memory: other processes need some too
 
 _seconds: float | None = None
@@ -81,7 +80,8 @@ def watched(on_cap: Callable[[], None]) -> None:
     """
     global _on_cap, _default_cap
     _on_cap, _default_cap = on_cap, int(_SHARE * available_memory())
-    _cap(_default_cap)
+    resident_memory.count_engines_out()
+    resident_memory.limit(_default_cap)
 
 
 def default_cap() -> int | None:
@@ -100,7 +100,7 @@ def bound(seconds: float | None = None, memory: int | None = None) -> None:
         return
     if memory is not None:
         _on_cap()
-        _cap(memory)
+        resident_memory.limit(memory)
     if seconds is not None:
         with _lock:
             _seconds = seconds
@@ -123,12 +123,6 @@ def _count(change: int) -> None:
         _waiting += change
         if _seconds is not None:
             signal.setitimer(signal.ITIMER_REAL, 0 if _waiting else _seconds)
-
-
-def lift_cap(memory: int | None) -> None:
-    """Replace the memory limit of the parent by this one; None: no limit."""
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    _cap(hard if memory is None else memory)
 
 
 def bound_internal_runs(seconds: float) -> None:
@@ -158,14 +152,8 @@ def internal_run(growth: int | None = None) -> Iterator[None]:
 
 
 def _cap_growth(more: int) -> None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith("VmData:"):
-            most = (int(line.split()[1]) << 10) + more
-            _cap(most if soft == resource.RLIM_INFINITY else min(most, soft))
-
-
-def _cap(memory: int) -> None:
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if (now := resident_memory.usage()) is not None:
+        most = now.spaces[resource.RLIMIT_DATA] + more
+        most = most if soft == resource.RLIM_INFINITY else min(most, soft)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 from deploykit.transforms.engines.packages import PACKAGE, package_folder
 from deploykit.transforms.ir.protos import without_tensorflow_start
+from deploykit.transforms.runtime import resident_memory
 
 _LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
 _DEVICES = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
@@ -64,7 +65,7 @@ def start_tensorflow() -> SimpleNamespace:
 
 @functools.cache
 def _session_parts() -> SimpleNamespace:
-    with _silence():
+    with _silence(), resident_memory.importing_engine():
         parts = _imported()
         if os.environ.get(_LOG_LEVEL) == _SILENT:
             logging.getLogger(PACKAGE).setLevel(logging.ERROR)

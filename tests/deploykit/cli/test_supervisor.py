@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploykit.conftest import FASHION
 from tests.support import Containing
 
 HERE = "tests.deploykit.cli.test_supervisor"
@@ -52,6 +53,21 @@ def takes_memory():
     except MemoryError:
         return 6
     return 0
+
+
+def fills_shared_memory():
+    """Which is no private address space."""
+    import mmap
+
+    from deploykit.transforms.runtime import process_limits
+
+    process_limits.bound(memory=100 << 20)
+    held = mmap.mmap(-1, 300 << 20)
+    held.write(b"x" * 1000)
+    for start in range(0, len(held), 1 << 20):
+        held[start : start + (1 << 20)] = b"x" * (1 << 20)
+        time.sleep(0.001)
+    time.sleep(60)
 
 
 def has_default_caps():
@@ -173,7 +189,7 @@ def test_the_status_of_the_command_is_passed_on(status, tmp_path):
     [
         (signal.SIGSEGV, 2, "error: the command crashed with SIGSEGV while reading its input"),
         (signal.SIGABRT, 2, "error: the command crashed with SIGABRT while reading its input"),
-        (signal.SIGKILL, 6, "error: the command was killed, usually because the machine ran out"),
+        (signal.SIGKILL, 6, "error: the command was killed, usually because it or the machine ran"),
         (signal.SIGALRM, 6, "error: the command did not finish within the time limit (--timeout)"),
     ],
 )
@@ -198,6 +214,21 @@ def test_own_work_has_a_memory_cap(tmp_path):
     assert ended("takes_memory", folder=tmp_path) == (6, "")
 
 
+def test_a_command_that_grows_beyond_its_limit_is_killed(tmp_path):
+    code, log = ended("fills_shared_memory", folder=tmp_path)
+    assert code == 6
+    assert "--memory-limit" in log
+
+
+def test_too_little_address_space_is_a_lack_of_memory():
+    model = FASHION / "fashion.keras"
+    command = [sys.executable, "-m", "deploykit", "verify", model, model]
+    shell = ["bash", "-c", 'ulimit -v 500000; exec "$@"', "bash"]
+    outcome = subprocess.run([*shell, *command], capture_output=True, text=True, check=False)
+    assert outcome.returncode == 6
+    assert "not enough memory" in outcome.stderr
+
+
 def test_a_share_of_the_available_memory_is_the_cap_where_none_is_given(tmp_path):
     assert ended("has_default_caps", folder=tmp_path) == (0, "")
 
@@ -206,7 +237,7 @@ def test_a_share_of_the_available_memory_is_the_cap_where_none_is_given(tmp_path
 def test_a_library_that_ends_the_process_under_a_cap_has_reached_it(how, tmp_path):
     code, log = ended("dies_under_a_cap", int(how), folder=tmp_path)
     assert code == 6
-    assert "reached --memory-limit" in log
+    assert "--memory-limit" in log
 
 
 def test_a_library_that_ends_the_process_is_no_status_of_the_command(tmp_path):
