@@ -14,8 +14,9 @@ from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
 from deploykit.benchmarking.scenario_runs import scenario_row, scenario_tables
 from deploykit.benchmarking.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.statistics import Summary, summary
-from deploykit.rendering.tables import Cell, Table, table
+from deploykit.rendering.tables import Cell, OwnLines, Table, table
 from deploykit.rendering.templates import filled, number, rendered_rows
+from deploykit.transforms.common.messages import escaped
 from deploykit.transforms.engines.engines import ENGINES, TENSORFLOW, TITLES
 
 _RATIO = (
@@ -123,10 +124,10 @@ def _ratio(speed_verdict: SpeedVerdict | None) -> str:
     if speed_verdict is None:
         return "1"
     if math.isinf(speed_verdict.wall.high):
-        return f"{number(speed_verdict.wall.value)}x\ntoo few rounds"
+        return OwnLines(f"{number(speed_verdict.wall.value)}x\ntoo few rounds")
     template = "{wall.value:number}x\n{wall.low:number}-{wall.high:number}"
     load = "\nloaded machine" if speed_verdict.busy else ""
-    return f"{filled(template, speed_verdict)}{load}"
+    return OwnLines(f"{filled(template, speed_verdict)}{load}")
 
 
 def _warm_up_line(summaries: Sequence[Summary]) -> str:
@@ -221,6 +222,8 @@ def _row(measurement: Measurement, beside: SpeedVerdict | None) -> dict[str, Any
 
 
 def _csv(cells: Any) -> str:
+    """Return a line; a cell has no line break, as standard output may be the file."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
+    shown = (escaped(cell) if isinstance(cell, str) else cell for cell in cells)
+    csv.writer(text, lineterminator="").writerow(shown)
     return text.getvalue()

@@ -14,7 +14,6 @@ from deploykit.cli.failures import note_document
 from deploykit.rendering.tables import drawn
 from deploykit.transforms.common.documents import Flat, Hidden, document, written
 from deploykit.transforms.common.errors import Error
-from deploykit.transforms.common.messages import escaped
 
 if TYPE_CHECKING:
     from deploykit.importers.open_model import OpenedModel
@@ -118,7 +117,7 @@ def show(
         is_limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
         width = shutil.get_terminal_size().columns if is_limited else None
         for line in drawn(own_text(report) if text is None else text, width):
-            print(escaped(line, keep="\n"))
+            print(line)
     if report.error is not None:
         raise report.error
 

@@ -1,4 +1,4 @@
-"""The standard output stream of a command, which handles write errors."""
+"""The standard streams of a command, which handle write errors."""
 
 import contextlib
 import io
@@ -78,9 +78,15 @@ def replaced() -> Iterator[StandardOutput]:
 
 
 def open_missing() -> None:
-    """Open /dev/null for each closed standard stream, so that no file gets its descriptor."""
+    """Open /dev/null for each closed standard stream, so that no file gets its descriptor.
+
+    Python has no object for a closed stream. What standard error does not take is discarded;
+    `replaced` is for standard output, where an error matters.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    error_stream = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  until the process ends
+    sys.stderr = cast(TextIO, StandardOutput(error_stream))

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from deploykit.gating.result import GateResult
 from deploykit.gating.tables import HEADINGS, notes, plot, rows
 from deploykit.gating.verdict import FAIL, INCONCLUSIVE, PASS
+from deploykit.rendering.tables import OwnLines
+from deploykit.transforms.common.messages import escaped
 
 MARKER = "<!-- deploykit gate -->"
 """First line of the comment, by which a workflow finds and replaces its earlier comment."""
@@ -29,10 +31,11 @@ def annotations(result: GateResult) -> Iterator[str]:
 
 
 def _command(kind: str, title: str, message: str) -> str:
-    return f"::{kind} title={_escaped(title, _PROPERTY)}::{_escaped(message, _DATA)}"
+    title, message = _encoded(escaped(title), _PROPERTY), _encoded(escaped(message), _DATA)
+    return OwnLines(f"::{kind} title={title}::{message}")
 
 
-def _escaped(text: str, replacements: dict[str, str]) -> str:
+def _encoded(text: str, replacements: dict[str, str]) -> str:
     return "".join(replacements.get(character, character) for character in text)
 
 
@@ -50,7 +53,7 @@ def comment(result: GateResult) -> str:
         lines.append(_row([_text(name), strong, *map(_text, cells)]))
     drawn = [*plot(result.checks)]
     if drawn:
-        lines += ["", "```text", *drawn, "```"]
+        lines += ["", "```text", *(line.replace("`", "'") for line in drawn), "```"]
     lines += ["", *(f"* {_text(note)}" for note in notes(result))]
     return "\n".join(lines) + "\n"
 
@@ -60,10 +63,10 @@ def _row(cells: list[str] | tuple[str, ...]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text as Markdown, on one line."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+    """Return a text without control codes as Markdown."""
+    return _MARKDOWN.sub(r"\\\1", text)
 
 
 def _code(text: str) -> str:
-    """Return a text for a code span, on one line."""
-    return " ".join(text.replace("`", "'").split())
+    """Return a text for a code span."""
+    return escaped(text).replace("`", "'")

@@ -1,14 +1,12 @@
 """The gate as JUnit XML, which CI servers show as tests."""
 
-import re
 from xml.etree import ElementTree
 
 from deploykit.gating.result import GateResult
 from deploykit.gating.verdict import FAIL, INCONCLUSIVE, NO_LIMIT, Check
+from deploykit.transforms.common.messages import escaped
 
 SUITE = "deploykit gate"
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 does not allow."""
 _OUTCOMES = {FAIL: "failure", INCONCLUSIVE: "error", NO_LIMIT: "skipped"}
 
 
@@ -39,7 +37,7 @@ def junit_xml(result: GateResult) -> bytes:
     properties = ElementTree.SubElement(suite, "properties")
     for name in ("baseline", "candidate", "machine", "verdict"):
         ElementTree.SubElement(properties, "property", name=name,
-                               value=_allowed(str(getattr(result, name))))  # fmt: skip
+                               value=escaped(str(getattr(result, name))))  # fmt: skip
     for check in result.checks:
         _add(suite, check)
     ElementTree.indent(root)
@@ -50,17 +48,13 @@ def junit_xml(result: GateResult) -> bytes:
 def _add(suite: ElementTree.Element, check: Check) -> None:
     """Add a test case."""
     case = ElementTree.SubElement(
-        suite, "testcase", classname="deploykit.gate", name=_allowed(check.name), time="0"
+        suite, "testcase", classname="deploykit.gate", name=escaped(check.name), time="0"
     )
-    text = _allowed(check.sentence)
+    text = escaped(check.sentence)
     if (outcome := _OUTCOMES.get(check.verdict)) == "skipped":
         ElementTree.SubElement(case, outcome, message="no limit")
     elif outcome is not None:
         ElementTree.SubElement(case, outcome, message=text, type=check.verdict).text = text
     first, second = check.values
     measured = f"baseline {first}, candidate {second}; {text}; decided by {check.decided_by}"
-    ElementTree.SubElement(case, "system-out").text = _allowed(measured)
-
-
-def _allowed(text: str) -> str:
-    return _NOT_XML.sub("?", text)
+    ElementTree.SubElement(case, "system-out").text = escaped(measured)

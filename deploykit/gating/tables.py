@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from deploykit.gating.result import GateResult
 from deploykit.gating.verdict import COMPATIBLE, INCONCLUSIVE, Check
 from deploykit.rendering.tables import Table
+from deploykit.transforms.common.messages import escaped
 
 HEADINGS = ("check", "verdict", "worse by", "limit", "baseline", "candidate")
 _WIDTH = 41
@@ -15,10 +16,11 @@ _ZERO, _LIMIT = _WIDTH // 2, 3 * _WIDTH // 4
 
 def rows(result: GateResult) -> list[tuple[str, ...]]:
     """Return the cells of each check, under HEADINGS."""
-    return [
+    cells = (
         (check.name, check.verdict, check.change_text, check.limit_text, *check.values)
         for check in result.checks
-    ]
+    )
+    return [tuple(map(escaped, row)) for row in cells]
 
 
 def lines(result: GateResult) -> Iterator[str | Table]:
@@ -30,6 +32,10 @@ def lines(result: GateResult) -> Iterator[str | Table]:
 
 def notes(result: GateResult) -> Iterator[str]:
     """Yield what else to know about the checks and the measurement, one line each."""
+    yield from map(escaped, _notes(result))
+
+
+def _notes(result: GateResult) -> Iterator[str]:
     for check in result.checks:
         if check.verdict == INCONCLUSIVE or check.note not in ("", COMPATIBLE):
             yield check.sentence
@@ -55,13 +61,14 @@ def plot(checks: Sequence[Check]) -> Iterator[str]:
     ]
     if not drawn:
         return
-    width = max(len(check.name) for check in drawn)
+    names = [escaped(check.name) for check in drawn]
+    width = max(map(len, names))
     heading = [" "] * (_WIDTH + 10)
     for column, text in ((0, "better"), (_ZERO, "0"), (_LIMIT - 2, "limit"), (_WIDTH, "worse")):
         heading[column : column + len(text)] = text
     yield f"{'':{width}}  {''.join(heading).rstrip()}"
-    for check in drawn:
-        yield f"{check.name:{width}}  {_interval(check)}  {check.verdict}"
+    for name, check in zip(names, drawn, strict=True):
+        yield f"{name:{width}}  {_interval(check)}  {check.verdict}"
 
 
 def _interval(check: Check) -> str:

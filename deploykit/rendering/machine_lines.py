@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploykit.rendering.tables import Cell, Table, constant, facts
+from deploykit.rendering.tables import Cell, OwnLines, Table, constant, facts
 from deploykit.rendering.templates import filled, filled_lines, rendered_rows, size
+from deploykit.transforms.common.messages import escaped
 
 _WITHOUT = {
     "ptxas": "XLA cannot compile for a GPU without it",
@@ -73,7 +74,7 @@ def _gpu(results: Mapping[str, Any]) -> dict[str, str]:
     }
     return {
         "driver": cuda or driver.get("missing") or driver["error"],
-        "board": "\n".join(boards),
+        "board": OwnLines("\n".join(map(escaped, boards))),
         **loads,
         **tools,
         "CUPTI": "loads" if cupti is None else f"does not load ({_WITHOUT['CUPTI']}): {cupti}",

@@ -27,8 +27,8 @@ def html(text: Iterable[str | Table]) -> str:
         shown += [part, part.caption] if isinstance(part, Table) and part.caption else [part]
     for is_text, group in itertools.groupby(shown, lambda part: isinstance(part, str)):
         if is_text:
-            lines = [line for part in group for line in str(part).split("\n")]
-            joined = "\n".join(map(_cell, shortest(lines))).strip("\n")
+            lines = shortest([escaped(str(part)) for part in group])
+            joined = "\n".join(map(escape, lines)).strip("\n")
             parts += [f"<pre {_PLAIN}>{joined}</pre>"] if joined else []
         else:
             parts += [_table(part) for part in group if isinstance(part, Table)]
@@ -69,7 +69,7 @@ def _row(kind: str, cells: Sequence[str], table: Table) -> str:
 
 
 def _cell(text: str) -> str:
-    return escape(escaped(text, keep="\n")).replace("\n", "<br>")
+    return escape(text).replace("\n", "<br>")
 
 
 def _ends(items: Sequence[Item]) -> tuple[list[Item], int]:

@@ -138,7 +138,8 @@ def prediction_lines(result: Any) -> Iterator[str | Table]:
 
         for alias, array in sorted(result.outputs.items()):
             values = np.array2string(array, threshold=_SHOWN_VALUES, precision=6)
-            yield f"{alias}: {type_of(array)}{list(array.shape)}\n{values}"
+            yield f"{alias}: {type_of(array)}{list(array.shape)}"
+            yield from values.split("\n")
     for index, predicted in enumerate(result.classes or ()):
         if result.sources:
             yield f"{result.sources[index]}:"
@@ -152,7 +153,7 @@ def label_lines(result: Any) -> list[str | Table]:
 
 def code_lines(result: Any) -> list[str]:
     """Return the code of an input pipeline."""
-    return [result.text.removesuffix("\n")]
+    return list(result.text.removesuffix("\n").split("\n"))
 
 
 def _classes(predicted: Sequence[Mapping[str, Any]]) -> Table:

@@ -18,9 +18,13 @@ Cell = str | Callable[[Any], str | None]
 """A template for the text of a cell, or a function that returns the text."""
 
 
+class OwnLines(str):
+    """A text whose line breaks are its own: the values in it are escaped already."""
+
+
 @dataclass
 class Table:
-    """A table of text."""
+    """A table of text, in which names are escaped already."""
 
     headings: tuple[str, ...]
     """The column headings. If empty, each row is a name and a value."""
@@ -43,7 +47,7 @@ class Table:
             yield from self._of_columns(columns)._rendered(width)
         yield ""
         if self.caption:
-            yield self.caption
+            yield escaped(self.caption)
 
     def _parts(self, width: int | None) -> list[list[int]]:
         """Return the indices of the columns for each block of the table."""
@@ -95,12 +99,11 @@ class Table:
             side: Any = (
                 {"justify": "left"} if n in self.texts else {"justify": "right", "no_wrap": True}
             )
-            heading = escaped(self.headings[n], keep="\n") if self.headings else ""
+            heading = self.headings[n] if self.headings else ""
             drawing.add_column(Text(heading), overflow="fold", min_width=narrow, **side)
         for n, row in enumerate(self.rows):
             is_set_apart = self.has_total and n == len(self.rows) - 2
-            cells = (Text(escaped(cell, keep="\n")) for cell in row)
-            drawing.add_row(*cells, end_section=is_set_apart)
+            drawing.add_row(*map(Text, row), end_section=is_set_apart)
         console = Console(
             force_terminal=False,  # ignores FORCE_COLOR and TERM, as this is not a terminal
             file=io.StringIO(),
@@ -130,7 +133,7 @@ def table(
     cells = [(heading, [_text(cell, row) for row in rows]) for heading, cell in pairs]
     shown = [(heading, column) for heading, column in cells if any(column) or not rows]
     return Table(
-        tuple(heading for heading, _ in shown),
+        tuple(escaped(heading) for heading, _ in shown),
         [tuple(text or "-" for text in row) for row in zip(*(c for _, c in shown), strict=True)],
         tuple(
             n
@@ -145,7 +148,7 @@ def table(
 def facts(row: Any, cells: Mapping[str, Cell]) -> Table:
     """Return names and values of one result as a table without headings, skipping empty values."""
     results = {name: _text(cell, row) for name, cell in cells.items()}
-    return Table((), [(name, text) for name, text in results.items() if text], (0, 1))
+    return Table((), [(escaped(name), text) for name, text in results.items() if text], (0, 1))
 
 
 def constant(texts: Mapping[str, str]) -> dict[str, Cell]:
@@ -158,17 +161,25 @@ def constant(texts: Mapping[str, str]) -> dict[str, Cell]:
 
 
 def _text(cell: Cell, row: Any) -> str | None:
-    return filled(cell, row) if isinstance(cell, str) else cell(row)
+    if isinstance(cell, str):
+        return filled(cell, row)
+    text = cell(row)
+    return None if text is None else _own(text)
+
+
+def _own(text: str) -> str:
+    return text if isinstance(text, OwnLines) else escaped(text)
 
 
 def drawn(text: Iterable[str | Table], width: int | None = None) -> Iterator[str]:
     """Yield lines, and tables as lines, with an empty line around each table.
 
-    There are no empty lines at either end, and no two consecutive ones.
+    There are no empty lines at either end, and no two consecutive ones. Control codes of names are
+    escaped, and line breaks too: a name cannot add a line.
     """
     has_begun = has_gap = False
     for item in text:
-        for line in [item] if isinstance(item, str) else item.lines(width):
+        for line in [_own(item)] if isinstance(item, str) else item.lines(width):
             if line:
                 yield from [""] * (has_begun and has_gap)
                 yield line

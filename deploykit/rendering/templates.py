@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from typing import Any
 
 from deploykit.rendering.progress import clock_time
+from deploykit.transforms.common.messages import escaped
 
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
@@ -20,7 +21,8 @@ def filled(template: str, row: Any) -> str | None:
 
     Fields are paths of attributes, keys and indices; `{}` is the row itself. Formats are those of
     Python, `n NOUN` for a count, `list N` for the first N of a list, and the names in `FORMS`. A
-    pair of numbers is formatted as an interval.
+    pair of numbers is formatted as an interval. Values are escaped, as names may contain control
+    codes and line breaks.
     """
     parts = _OPTIONAL.split(template)
     texts = [_filled(part, row) for part in parts]
@@ -50,7 +52,7 @@ def _filled(template: str, row: Any) -> str | None:
             value = _at(row, path)
             if value is None or (isinstance(value, Sized) and not len(value)):
                 return None
-            results.append(_formatted(value, form or ""))
+            results.append(escaped(_formatted(value, form or "")))
     return "".join(results)
 
 

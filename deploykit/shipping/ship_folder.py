@@ -21,6 +21,7 @@ from deploykit.storage.ship_report import KIND, REPORT, TUNED, ship_report
 from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap
 from deploykit.transforms.common.documents import FORMAT
 from deploykit.transforms.common.errors import Error, FileError, cannot_be
+from deploykit.transforms.common.messages import escaped
 from deploykit.transforms.untrusted.file_locks import locked, note
 
 logger = logging.getLogger("deploykit")
@@ -140,8 +141,8 @@ def _readme(document: Mapping[str, Any]) -> str:
     return "\n".join([
         f"# {document['name']}",
         "",
-        *(f"{line}\n" for line in precision_line(document)),
-        verdict_of(document),
+        *(f"{escaped(line)}\n" for line in precision_line(document)),
+        escaped(verdict_of(document)),
         f"`report.html` shows what was measured, `{document['name']}/` is what TensorFlow Serving "
         "loads.",
         "",

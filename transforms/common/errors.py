@@ -173,7 +173,9 @@ class PipelineError(Error):
         message = super().__str__()
         if "column" not in self.fields:
             return message
-        return f"{message}\n  {self.fields['line']}\n  {' ' * int(str(self.fields['column']))}^"
+        line, column = str(self.fields["line"]), int(str(self.fields["column"]))
+        shown, before = messages.escaped(line), messages.escaped(line[:column])
+        return f"{messages.escaped(message)}\n  {shown}\n  {' ' * len(before)}^"
 
 
 class MissingPackageError(Error):

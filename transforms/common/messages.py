@@ -3,22 +3,30 @@
 import functools
 import json
 import logging
+import re
 import shlex
 import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+_COMMAND = re.compile(r"^(\s*):(?=:[a-z-]+( .*)?::)|#(?=#(vso|teamcity)?\[)", re.MULTILINE)
+"""What CI servers read as a command in a line of a job's output: GitHub at the start of the line,
+Azure Pipelines and TeamCity anywhere. Sources: their documentation of workflow commands, logging
+commands and service messages."""
+
 
 def escaped(text: str, keep: str = "") -> str:
     r"""Return a text with non-printable characters as escapes such as `\x1b` or `\n`.
 
     These are control codes, bidirectional marks, and bytes of a file name that are not UTF-8. The
-    characters of `keep` are not escaped.
+    characters of `keep` are not escaped. What would be a command to a CI server is escaped too.
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+    if "##" in text or "::" in text:
+        text = _COMMAND.sub(lambda match: f"{match[1] or ''}\\x{ord(match[0][-1]):02x}", text)
+    return text
 
 
 def shell_word(text: str) -> str:

@@ -110,7 +110,7 @@ _COLUMNS: Mapping[str, Cell] = {
 }
 _CAPTION = (
     "items/s of compute: on a batch in memory; input only: without a model; ceiling: the smaller "
-    "of both; floor: both in sequence\n"
+    "of both; floor: both in sequence; "
     "CPU: cores used by this process; idle: unused cores; others: cores used by other processes; "
     "read/s: bytes read from files"
 )

@@ -110,11 +110,12 @@ def transform_lines(result: Any) -> Iterator[str | Table]:
         yield facts(None, constant({row["name"]: row["summary"] for row in described}))
         return
     for transform in described:
-        yield f"{transform['name']}\n\n{transform['text']}"
+        yield from (transform["name"], "", *transform["text"].split("\n"))
         for parameter in transform["parameters"]:
             default = "required" if parameter["required"] else f"default {parameter['default']!r}"
             repeatable = ", may be repeated" if parameter["repeatable"] else ""
-            yield f"\n  {parameter['name']} ({parameter['type']}, {default}{repeatable})"
+            yield ""
+            yield f"  {parameter['name']} ({parameter['type']}, {default}{repeatable})"
             yield from filled_lines(parameter, "      {help}")
 
 

@@ -5,9 +5,10 @@ from typing import Any
 
 from deploykit.exporting.export import Exported
 from deploykit.rendering.progress import clock_time
-from deploykit.rendering.tables import Table, constant, facts, table
+from deploykit.rendering.tables import OwnLines, Table, constant, facts, table
 from deploykit.rendering.templates import between, size
 from deploykit.serving.protocol.signatures import photos_in_words, sizes, tensor_of
+from deploykit.transforms.common.messages import escaped
 
 Document = Mapping[str, Any]
 _SUFFIX = {"share": " %", "ms": " ms", "ms/item": " ms", "items/s": "/s"}
@@ -22,7 +23,7 @@ def lines(document: Document) -> Iterator[str | Table]:
     yield table(
         document["figures"].values(),
         {
-            "metric": lambda row: row["title"].replace(" of the model alone", ",\nmodel alone"),
+            "metric": _metric,
             "before": lambda row: _value(row["before"], row["unit"]),
             "after": lambda row: _value(row["after"], row["unit"]),
             "improvement": _improvement,
@@ -57,12 +58,16 @@ def verdict_of(document: Document) -> str:
     return verdict if rest == verdict else rest[:1].upper() + rest[1:]
 
 
+def _metric(row: Document) -> str:
+    return OwnLines(escaped(row["title"]).replace(" of the model alone", ",\nmodel alone"))
+
+
 def _improvement(row: Document) -> str | None:
     """Return the improvement of a metric; below it, its interval and remarks."""
     ratio = row.get("ratio")
     if ratio is None:
         is_known = row.get("change") is not None or row["before"] is None
-        return str(row["verdict"]).replace(" (", "\n(") if is_known else None
+        return OwnLines(escaped(row["verdict"]).replace(" (", "\n(")) if is_known else None
     low, high = ratio["low"], ratio["high"]
     if low is None or high is None:
         return "inconclusive"
@@ -72,7 +77,7 @@ def _improvement(row: Document) -> str | None:
         lines += ["inconclusive"] * (low <= 1 <= high) + ["loaded machine"] * bool(
             row.get("loaded")
         )
-    return "\n".join(lines)
+    return OwnLines("\n".join(lines))
 
 
 def _value(value: Document | None, unit: str) -> str | None:
@@ -89,7 +94,7 @@ def _value(value: Document | None, unit: str) -> str | None:
 
     text, low, high = form(value["value"]), value.get("low"), value.get("high")
     ends = "" if low is None or high is None else f"\n{between((low, high), form)}"
-    return f"{text}{_SUFFIX.get(unit, '')}{ends}"
+    return OwnLines(f"{text}{_SUFFIX.get(unit, '')}{ends}")
 
 
 def _plan(document: Document) -> Iterator[str | Table]:

@@ -21,12 +21,12 @@ from deploykit.reporting.charts.style import (
     SERIES,
     SMALL,
     amount,
-    clean,
     distinct,
     is_number,
     series_colour,
 )
 from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.messages import escaped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -218,7 +218,7 @@ class GainRow:
         if not is_number(value) or value <= 0:
             return None
         known = is_number(low) and is_number(high) and 0 < low <= high
-        return cls(clean(name), value, low if known else None, high if known else None)
+        return cls(escaped(name), value, low if known else None, high if known else None)
 
     @property
     def text(self) -> str:

@@ -20,10 +20,10 @@ from deploykit.reporting.charts.style import (
     SERIES,
     SMALL,
     VARIABLES,
-    clean,
     in_style,
 )
 from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.messages import escaped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,7 @@ def svg(figure: "Figure", label: str) -> str:
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with in_style():
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
-    drawn, label = ElementTree.fromstring(file.getvalue()), clean(label)
+    drawn, label = ElementTree.fromstring(file.getvalue()), escaped(label)
     root = ElementTree.Element("svg", {
         "xmlns": "http://www.w3.org/2000/svg", "viewBox": drawn.attrib["viewBox"],
         "role": "img", "aria-label": label, "style": _ROOT_STYLE,

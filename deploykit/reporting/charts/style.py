@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from deploykit.rendering.templates import number
+from deploykit.transforms.common.messages import escaped
 
 INK = "#222222"
 MUTED = "#5c5c5c"
@@ -105,11 +106,6 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def clean(text: str) -> str:
-    """Return a text with unprintable characters, such as undecodable bytes, replaced by `?`."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def text_width(text: str, size: float) -> float:
     """Return the width of a single-line text in points, in a font as wide as DejaVu Sans."""
     return size * sum(map(_letter_width, text))
@@ -135,7 +131,7 @@ def _letter_width(letter: str) -> float:
 
 def shortened(text: str, size: float, width: float) -> str:
     """Return a single-line text of at most this width in points, shortened in the middle."""
-    text = clean(text)
+    text = escaped(text)
     if text_width(text, size) <= width:
         return text
 

@@ -231,7 +231,7 @@ def _write_sections(chapter: Chapter, level: int, left: int, before: int) -> int
 
 
 def _safe(text: str) -> str:
-    return escape(escaped(text, keep="\n"))
+    return escape(escaped(text))
 
 
 def table_of(
@@ -291,7 +291,7 @@ def _environment() -> "jinja2.Environment":
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         extensions=["jinja2.ext.do"],
-        finalize=lambda value: escaped(value, keep="\n") if type(value) is str else value,
+        finalize=lambda value: escaped(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -54,6 +54,16 @@ def test_a_reader_that_ends_changes_no_exit_status(shell):
     assert (status, said.count("\n")) == (4, 1)
 
 
+@pytest.mark.parametrize("end", ["2>&-", "2> /dev/full", "<&-", "<&- 2>&-", "2> >(true)"])
+def test_other_streams_change_no_result(end, shell, tmp_path):
+    assert shell("diff f.pb q.pb --json > out.json", end)[0] == 5
+    assert json.loads((tmp_path / "out.json").read_text())["command"] == "diff"
+    assert shell("transform --in_graph f.pb --out_graph t.pb --transforms sort_by_execution_order",
+                 end)[0] == 0  # fmt: skip
+    assert (tmp_path / "t.pb").exists()
+    assert shell("inspect nofile", end)[0] == 4
+
+
 @pytest.mark.parametrize("end", [CLOSED, FULL])
 @pytest.mark.parametrize(
     "line", ["inspect f.pb", "inspect f.pb --json", "inspect f.pb -o -", "--help", "--version",

@@ -13,6 +13,7 @@ from deploykit.gating.result import GateResult
 from deploykit.gating.tables import lines, plot
 from deploykit.gating.verdict import FAIL, INCONCLUSIVE, NO_LIMIT, PASS, UNKNOWN, Check
 from deploykit.rendering.tables import drawn
+from deploykit.transforms.common.messages import escaped
 from tests.support import assert_golden
 
 CHECKS = (
@@ -96,8 +97,8 @@ def test_an_annotation_is_one_command_whatever_its_text(text):
     assert found is not None
     kind, title, message = found.groups()
     assert kind == "error"
-    assert unescaped(title) == f"deploykit gate: {text}"
-    assert unescaped(message).startswith(f"{text}: worse by")
+    assert unescaped(title) == escaped(f"deploykit gate: {text}")
+    assert unescaped(message).startswith(escaped(f"{text}: worse by"))
 
 
 def test_annotations_of_each_verdict():
@@ -116,6 +117,7 @@ def test_a_name_does_not_break_the_comment(text):
     bars = [len(re.findall(r"(?<!\\)\|", line.replace("\\\\", ""))) for line in rows]
     assert set(bars) == {7}
     assert not any(re.search(r"(?<!\\)<img", line) for line in found)
+    assert all(line.isprintable() for line in found)
 
 
 @given(some.floats(-5, 5), some.floats(0, 5), some.floats(0.001, 2))

@@ -3,7 +3,9 @@
 import pytest
 from rich.cells import cell_len
 
-from deploykit.rendering.tables import drawn, facts, table
+from deploykit.rendering.notebook import html
+from deploykit.rendering.tables import OwnLines, drawn, facts, table
+from deploykit.rendering.templates import filled
 
 LONG = "encoder/block_07/" + "x" * 170 + "/kernel:0.end"
 OTHER = "decoder/block_12/" + "y" * 170 + "/bias_0:0.end"
@@ -53,9 +55,28 @@ def test_what_fits_is_the_same_at_every_width():
     assert text_of(of("conv", "dense"), 70) == text_of(of("conv", "dense"), None)
 
 
+def cell_of(row):
+    return OwnLines(filled("{0}[[\n{1}]]", row))
+
+
+def test_a_name_adds_no_line():
+    row = {"name": "a\nb\x1b[31m", "::error::c": "d"}
+    shown = table([row], {"x\ny": "{name}", "z": lambda row: row["name"]}, "e\nf")
+    lines = [*drawn(["g\nh", shown, facts(row, {"i\nj": "{name}"}), OwnLines("::notice::k")])]
+    assert len(lines) == 11
+    assert all(line.isprintable() for line in lines)
+    assert [line for line in lines if line.startswith("::")] == ["::notice::k"]
+    assert html([shown, "g\nh"]).count("\\n") == 5
+
+
 def test_cells_of_two_lines_and_a_total():
-    rows = [("a\nConv2D", "1.5\n[1, 2]"), ("all", "2")]
-    found = table(rows, {"node": "{0}", "ms": "{1}"}, "in a call", has_total=True)
+    rows = [("a", "Conv2D", "1.5", "[1, 2]"), ("all", None, "2", None)]
+    found = table(
+        rows,
+        {"node": "{0}[[\n{1}]]", "ms": lambda row: cell_of(row[2:])},
+        "in a call",
+        has_total=True,
+    )
     assert text_of(found, None) == [
         "",
         "node         ms",
