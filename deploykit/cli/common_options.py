@@ -52,8 +52,8 @@ LIMITS = (
            help="Time limit of each TensorFlow run, and of deploykit's work between two runs. "
            "Without this option, runs on synthetic inputs and constant folding have 30 s."),
     Headed(["--memory-limit"], heading="Limits", type=whole(1), metavar="MIB", expose_value=False,
-           callback=_memory, help="Stop if TensorFlow or deploykit uses more memory than "
-           "this.  [default: 70 % of the available memory]"),
+           callback=_memory, help="Stop if a process of TensorFlow or deploykit holds more "
+           "memory than this, beyond the engine itself.  [default: 70 % of the available memory]"),
 )  # fmt: skip
 
 

@@ -289,6 +289,16 @@ SAID = {
 }
 
 
+def test_on_a_loaded_machine_more_cpu_time_alone_is_no_reason_for_float32():
+    """Threads that wait for each other used it: the whole graph is faster on an idle machine."""
+    wall, cpu = Ratio(1.4, 0.4, 3.0), Ratio(0.34, 0.218, 0.546)
+    assert not Gain(SpeedVerdict(wall, cpu), PLAIN).is_kept
+    loaded = Gain(SpeedVerdict(wall, cpu, LOADED), PLAIN)
+    assert loaded.is_kept
+    assert str(loaded).startswith(SAID["inconclusive"])
+    assert not Gain(SpeedVerdict(Ratio(0.9, 0.4, 1.2), cpu, LOADED), PLAIN).is_kept
+
+
 @pytest.mark.parametrize("busy", ["", LOADED])
 @pytest.mark.parametrize(
     ("wall", "cpu", "said"),
