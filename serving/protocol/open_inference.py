@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.serving.protocol.codec import varint, varints
+from deploykit.serving.protocol.codec import MAX_STRINGS, check_strings, varint, varints
 from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.protos import methods_of
 from deploykit.serving.protocol.signatures import Tensor
@@ -181,7 +181,6 @@ RAW_INPUT, RAW_OUTPUT = 7, 6
 MAX_NUMBER_BYTES = 16 << 20
 """Limit for integers in the typed contents of a request."""
 _MAX_FIELDS = 4096  # per request: inputs, outputs and raw contents
-_MAX_STRINGS = 1 << 20  # in typed contents of more than MAX_NUMBER_BYTES
 _INPUTS, _CONTENTS_FIELD, _PLAIN_FIELDS = 5, 5, (6, 7, 8)  # fp32, fp64 and bytes_contents
 _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
@@ -252,7 +251,7 @@ def check_typed_contents(head: bytes) -> None:
         for _, first, last in fields(tensor, _CONTENTS_FIELD, most=_MAX_FIELDS):
             contents = tensor[first:last]
             for number in _PLAIN_FIELDS:
-                result = fields(contents, number, most=_MAX_STRINGS)
+                result = fields(contents, number, most=MAX_STRINGS)
                 plain += sum(last - first for _, first, last in result)
     if len(head) - plain > MAX_NUMBER_BYTES:
         raise refused("infer-typed-contents-too-large", most=MAX_NUMBER_BYTES >> 20)
@@ -263,6 +262,9 @@ def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:
     if raw and len(raw) != len(request.inputs):
         raise refused("infer-raw-inputs-count", count=len(request.inputs), raw_count=len(raw))
     check_name("the id of the request", request.id)
+    sizes = {number: value_count(one.name, one.datatype, one.shape)
+             for number, one in enumerate(request.inputs) if one.datatype == "BYTES"}  # fmt: skip
+    check_strings(sum(sizes.values()))
     inputs: dict[str, Array] = {}
     for number, tensor in enumerate(request.inputs):
         if tensor.name in inputs:
@@ -329,7 +331,17 @@ def tensor_array(tensor: Any, raw: memoryview | None) -> Array:
         return from_raw(tensor.name, tensor.datatype, tensor.shape, raw)
     if tensor.datatype in ("FP16", "BF16"):
         raise refused("infer-input-needs-raw", name=tensor.name, datatype=tensor.datatype)
-    values = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, "bytes_contents"))
+    right = _CONTENTS.get(tensor.datatype, "bytes_contents")
+    fields = {field.name for field, _ in tensor.contents.ListFields()}
+    if fields - {right} and tensor.datatype in _CONTENTS:
+        raise refused(
+            "infer-contents-field",
+            name=tensor.name,
+            datatype=tensor.datatype,
+            got=sorted(fields),
+            expected=right,
+        )
+    values = getattr(tensor.contents, right)
     return from_values(tensor.name, tensor.datatype, tensor.shape, values)
 
 

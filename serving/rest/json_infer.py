@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from deploykit.serving.protocol.codec import check_strings
 from deploykit.serving.protocol.errors import ServingError, refused
 from deploykit.serving.protocol.open_inference import (
     HEADER_LENGTH,
@@ -75,6 +76,7 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
     parameters = _parameters(document, "the request")
     inputs: dict[str, Array] = {}
     binary: dict[str, BinaryInput] = {}
+    strings = 0
     for number, tensor in enumerate(_objects(document, "inputs")):
         name, datatype = (_text(tensor, key, f"inputs[{number}]") for key in ("name", "datatype"))
         if name in inputs or name in binary:
@@ -84,6 +86,8 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
             raise refused("infer-shape-type", name=name, got=shown(sizes))
         shape = tuple(sizes)
         count = value_count(name, datatype, shape)
+        strings += count if datatype == "BYTES" else 0
+        check_strings(strings)
         size = _parameters(tensor, f"input '{name}'").get("binary_data_size")
         if size is None:
             inputs[name] = _array(name, datatype, shape, count, tensor)
