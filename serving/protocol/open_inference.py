@@ -10,6 +10,12 @@ import numpy as np
 
 from deploykit.serving.protocol.codec import MAX_STRINGS, check_strings, varint, varints
 from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.protocol.infer_parameters import (
+    check_tensor,
+    class_count,
+    plain_parameters,
+    requested_signature,
+)
 from deploykit.serving.protocol.protos import methods_of
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.protocol.versions import check_name, check_names
@@ -163,11 +169,9 @@ INFERENCE_SERVICE = "inference.GRPCInferenceService"
 SERVER_NAME, PLATFORM = "deploykit", "tensorflow_savedmodel"
 BINARY = "binary_tensor_data"
 """The extension for binary data over HTTP."""
-EXTENSIONS = (BINARY, "parameters")
+EXTENSIONS = (BINARY, "classification", "parameters")
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """The header with the length of a JSON document that binary data follows."""
-SIGNATURE_NAME = "signature_name"
-"""The parameter that selects a signature."""
 
 METHODS = methods_of(INFERENCE_SERVICE)
 _messages: dict[str, Any] = {
@@ -209,6 +213,8 @@ class InferRequest:
     inputs: Mapping[str, Array] = field(default_factory=dict)
     outputs: Sequence[str] = ()
     """Empty: all."""
+    classes: Mapping[str, int] = field(default_factory=dict)
+    """For some outputs, the number of best classes to return instead."""
 
 
 @dataclass(frozen=True)
@@ -269,16 +275,23 @@ def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:
     for number, tensor in enumerate(request.inputs):
         if tensor.name in inputs:
             raise refused("infer-twice", what="input", name=tensor.name)
+        check_tensor(plain_parameters(tensor.parameters), f"input '{tensor.name}'")
         inputs[tensor.name] = tensor_array(tensor, raw[number] if raw else None)
     outputs = [output.name for output in request.outputs]
     check_names("the name of an output", outputs)
+    classes = {
+        output.name: count
+        for output in request.outputs
+        if (count := class_count(plain_parameters(output.parameters), f"output '{output.name}'"))
+    }
     return InferRequest(
         request.model_name,
         request.model_version,
-        _signature(request.parameters),
+        requested_signature(plain_parameters(request.parameters)),
         request.id,
         inputs,
         outputs,
+        classes,
     )
 
 
@@ -343,12 +356,3 @@ def tensor_array(tensor: Any, raw: memoryview | None) -> Array:
         )
     values = getattr(tensor.contents, right)
     return from_values(tensor.name, tensor.datatype, tensor.shape, values)
-
-
-def _signature(parameters: Mapping[str, Any]) -> str:
-    if SIGNATURE_NAME not in parameters:
-        return ""
-    value = parameters[SIGNATURE_NAME]
-    if value.WhichOneof("parameter_choice") != "string_param":
-        raise refused("infer-parameter-not-string", name=SIGNATURE_NAME)
-    return str(value.string_param)

@@ -288,12 +288,52 @@ def test_what_is_refused(change, words):
 
 def test_parameters_of_others_are_ignored():
     request = infer(tensor_of("x", "INT8", (2,)), raw=[b"\1\2"])
-    for name in ("priority", "timeout", "sequence_id", "é"):
+    for name in ("priority", "timeout", "triton_any", "é"):
         request.parameters[name].uint64_param = 1 << 63
         request.inputs[0].parameters[name].double_param = 0.5
-    request.parameters["signature_name"].string_param = "s"
+    for name, field, value in (
+        ("sequence_id", "string_param", ""), ("sequence_id", "uint64_param", 0),
+        ("sequence_start", "bool_param", False), ("sequence_end", "bool_param", False),
+    ):  # fmt: skip
+        setattr(request.parameters[name], field, value)
+        request.parameters["signature_name"].string_param = "s"
+        found = read(request.SerializeToString())
+        assert (found.signature, found.inputs["x"].tolist()) == ("s", [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("level", "name", "field", "value"),
+    [
+        ("request", "sequence_id", "uint64_param", 7),
+        ("request", "sequence_id", "int64_param", -1),
+        ("request", "sequence_id", "string_param", "a"),
+        ("request", "sequence_start", "bool_param", True),
+        ("request", "sequence_end", "bool_param", True),
+        ("input", "shared_memory_region", "string_param", "a"),
+        ("output", "shared_memory_region", "string_param", "a"),
+        ("output", "classification", "string_param", "1"),
+        ("output", "classification", "bool_param", True),
+        ("output", "classification", "int64_param", -1),
+        ("output", "classification", "uint64_param", 1 << 63),
+    ],
+)
+def test_parameters_that_change_the_meaning_are_refused(level, name, field, value):
+    request = infer(tensor_of("x", "INT8", (2,)), raw=[b"\1\2"])
+    request.outputs.add(name="y")
+    levels = {"request": request, "input": request.inputs[0], "output": request.outputs[0]}
+    setattr(levels[level].parameters[name], field, value)
+    said = refusal(request.SerializeToString())
+    assert f"'{name}'" in said
+    assert str(value) in said
+
+
+def test_the_number_of_classes_of_an_output():
+    request = infer(tensor_of("x", "INT8", (2,)), raw=[b"\1\2"])
+    for number, name in enumerate("abc"):
+        output = request.outputs.add(name=name)
+        output.parameters["classification"].int64_param = number
     found = read(request.SerializeToString())
-    assert (found.signature, found.inputs["x"].tolist()) == ("s", [1, 2])
+    assert (found.outputs, found.classes) == (["a", "b", "c"], {"b": 1, "c": 2})
 
 
 def sound(chance: random.Random) -> bytes:
