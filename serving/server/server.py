@@ -16,6 +16,7 @@ from deploykit.serving.execution.data_plane import Plane
 from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.uploads import Uploads
+from deploykit.serving.grpc_server.floods import Floods
 from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
 from deploykit.serving.grpc_server.health import Health
 from deploykit.serving.grpc_server.open_inference import InferenceService
@@ -35,6 +36,7 @@ from deploykit.serving.server.ports import (
     bracketed,
     channel_options,
     check_ports,
+    connected_sockets,
     hang_up,
     refuse_connections,
     refused_port,
@@ -88,6 +90,7 @@ class Server:
         self._serves = False  # whether it has started to
         self._stopped = threading.Event()
         self._threads = CallThreads(settings.max_in_flight, refuse=self.plane.refuse_if_full)
+        self._floods = Floods(settings.max_message_bytes)
         self.calls, reflection = self._calls(), Reflection()
         self.grpc = grpc.server(
             self._threads, handlers=[self.calls, reflection], options=channel_options(settings)
@@ -113,6 +116,7 @@ class Server:
         if path := self.settings.grpc_socket_path:
             self._add_port(f"unix:{path}", path, "--grpc_socket_path")
         self._unfinished.start()
+        self._floods.start(lambda: connected_sockets(self.port))
         self.grpc.start()
         if self.rest is not None:
             self.rest.start()
@@ -150,6 +154,7 @@ class Server:
             hang_up(self.port, self.settings.grpc_socket_path)
         self.grpc.stop(0).wait(_CLOSING_SECONDS)
         self._unfinished.close()
+        self._floods.close()
         self.models.close(_CLOSING_SECONDS)
         if self.log is not None:
             self.log.close()
@@ -182,7 +187,7 @@ class Server:
             **self.health.methods(),
         }
         write = self._log_of("grpc")
-        return GrpcCalls(self._threads, methods, write)
+        return GrpcCalls(self._threads, methods, write, self._floods)
 
     def _log_of(self, protocol: str) -> Callable[..., None] | None:
         log = self.log
