@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 _MACHINE = Path("/proc/meminfo")
 _GROUPS = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
+_PROCESS = Path("/proc/self/statm")
 
 
 def available_memory() -> int:
@@ -17,6 +18,11 @@ def available_memory() -> int:
     File cache of a cgroup counts as available: the kernel drops it when memory runs short.
     """
     return min([_of_machine(), *_of_groups()])
+
+
+def resident_memory() -> int:
+    """Return the resident memory of this process in bytes."""
+    return int(_PROCESS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _of_machine() -> int:
