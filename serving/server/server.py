@@ -32,6 +32,7 @@ from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.metrics import Metrics
 from deploykit.serving.rest.rest import Rest, RestSettings
 from deploykit.serving.server.access_log import AccessLog
+from deploykit.serving.server.memory_limit import MemoryLimit
 from deploykit.serving.server.ports import (
     bracketed,
     channel_options,
@@ -46,6 +47,7 @@ from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.shutdown import PortCalls, go_on, refuse_and_answer
 from deploykit.serving.server.tls import credentials, https_context
 from deploykit.transforms.common.errors import Error
+from deploykit.transforms.runtime.memory import give_back
 
 logger = logging.getLogger("deploykit")
 
@@ -87,6 +89,7 @@ class Server:
         self.log = AccessLog(path, lambda count: unlogged.add(count=count)) if path else None
         self.uploads = Uploads(settings.max_message_bytes)
         self.rest = self._rest() if settings.rest_api_port is not None else None
+        self._memory = MemoryLimit(settings.memory_limit, settings.workers)
         self._serves = False  # whether it has started to
         self._stopped = threading.Event()
         self._threads = CallThreads(settings.max_in_flight, refuse=self.plane.refuse_if_full)
@@ -226,9 +229,22 @@ class Server:
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
         loading = replace(self.settings.loading, slots=self.settings.slots)
-        servable = open_version(folder, name, version, loading)
-        if self.settings.enable_model_warmup:
-            self._warm_up(servable)
+        servable = None
+        try:
+            self._memory.check_files(name, version, folder)
+            servable = open_version(folder, name, version, loading)
+            if self.settings.enable_model_warmup:
+                self._warm_up(servable)
+            self._memory.check_loaded(name, version)
+        except BaseException as error:
+            if servable is not None:
+                servable.close()
+                give_back()
+            # `start` reports only models without any version.
+            is_refused = getattr(error, "code", "") == "version-over-memory"
+            if is_refused and not self.port and loading.tells:
+                logger.warning("%s", error)
+            raise
         self.metrics.loaded(name, version, servable.engines)
         return servable
 
@@ -238,7 +254,6 @@ class Server:
             count = warm_up(servable, self.settings.num_request_iterations_for_warmup)
         except BaseException as error:
             code = getattr(error, "code", "FAILED_PRECONDITION")
-            servable.close()
             raise
         finally:
             seconds = time.monotonic() - start
