@@ -1438,6 +1438,7 @@ def serve(
     lame_duck_seconds: float = 3,
     drain_seconds: float = 30,
     workers: int = 1,
+    memory_limit: int | None = None,
     model_base_path: str | os.PathLike[str] | None = None,
     model_name: str = '',
     model_config_file: str | os.PathLike[str] | None = None,

@@ -1,5 +1,6 @@
 """The layout of images does not change the result, if all ops agree on it."""
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.runtime.constants import Constants
+
+logger = logging.getLogger("deploykit")
 
 LAYOUTS = ("NCHW", "NHWC")
 
@@ -26,7 +29,8 @@ PAD_OPS = frozenset({"MirrorPad", "Pad", "PadV2"})
 def convert_layout(graph: Graph, *, to: str = "NHWC") -> None:
     """Convert convolutions, poolings and batch norms, and the ops between them, to another layout.
 
-    TensorFlow without oneDNN runs NHWC only on a CPU, and with oneDNN it runs NHWC faster. Tensors
+    TensorFlow without oneDNN runs NHWC only on a CPU, and with oneDNN it runs NHWC faster. No CPU
+    runs convolutions and poolings of other types than float32 in NCHW: a warning names one. Tensors
     that cannot be converted, such as inputs, outputs and Reshape, keep their layout behind a
     Transpose; pairs of Transposes that undo each other are removed. Run fold_constants before.
 
@@ -39,6 +43,17 @@ def convert_layout(graph: Graph, *, to: str = "NHWC") -> None:
     for name in graph.order():
         if name in graph:
             conversion.visit(graph[name])
+    if conversion.gpu_only:
+        name, op, dtype = conversion.gpu_only[0]
+        logger.warning(
+            "no CPU runs %d converted nodes, such as '%s' (%s of %s): TensorFlow has kernels for "
+            "NCHW on a CPU only for float32. Run the graph on a GPU, or convert it with "
+            "convert_layout(to=NHWC)",
+            len(conversion.gpu_only),
+            name,
+            op,
+            dtype,
+        )
 
 
 class _Conversion:
@@ -49,6 +64,8 @@ class _Conversion:
         self._constants = Constants(graph)
         self._to, self._from = to, LAYOUTS[1 - LAYOUTS.index(to)]
         self._order = [self._from.index(axis) for axis in to]  # new axis -> old axis
+        self.gpu_only: list[tuple[str, str, str]] = []
+        """Name, op and type of converted nodes for which TensorFlow has no kernel on a CPU."""
         self._new: dict[str, str] = {}
         """Tensor of the original graph -> the tensor with the same values in the new layout."""
         self._moved: dict[str, str] = {}
@@ -111,6 +128,9 @@ class _Conversion:
         if node.attr("explicit_paddings"):
             pairs = np.reshape(node.attr("explicit_paddings"), (4, 2))
             attrs["explicit_paddings"] = pairs[self._order].reshape(-1).tolist()
+        dtype = node.attr("T", DType("float32"))
+        if self._to == "NCHW" and node.op not in BATCH_NORM_OPS and dtype != "float32":
+            self.gpu_only.append((node.name, node.op, str(dtype)))
         image, *others = node.data_inputs
         if image not in self._new:
             name = f"{node.name}/{self._to.lower()}_input"

@@ -10,6 +10,7 @@ from deploykit.api.shipped import check_served_models, shipped_in
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server import process, workers
+from deploykit.serving.server.memory_limit import default_limit
 from deploykit.serving.server.process import RunningServer
 from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.serving.server.settings import settings_of
@@ -94,6 +95,8 @@ def serve(
         check_served_models(file, settings.models)
     if batch is not None:
         check_batch(settings.models, batch, file or name)
+    if settings.memory_limit is None:
+        settings = replace(settings, memory_limit=default_limit())
     try:
         if settings.workers > 1:
             return workers.start(settings)

@@ -23,7 +23,6 @@ from deploykit.exporting.named_model import (
 from deploykit.exporting.photo_inputs import MAX_PIXELS, PhotoSides, photos_in_front
 from deploykit.exporting.signatures import (
     KNOWN,
-    LABELS,
     Dataset,
     aliases_of,
     samples_for,
@@ -34,7 +33,14 @@ from deploykit.importers.metadata_file import about
 from deploykit.importers.model_path import locate
 from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import OpenedModel
-from deploykit.serving.protocol.signatures import CLASSES, PREDICT, TENSORS, described, sizes
+from deploykit.serving.protocol.signatures import (
+    CLASSES,
+    LABELS,
+    PREDICT,
+    TENSORS,
+    described,
+    sizes,
+)
 from deploykit.serving.saved_model.proto import saved_model
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import MOST, USUAL

@@ -40,7 +40,6 @@ from deploykit.transforms.ir.tensors import Array, DType
 
 MAX_CLASSES = 5
 """Maximum number of classes in a response."""
-LABELS = "assets.extra/labels.txt"
 
 _INT = DType("int32")
 

@@ -133,6 +133,11 @@ class Proof:
         ]
         pins = ", ".join(f"--pin {name}=VALUE" for name in switches[:3])
         pinned = f"Turn its random ops off ({pins}), or accept" if pins else "Accept"
+        if not pins and os.path.isdir(str(self.model.source)):
+            pinned = (
+                "If Keras exported it with augmentation layers, freeze the .keras file of the "
+                "model instead: they are off there. Otherwise accept"
+            )
         return f"{pinned} an unverified result with --allow-unverified."
 
     def _doubt(self, verification: Verification) -> None:

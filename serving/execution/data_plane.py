@@ -15,7 +15,13 @@ from typing import Protocol
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
 from deploykit.serving.execution.engines.engine import ALL, HERE
-from deploykit.serving.execution.open_inference import check_inputs, check_outputs, chosen_signature
+from deploykit.serving.execution.open_inference import (
+    check_classes,
+    check_inputs,
+    check_outputs,
+    chosen_signature,
+    with_classes,
+)
 from deploykit.serving.execution.request_inputs import requested, rows_of, with_defaults
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import Slots
@@ -161,18 +167,29 @@ class Plane:
             return self._answered(lease, target, name, inputs, outputs)
 
     def infer(
-        self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], caller: Requester
+        self,
+        target: Target,
+        inputs: Mapping[str, Array],
+        outputs: Sequence[str],
+        caller: Requester,
+        classes: Mapping[str, int],
     ) -> Answer:
         """Return outputs as `predict` does, by the rules of the Open Inference Protocol.
 
-        Without a signature, the default one or else the only one is used.
+        Without a signature, the default one or else the only one is used. Outputs in `classes` are
+        replaced by this number of best classes.
         """
         with self._called(target, "ModelInfer", caller) as lease:
             name = chosen_signature(target.name, target.signature, lease.servable.signatures)
             signature = lease.servable.signatures[name]
             check_inputs(signature, inputs)
             check_outputs(signature, outputs)
-            return self._answered(lease, target, name, inputs, outputs)
+            check_classes(signature, classes)
+            answer = self._answered(lease, target, name, inputs, outputs)
+            if not classes:
+                return answer
+            labels = lease.servable.labels
+            return replace(answer, outputs=with_classes(signature, answer.outputs, classes, labels))
 
     def _answered(
         self,

@@ -1,5 +1,6 @@
 """A loaded version of a model, whose signatures run by alias in any engine."""
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from deploykit.serving.execution.engines.engine import HERE, Engine
 from deploykit.serving.execution.request_inputs import one_row, without_row
 from deploykit.serving.execution.slots import QuickCalls, SlotTimes
 from deploykit.serving.protocol.errors import refused
-from deploykit.serving.protocol.signatures import Signature, Tensor
+from deploykit.serving.protocol.signatures import LABELS, Signature, Tensor
 from deploykit.transforms.ir.tensors import Array, numpy_type
 
 _UNKNOWN = float("inf")
@@ -79,6 +80,14 @@ class Servable:
     def engines(self) -> list[str]:
         """The names and versions of the engines that run it."""
         return sorted({f"{engine.name} {engine.version}" for engine in self._engines.values()})
+
+    @functools.cached_property
+    def labels(self) -> list[str]:
+        """The names of the classes that `export --labels` stored, or none."""
+        try:
+            return (self.folder / LABELS).read_text(errors="replace").splitlines()
+        except OSError:
+            return []
 
     def close(self) -> None:
         """Release all memory. No thread may use it any more."""

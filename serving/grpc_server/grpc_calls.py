@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from deploykit.serving.execution.data_plane import Requester
 from deploykit.serving.execution.uploads import spent
+from deploykit.serving.grpc_server.floods import Floods
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.protos import ModelSpec, methods_of
@@ -115,9 +117,14 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Handles all calls of some methods; those beyond a limit are rejected with the body unread."""
 
     def __init__(
-        self, threads: CallThreads, methods: Mapping[str, Method], log: Log | None = None
+        self,
+        threads: CallThreads,
+        methods: Mapping[str, Method],
+        log: Log | None = None,
+        floods: Floods | None = None,
     ) -> None:
         """Handle methods by path, such as `/grpc.health.v1.Health/Check`."""
+        self._floods = floods or Floods(0)
         self.closing = False
         """Whether new calls are rejected with UNAVAILABLE; probes are still handled."""
         self.last_began = time.monotonic()
@@ -160,17 +167,24 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         def behavior(requests: Iterator[bytes], context: grpc.ServicerContext, *send: Any) -> Any:
             call, size, start = GrpcCall(context), None, time.monotonic()
-            peer = self._peer(context)
+            peer = str(context.peer())  # gRPC forgets it once the call has ended
             if threads is self._threads:
                 with self._lock:
                     self._unsent += 1
-                if not context.add_callback(self._sent):  # it has ended already
-                    self._sent()
+            self._floods.note(peer, calls=1)
+            sent = partial(self._sent, peer, threads is self._threads)
+            if not context.add_callback(sent):  # it has ended already
+                sent()
             try:
-                request = threads.request(requests, context, method.computes)
+                self._floods.note(peer, arriving=1)
+                try:
+                    request = threads.request(requests, context, method.computes)
+                finally:
+                    self._floods.note(peer, arriving=-1)
                 size, start = len(request), time.monotonic()
                 return method.answer(request, call, *send)
             except grpc.RpcError:  # cancelled before its request arrived
+                self._floods.reset(peer)
                 context.set_code(grpc.StatusCode.CANCELLED)
                 raise
             except Exception as raised:
@@ -187,23 +201,23 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             return grpc.stream_stream_rpc_method_handler(behavior)
         return grpc.stream_unary_rpc_method_handler(behavior)
 
-    def _sent(self) -> None:
-        with self._lock:
-            self._unsent -= 1
+    def _sent(self, peer: str, is_counted: bool) -> None:
+        self._floods.note(peer, calls=-1)
+        if is_counted:
+            with self._lock:
+                self._unsent -= 1
 
     def _refusal(self, path: str, code: str, words: str) -> Any:
         def refuse(_: Iterable[bytes], context: grpc.ServicerContext) -> None:
+            peer = str(context.peer())
+            self._floods.note(peer)
             try:
                 context.abort(grpc.StatusCode[code], words)
             finally:
-                self._write(path, self._peer(context), GrpcCall(context), 0.0, None)
+                self._write(path, peer, GrpcCall(context), 0.0, None)
 
         # A stream handler does not wait for the request.
         return grpc.stream_unary_rpc_method_handler(answered_by(_AT_ONCE, refuse))
-
-    def _peer(self, context: grpc.ServicerContext) -> str:
-        """Return the client's address for the log; gRPC forgets it once the call has ended."""
-        return "" if self._log is None else str(context.peer())
 
     def _write(
         self, path: str, peer: str, call: GrpcCall, seconds: float, size: int | None

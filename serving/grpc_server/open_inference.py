@@ -98,7 +98,9 @@ class InferenceService:
         target = _target(requested.model_name, requested.model_version, call)
         given = read_request(requested, raw)
         target = Target(target.name, target.version, target.label, given.signature)
-        answer = self._plane.infer(target, given.inputs, given.outputs, call.caller())
+        answer = self._plane.infer(
+            target, given.inputs, given.outputs, call.caller(), given.classes
+        )
         response = InferResponse(answer.name, str(answer.version), given.id, answer.outputs)
         return write_response(response, is_raw=bool(raw) or not given.inputs)
 

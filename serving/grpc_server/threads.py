@@ -7,14 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import takewhile
 from math import ceil
 from operator import itemgetter
-from pathlib import Path
-from resource import getpagesize
 from typing import Any, TypeVar
 
 import grpc
 
 from deploykit.serving.execution.uploads import spent
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.transforms.runtime import resident_memory
 from deploykit.transforms.runtime.memory import give_back
 
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
@@ -212,7 +211,7 @@ class UnfinishedRequests:
         """Watch the calls of these threads; `largest`: maximum size of a request in bytes."""
         self._pools = pools
         self._room = max(_ROOM_FOR * largest, _SMALLEST)
-        self._resident = resident or _resident
+        self._resident = resident or resident_memory.resident
         self._usual = self._resident()
         self._crowded = -_CALM  # time of the last check with many waiting calls
         self._waits = threading.Event()
@@ -261,7 +260,3 @@ class UnfinishedRequests:
             if any(pool.waiting() for pool in self._pools):
                 self._waits.set()
             time.sleep(_PAUSE)
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()

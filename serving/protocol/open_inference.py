@@ -8,8 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.serving.protocol.codec import varint, varints
+from deploykit.serving.protocol.codec import MAX_STRINGS, check_strings, varint, varints
 from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.protocol.infer_parameters import (
+    check_tensor,
+    class_count,
+    plain_parameters,
+    requested_signature,
+)
 from deploykit.serving.protocol.protos import methods_of
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.protocol.versions import check_name, check_names
@@ -163,11 +169,9 @@ INFERENCE_SERVICE = "inference.GRPCInferenceService"
 SERVER_NAME, PLATFORM = "deploykit", "tensorflow_savedmodel"
 BINARY = "binary_tensor_data"
 """The extension for binary data over HTTP."""
-EXTENSIONS = (BINARY, "parameters")
+EXTENSIONS = (BINARY, "classification", "parameters")
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """The header with the length of a JSON document that binary data follows."""
-SIGNATURE_NAME = "signature_name"
-"""The parameter that selects a signature."""
 
 METHODS = methods_of(INFERENCE_SERVICE)
 _messages: dict[str, Any] = {
@@ -181,7 +185,6 @@ RAW_INPUT, RAW_OUTPUT = 7, 6
 MAX_NUMBER_BYTES = 16 << 20
 """Limit for integers in the typed contents of a request."""
 _MAX_FIELDS = 4096  # per request: inputs, outputs and raw contents
-_MAX_STRINGS = 1 << 20  # in typed contents of more than MAX_NUMBER_BYTES
 _INPUTS, _CONTENTS_FIELD, _PLAIN_FIELDS = 5, 5, (6, 7, 8)  # fp32, fp64 and bytes_contents
 _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
@@ -210,6 +213,8 @@ class InferRequest:
     inputs: Mapping[str, Array] = field(default_factory=dict)
     outputs: Sequence[str] = ()
     """Empty: all."""
+    classes: Mapping[str, int] = field(default_factory=dict)
+    """For some outputs, the number of best classes to return instead."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +257,7 @@ def check_typed_contents(head: bytes) -> None:
         for _, first, last in fields(tensor, _CONTENTS_FIELD, most=_MAX_FIELDS):
             contents = tensor[first:last]
             for number in _PLAIN_FIELDS:
-                result = fields(contents, number, most=_MAX_STRINGS)
+                result = fields(contents, number, most=MAX_STRINGS)
                 plain += sum(last - first for _, first, last in result)
     if len(head) - plain > MAX_NUMBER_BYTES:
         raise refused("infer-typed-contents-too-large", most=MAX_NUMBER_BYTES >> 20)
@@ -263,20 +268,30 @@ def read_request(request: Any, raw: Sequence[memoryview]) -> InferRequest:
     if raw and len(raw) != len(request.inputs):
         raise refused("infer-raw-inputs-count", count=len(request.inputs), raw_count=len(raw))
     check_name("the id of the request", request.id)
+    sizes = {number: value_count(one.name, one.datatype, one.shape)
+             for number, one in enumerate(request.inputs) if one.datatype == "BYTES"}  # fmt: skip
+    check_strings(sum(sizes.values()))
     inputs: dict[str, Array] = {}
     for number, tensor in enumerate(request.inputs):
         if tensor.name in inputs:
             raise refused("infer-twice", what="input", name=tensor.name)
+        check_tensor(plain_parameters(tensor.parameters), f"input '{tensor.name}'")
         inputs[tensor.name] = tensor_array(tensor, raw[number] if raw else None)
     outputs = [output.name for output in request.outputs]
     check_names("the name of an output", outputs)
+    classes = {
+        output.name: count
+        for output in request.outputs
+        if (count := class_count(plain_parameters(output.parameters), f"output '{output.name}'"))
+    }
     return InferRequest(
         request.model_name,
         request.model_version,
-        _signature(request.parameters),
+        requested_signature(plain_parameters(request.parameters)),
         request.id,
         inputs,
         outputs,
+        classes,
     )
 
 
@@ -329,14 +344,15 @@ def tensor_array(tensor: Any, raw: memoryview | None) -> Array:
         return from_raw(tensor.name, tensor.datatype, tensor.shape, raw)
     if tensor.datatype in ("FP16", "BF16"):
         raise refused("infer-input-needs-raw", name=tensor.name, datatype=tensor.datatype)
-    values = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, "bytes_contents"))
+    right = _CONTENTS.get(tensor.datatype, "bytes_contents")
+    fields = {field.name for field, _ in tensor.contents.ListFields()}
+    if fields - {right} and tensor.datatype in _CONTENTS:
+        raise refused(
+            "infer-contents-field",
+            name=tensor.name,
+            datatype=tensor.datatype,
+            got=sorted(fields),
+            expected=right,
+        )
+    values = getattr(tensor.contents, right)
     return from_values(tensor.name, tensor.datatype, tensor.shape, values)
-
-
-def _signature(parameters: Mapping[str, Any]) -> str:
-    if SIGNATURE_NAME not in parameters:
-        return ""
-    value = parameters[SIGNATURE_NAME]
-    if value.WhichOneof("parameter_choice") != "string_param":
-        raise refused("infer-parameter-not-string", name=SIGNATURE_NAME)
-    return str(value.string_param)

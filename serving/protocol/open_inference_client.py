@@ -10,11 +10,11 @@ from itertools import chain
 from typing import Any
 
 from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.protocol.infer_parameters import SIGNATURE_NAME
 from deploykit.serving.protocol.open_inference import (
     HEADER_LENGTH,
     RAW_INPUT,
     RAW_OUTPUT,
-    SIGNATURE_NAME,
     TYPES,
     InferRequest,
     ModelInferRequest,

@@ -22,6 +22,9 @@ REGRESS = "tensorflow/serving/regress"
 UNAVAILABLE = "unavailable_signatures"  # deploykit's metadata key: reasons by name
 HIDDEN = "__saved_model_"  # prefix of signatures that only loaders use
 
+LABELS = "assets.extra/labels.txt"
+"""A file of a version with the names of its classes, one in each line."""
+
 # The aliases that Classify and Regress use.
 EXAMPLES = "inputs"
 CLASSES, SCORES = "classes", "scores"

@@ -11,10 +11,15 @@ from typing import Any
 
 import orjson
 
+from deploykit.serving.protocol.codec import check_strings
 from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.protocol.infer_parameters import (
+    check_tensor,
+    class_count,
+    requested_signature,
+)
 from deploykit.serving.protocol.open_inference import (
     HEADER_LENGTH,
-    SIGNATURE_NAME,
     TYPES,
     InferResponse,
     from_raw,
@@ -51,12 +56,18 @@ class InferDocument:
     binary_inputs: Mapping[str, BinaryInput] = field(default_factory=dict)
     outputs: Mapping[str, bool] = field(default_factory=dict)
     """The requested outputs, and whether each is binary data; empty: all."""
+    classes: Mapping[str, int] = field(default_factory=dict)
+    """For some outputs, the number of best classes to return instead."""
     is_binary: bool = False
     """Whether outputs are binary data by default."""
 
 
-def split_body(body: Buffer, headers: Mapping[str, str]) -> tuple[Buffer, memoryview]:
-    """Return the document and the binary data after it. ServingError: the body is too short."""
+def split_body(body: Buffer, headers: Mapping[str, str]) -> tuple[Buffer | None, memoryview]:
+    """Return the document and the binary data after it.
+
+    If the stated length of the document is 0, there is None: the body is the data of one input.
+    ServingError: the body is too short.
+    """
     text = headers.get(HEADER_LENGTH.lower())
     if text is None:
         return body, memoryview(b"")
@@ -64,7 +75,7 @@ def split_body(body: Buffer, headers: Mapping[str, str]) -> tuple[Buffer, memory
     if not 0 <= length <= len(body):
         raise refused("infer-header-length", header=HEADER_LENGTH, got=text[:40], size=len(body))
     view = memoryview(body)
-    return view[:length], view[length:]
+    return view[:length] if length else None, view[length:]
 
 
 def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], InferDocument]:
@@ -75,6 +86,7 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
     parameters = _parameters(document, "the request")
     inputs: dict[str, Array] = {}
     binary: dict[str, BinaryInput] = {}
+    strings = 0
     for number, tensor in enumerate(_objects(document, "inputs")):
         name, datatype = (_text(tensor, key, f"inputs[{number}]") for key in ("name", "datatype"))
         if name in inputs or name in binary:
@@ -84,7 +96,11 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
             raise refused("infer-shape-type", name=name, got=shown(sizes))
         shape = tuple(sizes)
         count = value_count(name, datatype, shape)
-        size = _parameters(tensor, f"input '{name}'").get("binary_data_size")
+        strings += count if datatype == "BYTES" else 0
+        check_strings(strings)
+        about = _parameters(tensor, f"input '{name}'")
+        check_tensor(about, f"input '{name}'")
+        size = about.get("binary_data_size")
         if size is None:
             inputs[name] = _array(name, datatype, shape, count, tensor)
         elif type(size) is not int or size < 0 or "data" in tensor:
@@ -95,21 +111,23 @@ def read_infer(document: Mapping[str, Any]) -> tuple[str, dict[str, Array], Infe
         raise refused("infer-without-inputs")
     default = _flag(parameters, "binary_data_output", False)
     outputs: dict[str, bool] = {}
+    classes: dict[str, int] = {}
     for number, output in enumerate(_objects(document, "outputs")):
         name = _text(output, "name", f"outputs[{number}]")
         check_name("the name of an output", name)
         if name in outputs:
             raise refused("infer-twice", what="output", name=name)
-        outputs[name] = _flag(_parameters(output, f"output '{name}'"), "binary_data", default)
-    signature = parameters.get(SIGNATURE_NAME, "")
-    if type(signature) is not str:
-        raise refused("infer-parameter-not-string", name=SIGNATURE_NAME)
+        about = _parameters(output, f"output '{name}'")
+        outputs[name] = _flag(about, "binary_data", default)
+        if count := class_count(about, f"output '{name}'"):
+            classes[name] = count
+    signature = requested_signature(parameters)
     request_id = document.get("id")
     request_id = "" if request_id is None else request_id
     if type(request_id) is not str:
         raise _mistyped("the id of the request", request_id, "a string")
     check_name("the id of the request", request_id)
-    return signature, inputs, InferDocument(request_id, binary, outputs, default)
+    return signature, inputs, InferDocument(request_id, binary, outputs, classes, default)
 
 
 def binary_arrays(inputs: Mapping[str, BinaryInput], content: memoryview) -> dict[str, Array]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.serving.execution.classify_regress import with_context
+from deploykit.serving.protocol.codec import check_strings
 from deploykit.serving.protocol.errors import ServingError, refused, shortened
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.protocol.signatures import DEFAULT, Tensor
@@ -125,6 +126,7 @@ def read(
     if name not in declared:
         raise refused("json-signature-missing", name=name)
     inputs, rows = read_inputs(document, declared[name])
+    check_strings(sum(array.size for array in inputs.values() if array.dtype == object))
     return Document(signature, inputs, rows)
 
 

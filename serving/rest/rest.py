@@ -19,7 +19,12 @@ import orjson
 
 from deploykit import __version__
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
-from deploykit.serving.execution.open_inference import is_available, model_metadata
+from deploykit.serving.execution.open_inference import (
+    chosen_signature,
+    is_available,
+    model_metadata,
+    only_input,
+)
 from deploykit.serving.execution.uploads import SMALL, Upload, Uploads, spent
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, code_of, refused, reported
@@ -31,7 +36,7 @@ from deploykit.serving.protocol.open_inference import (
 )
 from deploykit.serving.protocol.signatures import UNAVAILABLE, signature_map, unavailable_in
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
-from deploykit.serving.rest.json_infer import split_body, write_infer
+from deploykit.serving.rest.json_infer import InferDocument, split_body, write_infer
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_reader import JsonReader
 from deploykit.serving.rest.json_requests import Document, Inputs, with_content
@@ -250,12 +255,22 @@ class Rest:
         with self._converted(caller):
             body = _body(request, self._settings.limits)
             if method == "infer":
-                body, content = split_body(body, request.headers)
+                text, content = split_body(body, request.headers)
+                if text is None:
+                    return self._without_document(target, content)
+                body = text
             inputs = self._taken(target) if method == "predict" else {}
             if not self._reader.is_large(body):
                 return with_content(self._reader.read(method, body, inputs), content)
         document = self._reader.read(method, body, inputs, caller.seconds_left())
         return with_content(document, content)
+
+    def _without_document(self, target: Target, content: memoryview) -> Document:
+        """Return the only input of a model, whose data is the whole body, as Triton reads it."""
+        _, signatures = self._plane.signatures(target)
+        signature = signatures[chosen_signature(target.name, "", signatures)]
+        infer = InferDocument(is_binary=True)
+        return Document("", only_input(target.name, signature, content), infer=infer)
 
     def _taken(self, target: Target) -> Inputs | ServingError:
         """Return the inputs of a model by signature, or its error, raised after parsing."""
@@ -267,7 +282,9 @@ class Rest:
 
     def _infer(self, target: Target, document: Document, caller: Requester) -> Response:
         requested = document.infer
-        answer = self._plane.infer(target, document.inputs, list(requested.outputs), caller)
+        answer = self._plane.infer(
+            target, document.inputs, list(requested.outputs), caller, requested.classes
+        )
         response = InferResponse(answer.name, str(answer.version), requested.id, answer.outputs)
         body, content_type, headers = write_infer(response, requested)
         return Response(200, body, content_type, headers)

@@ -20,6 +20,8 @@ ChannelOption = tuple[str, str | int]
 UNBOUNDED = -1
 _HANDSHAKE_MS = 10_000  # until a client has completed the handshake
 _PING_MS, _ANSWER_MS = 10_000, 5_000  # detects a lost client within 15 s
+_CONNECTION_STREAMS = 200
+"""Open streams of a connection, at least. gRPC counts those that the client has just reset."""
 _PATIENCE_MS = 5_000  # minimum interval of pings from clients
 
 
@@ -31,6 +33,7 @@ def channel_options(settings: ServerSettings) -> list[ChannelOption]:
     options: dict[str, str | int] = {
         "grpc.max_receive_message_length": settings.max_message_bytes,
         "grpc.max_send_message_length": UNBOUNDED,
+        "grpc.max_concurrent_streams": max(_CONNECTION_STREAMS, 2 * settings.max_in_flight),
         "grpc.so_reuseport": int(settings.workers > 1),
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
         "grpc.keepalive_time_ms": _PING_MS,
@@ -117,6 +120,12 @@ def listening_sockets(port: int) -> Iterator[socket.socket]:
     for _, result in _sockets(port, "", listening=True):
         with result:
             yield result
+
+
+def connected_sockets(port: int) -> Iterator[socket.socket]:
+    """Yield copies of the sockets of a port's connections, to be closed by the caller."""
+    for _, result in _sockets(port, "", listening=False):
+        yield result
 
 
 def refuse_connections(port: int, path: str = "") -> None:

@@ -11,6 +11,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from deploykit.serving.server.memory_limit import bound_allocations
 from deploykit.serving.server.ports import bracketed
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
@@ -34,6 +35,7 @@ _LOG_SECONDS = 1.0  # between two lines of gRPC's log
 _LOOK_SECONDS = 0.5  # maximum delay in handling a signal
 
 Report = TypeVar("Report")
+_is_own_process = False  # else the limits of the process are not the server's
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ def start(settings: ServerSettings) -> RunningServer:
 
     Error, ServingError: as in `Server`, before it listens. KeyboardInterrupt: a signal arrived.
     """
+    if _is_own_process and settings.memory_limit is not None:
+        bound_allocations(settings.memory_limit)
     server = Server(settings)
     started: Future[None] = Future()
 
@@ -170,6 +174,8 @@ def own_process() -> None:
     The first SIGTERM or Ctrl-C stops the wait for startup or the running server. The second one
     ends the process at once. SIGHUP reopens logs.
     """
+    global _is_own_process
+    _is_own_process = True
     expect_sessions()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection needs a file

@@ -16,6 +16,7 @@ from deploykit.serving.execution.data_plane import Plane
 from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.uploads import Uploads
+from deploykit.serving.grpc_server.floods import Floods
 from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
 from deploykit.serving.grpc_server.health import Health
 from deploykit.serving.grpc_server.open_inference import InferenceService
@@ -31,10 +32,12 @@ from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.metrics import Metrics
 from deploykit.serving.rest.rest import Rest, RestSettings
 from deploykit.serving.server.access_log import AccessLog
+from deploykit.serving.server.memory_limit import MemoryLimit
 from deploykit.serving.server.ports import (
     bracketed,
     channel_options,
     check_ports,
+    connected_sockets,
     hang_up,
     refuse_connections,
     refused_port,
@@ -44,6 +47,7 @@ from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.shutdown import PortCalls, go_on, refuse_and_answer
 from deploykit.serving.server.tls import credentials, https_context
 from deploykit.transforms.common.errors import Error
+from deploykit.transforms.runtime.memory import give_back
 
 logger = logging.getLogger("deploykit")
 
@@ -85,9 +89,11 @@ class Server:
         self.log = AccessLog(path, lambda count: unlogged.add(count=count)) if path else None
         self.uploads = Uploads(settings.max_message_bytes)
         self.rest = self._rest() if settings.rest_api_port is not None else None
+        self._memory = MemoryLimit(settings.memory_limit, settings.workers)
         self._serves = False  # whether it has started to
         self._stopped = threading.Event()
         self._threads = CallThreads(settings.max_in_flight, refuse=self.plane.refuse_if_full)
+        self._floods = Floods(settings.max_message_bytes)
         self.calls, reflection = self._calls(), Reflection()
         self.grpc = grpc.server(
             self._threads, handlers=[self.calls, reflection], options=channel_options(settings)
@@ -113,6 +119,7 @@ class Server:
         if path := self.settings.grpc_socket_path:
             self._add_port(f"unix:{path}", path, "--grpc_socket_path")
         self._unfinished.start()
+        self._floods.start(lambda: connected_sockets(self.port))
         self.grpc.start()
         if self.rest is not None:
             self.rest.start()
@@ -150,6 +157,7 @@ class Server:
             hang_up(self.port, self.settings.grpc_socket_path)
         self.grpc.stop(0).wait(_CLOSING_SECONDS)
         self._unfinished.close()
+        self._floods.close()
         self.models.close(_CLOSING_SECONDS)
         if self.log is not None:
             self.log.close()
@@ -182,7 +190,7 @@ class Server:
             **self.health.methods(),
         }
         write = self._log_of("grpc")
-        return GrpcCalls(self._threads, methods, write)
+        return GrpcCalls(self._threads, methods, write, self._floods)
 
     def _log_of(self, protocol: str) -> Callable[..., None] | None:
         log = self.log
@@ -221,9 +229,22 @@ class Server:
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
         loading = replace(self.settings.loading, slots=self.settings.slots)
-        servable = open_version(folder, name, version, loading)
-        if self.settings.enable_model_warmup:
-            self._warm_up(servable)
+        servable = None
+        try:
+            self._memory.check_files(name, version, folder)
+            servable = open_version(folder, name, version, loading)
+            if self.settings.enable_model_warmup:
+                self._warm_up(servable)
+            self._memory.check_loaded(name, version)
+        except BaseException as error:
+            if servable is not None:
+                servable.close()
+                give_back()
+            # `start` reports only models without any version.
+            is_refused = getattr(error, "code", "") == "version-over-memory"
+            if is_refused and not self.port and loading.tells:
+                logger.warning("%s", error)
+            raise
         self.metrics.loaded(name, version, servable.engines)
         return servable
 
@@ -233,7 +254,6 @@ class Server:
             count = warm_up(servable, self.settings.num_request_iterations_for_warmup)
         except BaseException as error:
             code = getattr(error, "code", "FAILED_PRECONDITION")
-            servable.close()
             raise
         finally:
             seconds = time.monotonic() - start

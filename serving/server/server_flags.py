@@ -86,6 +86,11 @@ class PlainFlags:
     """After `lame_duck_seconds`, how long running requests may take to finish."""
     workers: Annotated[int, Flag(at_most=MAX_WORKERS, heading="Threads and load")] = 1
     """Processes that share the port, up to 256; only worthwhile for very small models."""
+    memory_limit: Annotated[
+        int | None, Flag("--memory-limit", metavar="MIB", at_least=1, heading="Threads and load")
+    ] = None
+    """Do not serve a version that would need more memory than this, with all that is loaded;
+    `workers` share it [default: 70 % of the available memory]."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,6 +191,32 @@ def test_a_batch_norm_that_is_an_output_is_left_alone(net):
     assert error(graph, transform(result, TO_NHWC), X) == 0
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_what_no_cpu_runs_is_said(dtype, caplog):
+    """Batch norms and biases run in NCHW in any type, convolutions and poolings in float32."""
+
+    def make():
+        x = tf.compat.v1.placeholder(dtype, (1, 6, 5, 2), name="x")
+        y = tf.nn.conv2d(x, tf.ones((3, 3, 2, 3), dtype), 1, "SAME", name="conv")
+        y = tf.nn.bias_add(y, tf.ones(3, dtype), name="bias")
+        if dtype != "float64":
+            ones = [tf.ones(3)] * 4
+            y = tf.raw_ops.FusedBatchNormV3(
+                x=y, scale=ones[0], offset=ones[1], mean=ones[2], variance=ones[3],
+                is_training=False, name="norm",
+            )[0]  # fmt: skip
+        tf.nn.max_pool2d(y, 2, 1, "SAME", name="out")
+
+    graph = build(make, ["x"], ["out"])
+    there = transform(graph, TO_NCHW)
+    said = [each.getMessage() for each in caplog.records]
+    assert len(said) == (dtype != "float32")
+    assert all(word in text for text in said for word in ("2 converted", "'conv'", dtype, "NHWC"))
+    caplog.clear()
+    transform(there, TO_NHWC)
+    assert not caplog.records
+
+
 def test_a_layout_that_is_none():
     with raises(PipelineError, "not-one-of", what="to", known=["NHWC", "NCHW"], got="NCWH"):
         convert_layout(Graph(), to="NCWH")

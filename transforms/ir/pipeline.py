@@ -151,6 +151,8 @@ class Step:
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
     ignore_errors: bool = False
+    failure: str = ""
+    """Why it cannot run with these arguments, if it ignores errors."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,8 @@ def parse(text: str) -> list[Step]:
     """Return the steps of a transform string; an alias makes one step for each of its transforms.
 
     PipelineError, with a caret: the string does not parse, or it names an unknown transform or an
-    unknown, repeated or badly typed parameter.
+    unknown, repeated, missing or badly typed parameter. The last three make a step that fails if it
+    ignores errors.
     """
     calls = parse_calls(text)
     known = (*names(), *ALIASES)
@@ -215,15 +218,47 @@ def _bind(call: Call, text: str) -> list[Step]:
     meant = ALIASES.get(call.name, (call.name,))
     own = {name: result for item in meant for name, result in parameters(item).items()}
     declared = own | {IGNORE_ERRORS: (bool, False)}
+    flags: list[Parameter] = []
+    others: list[Parameter] = []
+    for given in call.parameters:
+        if (name := given.name) not in declared:
+            raise PipelineError(
+                "parameter-unknown",
+                text,
+                given.position,
+                transform=call.name,
+                name=name,
+                known=own,
+                hint=nearest(name, tuple(declared)),
+            )
+        (flags if name == IGNORE_ERRORS else others).append(given)
+    flag = _arguments(call, flags, {IGNORE_ERRORS: (bool, False)}, text)
+    ignore_errors, failure, arguments = flag.get(IGNORE_ERRORS, False), "", dict[str, Any]()
+    try:
+        arguments = _arguments(call, others, own, text)
+    except PipelineError as error:
+        if not ignore_errors:
+            raise
+        failure = str(error).splitlines()[0]
+    return [
+        Step(
+            item,
+            {n: v for n, v in arguments.items() if n in parameters(item)},
+            ignore_errors,
+            failure,
+        )
+        for item in meant
+    ]
+
+
+def _arguments(
+    call: Call, given_ones: list[Parameter], declared: dict[str, tuple[Any, Any]], text: str
+) -> dict[str, Any]:
+    """Return converted arguments. PipelineError: one is invalid, repeated or missing."""
     arguments: dict[str, Any] = {}
     transform = call.name
-    for given in call.parameters:
+    for given in given_ones:
         name, at = given.name, given.position
-        if name not in declared:
-            hint = nearest(name, tuple(declared))
-            raise PipelineError(
-                "parameter-unknown", text, at, transform=transform, name=name, known=own, hint=hint
-            )
         type_, _ = declared[name]
         try:
             value = _convert(given.value, type_)
@@ -244,16 +279,12 @@ def _bind(call: Call, text: str) -> list[Step]:
             raise PipelineError("parameter-twice", text, at, transform=transform, name=name)
         else:
             arguments[name] = value
-    ignore_errors = arguments.pop(IGNORE_ERRORS, False)
-    for name, (_, default) in own.items():
+    for name, (_, default) in declared.items():
         if default is inspect.Parameter.empty and name not in arguments:
             raise PipelineError(
                 "parameter-missing", text, call.position, transform=transform, name=name
             )
-    return [
-        Step(item, {n: v for n, v in arguments.items() if n in parameters(item)}, ignore_errors)
-        for item in meant
-    ]
+    return arguments
 
 
 def _convert(value: str, type_: Any) -> Any:
@@ -287,6 +318,8 @@ def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
         start = time.perf_counter()
         work, failure = graph.copy(), None
         try:
+            if step.failure:
+                raise PipelineError(step.failure)
             if step.name not in LOOKING_BEYOND:
                 work.prune()
             function(step.name)(work, **step.arguments)

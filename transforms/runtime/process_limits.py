@@ -79,9 +79,14 @@ def watched(on_cap: Callable[[], None]) -> None:
     `on_cap` is called before a new memory limit is applied.
     """
     global _on_cap, _default_cap
-    _on_cap, _default_cap = on_cap, int(_SHARE * available_memory())
+    _on_cap, _default_cap = on_cap, usable_memory()
     resident_memory.count_engines_out()
     resident_memory.limit(_default_cap)
+
+
+def usable_memory() -> int:
+    """Return the bytes that deploykit may use by default: a share of the available memory."""
+    return int(_SHARE * available_memory())
 
 
 def default_cap() -> int | None:

@@ -66,10 +66,20 @@ def limit(memory: int | None) -> None:
     """
     global _baseline, _memory
     if _baseline is None:
-        now = usage()
-        _baseline = now.resident if now is not None else 0
+        _baseline = resident()
     _memory = memory
     _apply()
+
+
+def bound_address_space(memory: int) -> None:
+    """Let allocations of this process fail that are far beyond `memory` bytes."""
+    _set(resource.RLIMIT_DATA, memory + _RESERVED)
+
+
+def resident() -> int:
+    """Return the resident memory of this process in bytes, without pages of mapped files."""
+    now = usage()
+    return 0 if now is None else now.resident
 
 
 def own_limit() -> int | None:

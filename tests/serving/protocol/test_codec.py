@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.protocol.codec import MAX_FILLED_BYTES, decode, decode_all, encode, sent
+from deploykit.serving.protocol.codec import (
+    MAX_FILLED_BYTES,
+    MAX_STRINGS,
+    decode,
+    decode_all,
+    encode,
+    sent,
+)
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import TensorProto
 from deploykit.transforms.ir.tensors import type_name, value_field
@@ -216,6 +223,15 @@ def test_the_tensors_of_a_request_share_what_is_filled_in():
     sent = tensor(1, [MAX_FILLED_BYTES], tensor_content=bytes(4 * MAX_FILLED_BYTES))
     assert all_of({"x": sent, "y": sent})["y"].nbytes == 4 * MAX_FILLED_BYTES
     assert all_of({}) == {}
+
+
+def test_more_strings_than_the_limit_are_refused_before_they_are_decoded():
+    count = MAX_STRINGS // 2
+    half = tensor(7, [count], tensor_content=bytes(count))
+    assert all_of({"x": tensor(7, [9], string_val=[b"a"]), "y": half})["y"].size == count
+    for content in ({"tensor_content": bytes(count + 1)}, {"string_val": [b""]}, {}):
+        with raises(ServingError, "strings-too-many", count=2 * count + 1, most=MAX_STRINGS):
+            all_of({"x": half, "y": tensor(7, [count + 1], **content), "z": tensor(7, [-9])})
 
 
 def samples(name: str) -> np.ndarray:

@@ -5,6 +5,7 @@ Requests are written, and answers read, with protobuf's own classes.
 
 import random
 import re
+import time
 import tracemalloc
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deploykit.serving.protocol.codec import MAX_STRINGS
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.open_inference import (
     TYPES,
@@ -28,7 +30,7 @@ from deploykit.transforms.ir.protos import private_messages
 from deploykit.transforms.ir.tensors import numpy_type
 from tests.hostile import mutations
 from tests.hostile.wire import block
-from tests.serving.infer_messages import infer, tensor_of, values_of, with_tensor
+from tests.serving.infer_messages import FIELDS, infer, tensor_of, values_of, with_tensor
 from tests.support import Containing, raises, says, shows
 
 MIB = 1 << 20
@@ -202,7 +204,9 @@ def test_shapes_that_lie_take_no_memory(datatype, shape, is_raw, content):
     finally:
         tracemalloc.stop()
     if isinstance(found, str):
-        assert found.startswith("INVALID_ARGUMENT: input 'x'")
+        assert found.startswith(
+            ("INVALID_ARGUMENT: input 'x'", "INVALID_ARGUMENT: the request has")
+        )
     else:
         assert found.inputs["x"].shape == tuple(shape)
         assert found.inputs["x"].size <= max(len(content), 1)
@@ -284,12 +288,52 @@ def test_what_is_refused(change, words):
 
 def test_parameters_of_others_are_ignored():
     request = infer(tensor_of("x", "INT8", (2,)), raw=[b"\1\2"])
-    for name in ("priority", "timeout", "sequence_id", "é"):
+    for name in ("priority", "timeout", "triton_any", "é"):
         request.parameters[name].uint64_param = 1 << 63
         request.inputs[0].parameters[name].double_param = 0.5
-    request.parameters["signature_name"].string_param = "s"
+    for name, field, value in (
+        ("sequence_id", "string_param", ""), ("sequence_id", "uint64_param", 0),
+        ("sequence_start", "bool_param", False), ("sequence_end", "bool_param", False),
+    ):  # fmt: skip
+        setattr(request.parameters[name], field, value)
+        request.parameters["signature_name"].string_param = "s"
+        found = read(request.SerializeToString())
+        assert (found.signature, found.inputs["x"].tolist()) == ("s", [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("level", "name", "field", "value"),
+    [
+        ("request", "sequence_id", "uint64_param", 7),
+        ("request", "sequence_id", "int64_param", -1),
+        ("request", "sequence_id", "string_param", "a"),
+        ("request", "sequence_start", "bool_param", True),
+        ("request", "sequence_end", "bool_param", True),
+        ("input", "shared_memory_region", "string_param", "a"),
+        ("output", "shared_memory_region", "string_param", "a"),
+        ("output", "classification", "string_param", "1"),
+        ("output", "classification", "bool_param", True),
+        ("output", "classification", "int64_param", -1),
+        ("output", "classification", "uint64_param", 1 << 63),
+    ],
+)
+def test_parameters_that_change_the_meaning_are_refused(level, name, field, value):
+    request = infer(tensor_of("x", "INT8", (2,)), raw=[b"\1\2"])
+    request.outputs.add(name="y")
+    levels = {"request": request, "input": request.inputs[0], "output": request.outputs[0]}
+    setattr(levels[level].parameters[name], field, value)
+    said = refusal(request.SerializeToString())
+    assert f"'{name}'" in said
+    assert str(value) in said
+
+
+def test_the_number_of_classes_of_an_output():
+    request = infer(tensor_of("x", "INT8", (2,)), raw=[b"\1\2"])
+    for number, name in enumerate("abc"):
+        output = request.outputs.add(name=name)
+        output.parameters["classification"].int64_param = number
     found = read(request.SerializeToString())
-    assert (found.signature, found.inputs["x"].tolist()) == ("s", [1, 2])
+    assert (found.outputs, found.classes) == (["a", "b", "c"], {"b": 1, "c": 2})
 
 
 def sound(chance: random.Random) -> bytes:
@@ -363,6 +407,35 @@ def test_names_come_before_everything_else():
     for call in (from_raw, from_values):
         with raises(ServingError, "name-too-long", what=Containing("an input")):
             call("n" * 300, "NONE", (-1,), memoryview(b""))
+
+
+@pytest.mark.parametrize("is_raw", [True, False])
+@pytest.mark.parametrize("inputs", [1, 3])
+def test_more_strings_than_the_limit_are_refused_before_they_are_decoded(is_raw, inputs):
+    """The limit counts all inputs of a request; a shape alone does not allocate anything."""
+    count = MAX_STRINGS // inputs + 1
+    contents = bytes(4 * count)
+    names = [f"x{number}" for number in range(inputs)]
+    empty = {} if is_raw else {"bytes_contents": [b""] * count}
+    tensors = [tensor_of(name, "BYTES", (count, 1), **empty) for name in names]
+    content = infer(*tensors, raw=[contents] * inputs if is_raw else ()).SerializeToString()
+    start = time.process_time()
+    said = refusal(content)
+    assert shows(said, "strings-too-many", count=inputs * count, most=MAX_STRINGS)
+    assert time.process_time() - start < 0.5
+
+
+def test_values_in_a_field_of_another_datatype_are_refused():
+    for datatype, right in FIELDS.items():
+        for wrong in sorted(set(FIELDS.values()) - {right}):
+            value = [b"a"] if wrong == "bytes_contents" else [1]
+            good = [b"a"] if right == "bytes_contents" else [1]
+            for contents in ({wrong: value}, {right: good, wrong: value}):
+                said = refusal(
+                    infer(tensor_of("x", datatype, (1,), **contents)).SerializeToString()
+                )
+                assert shows(said, "infer-contents-field", name="x", expected=right), said
+            read(infer(tensor_of("x", datatype, (1,), **{right: good})).SerializeToString())
 
 
 @pytest.mark.slow

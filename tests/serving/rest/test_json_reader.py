@@ -9,8 +9,10 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
+from deploykit.serving.protocol import codec
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.protocol.signatures import Tensor
@@ -143,3 +145,21 @@ def test_it_ends_with_the_server_however_that_ends():
     parent.communicate()
     while child.exists() and ") Z " not in (child / "stat").read_text():
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_more_strings_than_the_limit_are_refused(monkeypatch, count):
+    monkeypatch.setattr(codec, "MAX_STRINGS", 3)
+    tensor = {"datatype": "BYTES", "shape": [2], "data": ["a", ""]}
+    rest = {**tensor, "shape": [count - 2], "parameters": {"binary_data_size": 99}}
+    del rest["data"]
+    v2 = {"inputs": [{**tensor, "name": "x"}, {**rest, "name": "y"}]}
+    declared = {"serving_default": {"x": Tensor("x:0", "string", (-1,))}}
+    v1 = [{"inputs": [""] * count}, {"instances": [{"x": ""}] * count}]
+    for method, document in (("infer", v2), *(("predict", one) for one in v1)):
+        body = orjson.dumps(document)
+        if count == 3:
+            assert read(method, body, declared).inputs["x"].dtype == object
+            continue
+        with raises(ServingError, "strings-too-many", count=4, most=3):
+            read(method, body, declared)

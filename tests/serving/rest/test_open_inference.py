@@ -16,7 +16,7 @@ from tests.serving.infer_callers import (
     http_ask,
 )
 from tests.serving.infer_messages import raw_of
-from tests.support import Containing, assert_golden, says
+from tests.support import Containing, assert_golden, says, shows
 
 INFER = "/v2/models/half_plus_two/infer"
 ECHO = "/v2/models/echo/infer"
@@ -100,7 +100,8 @@ def test_documents_that_are_refused(inference):
         ("9" * 30, says("infer-header-length")),
         ("٣", "expected"),
         ("1e2", "is 1"),
-        ("0", says("json-empty")),
+        ("-0", "is -0, expected"),
+        ("0.0", "is 0.0, expected"),
         ("10", "JSON Parse error"),
         (None, "0 bytes follow"),
         ("+1", says("infer-binary-size", expected=4)),
@@ -249,3 +250,99 @@ def test_a_large_document_of_each_kind_of_array(inference, datatype):
     small["int8"] = "INT16", np.ones((2, 2))
     status, body, _ = infer(inference, small, (output,), {}, "flat")
     assert (status, body["error"]) == (400, Containing("'int8' has datatype", "INT16", "INT8"))
+
+
+def raw_body(inference, content, path=INFER, length="0", **headers):
+    """Send data without a document; return the status, and the outputs or the error."""
+    found = http_ask(inference.server, "POST", path, content, **{LENGTH: length}, **headers)
+    return found[0], answer_of(*found)
+
+
+@pytest.mark.parametrize("length", ["0", "00"])
+@pytest.mark.parametrize("count", [0, 1, 3, 300_000])
+def test_a_body_without_a_document_is_the_only_input(inference, count, length):
+    values = np.arange(count, dtype=np.float32)
+    status, found = raw_body(inference, values.tobytes(), length=length)
+    assert (status, found.model) == (200, "half_plus_two")
+    np.testing.assert_array_equal(found.outputs["y"][1], values[:, np.newaxis] / 2 + 3)
+
+
+def test_a_body_without_a_document_may_be_packed(inference):
+    body = gzip.compress(np.ones(2, np.float32).tobytes())
+    status, found = raw_body(inference, body, Content_Encoding="gzip")
+    assert (status, found.outputs["y"][1].tolist()) == (200, [[3.5], [3.5]])
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "status", "code", "fields"),
+    [
+        (bytes(6), INFER, 400, "infer-raw-body-size", {"name": "x", "size": 6, "row": 4}),
+        (bytes(8), ECHO, 400, "infer-raw-body-inputs", {"model": "echo"}),
+        (bytes(8), "/v2/models/several/infer", 400, "infer-signature-not-named", {}),
+        (bytes(8), "/v2/models/none/infer", 404, "", {}),
+    ],
+)
+def test_bodies_without_a_document_that_are_refused(inference, content, path, status, code, fields):
+    found, answer = raw_body(inference, content, path)
+    assert found == status
+    assert not code or shows(answer.message, code, **fields)
+
+
+def test_without_the_header_a_body_is_a_document(inference):
+    status, found = post(inference, np.ones(2, np.float32).tobytes())
+    assert (status, "JSON" in found["error"]) == (400, True)
+
+
+def test_an_output_as_its_best_classes(inference):
+    given = {"x": ("FP32", [[1.0, 2.5], [4.0, -3.0]])}
+    for form, count, expected in (
+        ("flat", 1, [["2.500000:0"], ["4.000000:1"]]),
+        ("binary", 9, [["2.500000:0", "1.000000:1"], ["4.000000:1", "-3.000000:0"]]),
+    ):
+        text, content = document_of(form, given, ("y",), SWAPPED)
+        document = json.loads(text)
+        document["outputs"][0]["parameters"] = {"classification": count}
+        text = json.dumps(document).encode()
+        found = answer_of(*http_ask(inference.server, "POST", ECHO, text + content,
+                                    **({LENGTH: str(len(text))} if content else {})))  # fmt: skip
+        datatype, array = found.outputs["y"]
+        assert datatype == "BYTES"
+        assert [[each.decode() for each in row] for row in array.tolist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "parameters", "code"),
+    [
+        (level, parameters, "infer-parameter-unsupported")
+        for level, all_ in {
+            "request": [{"sequence_id": 42}, {"sequence_id": "a"}, {"sequence_start": True},
+                        {"sequence_end": True}, {"sequence_id": -1}, {"sequence_id": [1]}],
+            "inputs": [{"shared_memory_region": "a"}], "outputs": [{"shared_memory_region": "a"}],
+        }.items()
+        for parameters in all_
+    ] + [
+        ("outputs", {"classification": value}, "infer-field-type")
+        for value in (-1, 1.0, "1", True, 1 << 40)
+    ],
+)  # fmt: skip
+def test_parameters_that_change_the_meaning_are_refused(inference, level, parameters, code):
+    document = {**one(data=[1]), "outputs": [{"name": "y"}]}
+    (document if level == "request" else document[level][0])["parameters"] = parameters
+    status, found = post(inference, document)
+    [(name, value)] = parameters.items()
+    assert status == 400
+    assert re.search(says(code), found["error"])
+    assert all(word in found["error"] for word in (name, str(value)))
+
+
+def test_parameters_that_change_no_meaning_are_ignored(inference):
+    document = {
+        "inputs": [{**X, "data": [2], "parameters": {"any": 1}}],
+        "outputs": [{"name": "y", "parameters": {"classification": 0, "any": None}}],
+        "parameters": {"sequence_id": 0, "sequence_start": False, "sequence_end": None,
+                       "priority": 1, "timeout": 5, "triton_enable_empty_final_response": True},
+    }  # fmt: skip
+    for identifier in (0, "", None):
+        document["parameters"]["sequence_id"] = identifier
+        status, found = post(inference, document)
+        assert (status, found.get("outputs", found)[0]["data"]) == (200, [4.0])

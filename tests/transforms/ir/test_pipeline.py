@@ -1,5 +1,7 @@
 """Binding a transform string to functions, and running it on a copy."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
-from tests.support import assert_golden, raises
+from tests.support import assert_golden, raises, says
 
 FLOAT = {"T": DType("float32")}
 
@@ -72,6 +74,33 @@ def test_ignore_errors_passes_over_the_step_alone():
     assert results[1].error is not None
     assert str(results[1].graph) == str(results[0].graph)
     assert "same" not in results[2].graph
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ("remove_nodes({})", "parameter-missing"),
+        ("quantize_weights(minimum_size=many, {})", "parameter-value"),
+        ("quantize_weights({}, minimum_size=1, minimum_size=2)", "parameter-twice"),
+    ],
+)
+def test_ignore_errors_passes_over_wrong_arguments(wrong, code):
+    text = f"remove_device {wrong} remove_nodes(op=Identity)"
+    with raises(PipelineError, code):
+        pipeline.parse(text.format("ignore_errors=false"))
+    results = list(pipeline.run(small(), pipeline.parse(text.format("ignore_errors=true"))))
+    assert re.search(says(code), results[1].error)
+    assert "\n" not in results[1].error
+    assert str(results[1].graph) == str(results[0].graph)
+    assert "same" not in results[2].graph
+
+
+@pytest.mark.parametrize(
+    "text", ["remove_nodes(nodes=a, ignore_errors=true)", "no_such(ignore_errors=true)"]
+)
+def test_ignore_errors_does_not_cover_misspelt_names(text):
+    with pytest.raises(PipelineError):
+        pipeline.parse(text)
 
 
 def test_a_broken_graph_is_refused_before_and_after_a_step(monkeypatch):

@@ -228,7 +228,11 @@ def test_custom_code_is_named_with_the_way_out(library, end, registered, tmp_pat
             deploykit.freeze(tmp_path / f"model.{end}")
     finally:
         registry.update(kept)
-    model.export(str(tmp_path / "exported"))  # the way out
+    if registered:  # one way out
+        x = random(2, 3)
+        graph = deploykit.freeze(keras.models.load_model(tmp_path / f"model.{end}"))
+        np.testing.assert_allclose(run(graph, {graph.inputs[0]: x})[0], x * 2, atol=1e-6)
+    model.export(str(tmp_path / "exported"))  # the other one
     graph = deploykit.freeze(tmp_path / "exported")
     x = random(2, 3)
     np.testing.assert_allclose(run(graph, {graph.inputs[0]: x})[0], x * 2)

@@ -87,6 +87,20 @@ def test_augmentation_is_off(package, is_nested, form, tmp_path, caplog):
     assert caplog.text == Containing("'flip'", "augmentation is off")
 
 
+def test_an_exported_model_that_augments_is_refused_with_advice_that_works(tmp_path):
+    def augmented(keras, x):
+        return keras.layers.RandomTranslation(0.2, 0.2)(keras.layers.RandomFlip()(x))
+
+    live = model("keras", augmented)
+    live.export(tmp_path / "m")
+    live.save(tmp_path / "m.keras")
+    with pytest.raises(UnverifiedError) as found:
+        deploykit.freeze(tmp_path / "m", output=tmp_path / "m.pb")
+    assert str(found.value) == Containing("augmentation layers, freeze the .keras file")
+    assert not (tmp_path / "m.pb").exists()
+    assert deploykit.freeze(tmp_path / "m.keras", output=tmp_path / "m.pb")
+
+
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_freezing_a_live_model_leaves_it_as_it_was(package, tmp_path):
     live = model(package, batch_norm)
