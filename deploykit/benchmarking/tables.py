@@ -16,7 +16,6 @@ from deploykit.benchmarking.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.rendering.tables import Cell, OwnLines, Table, table
 from deploykit.rendering.templates import filled, number, rendered_rows
-from deploykit.transforms.common.messages import escaped
 from deploykit.transforms.engines.engines import ENGINES, TENSORFLOW, TITLES
 
 _RATIO = (
@@ -222,8 +221,6 @@ def _row(measurement: Measurement, beside: SpeedVerdict | None) -> dict[str, Any
 
 
 def _csv(cells: Any) -> str:
-    """Return a line; a cell has no line break, as standard output may be the file."""
     text = io.StringIO()
-    shown = (escaped(cell) if isinstance(cell, str) else cell for cell in cells)
-    csv.writer(text, lineterminator="").writerow(shown)
+    csv.writer(text, lineterminator="").writerow(cells)
     return text.getvalue()

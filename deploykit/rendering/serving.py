@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from deploykit.rendering.tables import Table, table
+from deploykit.rendering.tables import OwnLines, Table, table
 from deploykit.rendering.templates import filled_lines, rendered_rows
 
 _NO_VERSION = {"version": "none", "state": "", "code": "OK"}
@@ -153,7 +153,7 @@ def label_lines(result: Any) -> list[str | Table]:
 
 def code_lines(result: Any) -> list[str]:
     """Return the code of an input pipeline."""
-    return list(result.text.removesuffix("\n").split("\n"))
+    return [OwnLines(result.text.removesuffix("\n"))]
 
 
 def _classes(predicted: Sequence[Mapping[str, Any]]) -> Table:

@@ -1,8 +1,8 @@
 """Limits on the resident memory of a process, which its parent enforces.
 
 Linux keeps RLIMIT_RSS but ignores it, so a process states its limit there and its parent, which can
-read it, ends the process. Address space is no measure: oneDNN and allocators reserve ten times what
-they use.
+read it, ends the process. Address space does not count: oneDNN and allocators reserve ten times
+what they use.
 """
 
 import contextlib

@@ -33,6 +33,7 @@ def benchmark(
     from deploykit.benchmarking.tables import csv_lines
     from deploykit.data.input_result import InputResult
     from deploykit.storage.files import write
+    from deploykit.transforms.common.messages import escaped
 
     values, force = call.values, call.values["force"]
     named = {"--csv": csv_file, "--plot": plot_file, "--trace": trace_file}
@@ -52,7 +53,8 @@ def benchmark(
         call.report.of(value.models[values["models"][0]])
         call.show(value, top=top)
         if csv_file is not None:
-            write(csv_file, [f"{line}\n".encode() for line in csv_lines(value)], force)
+            lines = map(escaped, csv_lines(value)) if csv_file == "-" else csv_lines(value)
+            write(csv_file, [f"{line}\n".encode() for line in lines], force)
         if plot_file is not None:
             write(plot_file, [plot(value, plot_file)], force)
         if trace_file is not None and value.profiles:
