@@ -6,7 +6,7 @@ import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
@@ -29,24 +29,34 @@ def column_types(
     JSON Lines are read until each of the `used` columns that exist has a value.
     """
     pa = arrow("reading a table")
-    counts: tuple[int, ...] = ()
-    mixed: tuple[str, ...] = ()
+    if format_ == "parquet":
+        return *_of_parquet(files, used), ()
+    blocks = _blocks(files, format_)
+    if format_ == "jsonl":
+        if types := _of_jsonl(pa, blocks, used):
+            return types, (), ()
+        raise GraphError(
+            "damaged-or-not", source=path, what="jsonl file", reason="no line is a JSON object"
+        )
+    file, head = next(blocks)
+    with _naming(file, format_):
+        schema, mixed = _of_csv(pa, file, head)
+    _check_headers(files, schema.names)
+    return dict(zip(schema.names, schema.types, strict=True)), (), mixed
+
+
+@contextlib.contextmanager
+def _naming(file: str, format_: str) -> Iterator[None]:
+    """Convert exceptions of Arrow about a file into errors that name it."""
+    pa = arrow("reading a table")
     try:
-        if format_ == "parquet":
-            types, counts = _of_parquet(files, used)
-        elif format_ == "csv":
-            schema, mixed = _of_csv(pa, path, next(_blocks(files)))
-            _check_headers(files, schema.names)
-            types = dict(zip(schema.names, schema.types, strict=True))
-        else:
-            types = _of_jsonl(pa, _blocks(files), used)
+        yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
         if isinstance(error, UnicodeDecodeError):
             reason = "its header is not UTF-8"
         what = f"{format_} file"
-        raise GraphError("damaged-or-not", source=path, what=what, reason=reason) from None
-    return types, counts, mixed
+        raise GraphError("damaged-or-not", source=file, what=what, reason=reason) from None
 
 
 def _of_parquet(
@@ -63,7 +73,7 @@ def _of_parquet(
     counts = []
     differing: dict[str, str] = {}
     for file in files:
-        with opened_table(file) as stream:
+        with opened_table(file) as stream, _naming(file, "parquet"):
             footer = pq.ParquetFile(stream)
             schema = footer.schema_arrow
             counts.append(footer.metadata.num_rows)
@@ -113,13 +123,17 @@ def stored_type(pa: Any, type_: Any) -> Any:
     return type_.storage_type if is_extension else type_
 
 
-def _blocks(files: Sequence[str]) -> Iterator[bytes]:
-    """Yield the whole lines of files, about 1 MiB at a time. GraphError: all files are empty."""
+def _blocks(files: Sequence[str], format_: str) -> Iterator[tuple[str, bytes]]:
+    """Yield each file with its whole lines, about 1 MiB at a time.
+
+    GraphError: all files are empty.
+    """
     is_empty = True
     for file in files:
-        for lines in _file_blocks(file, _LOOKED_AT):
-            is_empty = False
-            yield lines
+        with _naming(file, format_):
+            for lines in _file_blocks(file, _LOOKED_AT):
+                is_empty = False
+                yield file, lines
     if is_empty:
         raise GraphError("no-samples", source=files[0], purpose="run")
 
@@ -152,18 +166,23 @@ def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
             raise GraphError("table-schemas-differ", source=file, other=files[0])
 
 
-def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> dict[str, Any]:
-    """Return the types of the columns of JSON Lines, where a time is a string as in JSON."""
+def _of_jsonl(
+    pa: Any, blocks: Iterable[tuple[str, bytes]], used: Collection[str]
+) -> dict[str, Any]:
+    """Return the types of the columns of JSON Lines, where a time is a string as in JSON.
+
+    Without any JSON object, the result is empty.
+    """
     types: dict[str, Any] = {}
-    for block in blocks:
-        for name, type_ in _of_block(pa, block).items():
+    for file, block in blocks:
+        with _naming(file, "jsonl"):
+            found = _of_block(pa, block)
+        for name, type_ in found.items():
             is_new = name not in types
             if is_new or (_is_unknown(pa, types[name]) and not pa.types.is_null(type_)):
                 types[name] = type_
         if not any(_is_unknown(pa, types[name]) for name in used if name in types):
             break
-    if not types:
-        raise pa.ArrowInvalid("no line is a JSON object")
     return types
 
 

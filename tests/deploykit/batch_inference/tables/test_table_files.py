@@ -104,11 +104,26 @@ def test_other_columns_of_parquet_files_may_differ(tmp_path):
         opened(tmp_path, MODEL, keep=["extra"])
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 99])
-def test_a_damaged_file_is_named(tmp_path, content):
-    (tmp_path / "a.parquet").write_bytes(content)
-    with raises(GraphError, "damaged-or-not"):
-        opened(tmp_path / "a.parquet", MODEL)
+@pytest.mark.parametrize("path", ["b.parquet", ".", "*.parquet"])
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 9, None])
+def test_a_damaged_file_is_named_among_others(tmp_path, content, path):
+    for name in ("a", "b", "c"):
+        pq.write_table(pa.table({"x": [1]}), tmp_path / f"{name}.parquet")
+    damaged = tmp_path / "b.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-9] if content is None else content)
+    with pytest.raises(GraphError, match=r"/b\.parquet: not a parquet file, or damaged"):
+        opened(tmp_path / path, MODEL)
+
+
+def test_a_damaged_file_of_text_is_named_among_others(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"x": null}\n')
+    (tmp_path / "b.jsonl").write_text('{"x": ' + "[" * 2000 + "]" * 2000 + "}\n")
+    with pytest.raises(GraphError, match=r"/b\.jsonl: not a jsonl file, or damaged"):
+        opened(tmp_path, MODEL)
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "a.jsonl").write_text("x\n")
+    with pytest.raises(GraphError, match=r"no line is a JSON object"):
+        opened(tmp_path, MODEL)
 
 
 def test_an_open_quote_is_refused(tmp_path):
