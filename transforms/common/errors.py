@@ -294,7 +294,7 @@ def cannot_be(action: str, path: object, error: OSError) -> FileError:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Prefix the message of a GraphError in the block with the path, unless it names a path in it."""
+    """Prefix the message of a GraphError in the block with the path, unless it names one in it."""
     try:
         yield
     except GraphError as error:
