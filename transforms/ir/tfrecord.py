@@ -17,7 +17,7 @@ from typing import IO, cast
 import google_crc32c
 
 from deploykit.transforms.common.errors import FileError, VerificationError
-from deploykit.transforms.untrusted.files import MAX_RATIO, MAX_UNPACKED, opened, read_up_to
+from deploykit.transforms.untrusted.files import MAX_RATIO, most_unpacked, opened, read_up_to
 
 OVERHEAD = 16  # bytes that framing adds to a record
 MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB
@@ -48,11 +48,6 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
         raise FileError("file-error", source=path, reason=error.strerror or error) from None
     # A record of 559,903 bytes begins with the same three bytes; then a checksum follows.
     return head.startswith(_GZIP) and head[8:] != struct.pack("<I", masked_crc(head[:8]))
-
-
-def most_unpacked(size: int) -> int:
-    """Return the maximum uncompressed bytes of a compressed file of a size."""
-    return max(MAX_UNPACKED, MAX_RATIO * size)
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,11 @@ def cannot_be_read(path: str | os.PathLike[str], error: OSError | ValueError) ->
     return FileError("file-error", source=str(path)[:300], reason=reason)
 
 
+def most_unpacked(size: int) -> int:
+    """Return the maximum uncompressed bytes of a compressed file of a size."""
+    return max(MAX_UNPACKED, MAX_RATIO * size)
+
+
 def readable_size(size: int) -> str:
     """Return a size as text: `2 GiB`."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

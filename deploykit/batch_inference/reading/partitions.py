@@ -12,8 +12,13 @@ from deploykit.batch_inference.tables.table_files import opened_table, size_of
 from deploykit.batch_inference.tables.table_splits import record_offsets
 from deploykit.data.data import Data
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.ir.tfrecord import OVERHEAD, most_unpacked
-from deploykit.transforms.untrusted.files import cannot_be_read, opened, readable_size
+from deploykit.transforms.ir.tfrecord import OVERHEAD
+from deploykit.transforms.untrusted.files import (
+    cannot_be_read,
+    most_unpacked,
+    opened,
+    readable_size,
+)
 
 MAX_ROWS, MAX_PHOTOS = 4096, 256
 PART_BYTES = 16 << 20  # approximate size of a part
