@@ -9,12 +9,13 @@ from deploykit.records.examples import Feature
 from deploykit.records.index import END, index_names, load_index, one_set
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
+from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
 from deploykit.storage.tables import is_number, is_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.untrusted.files import text_lines
+from deploykit.transforms.untrusted.files import GZIP_END, text_lines
 from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
 from deploykit.verification.samples import names_of_inputs
@@ -117,7 +118,7 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
         result = _folder(place, columns)
     elif columns is None and is_table_for(path, graph):
         result = _with_rows(_arrays(path), graph)
-    elif place.suffix == ".csv":
+    elif format_of(place) == "csv":
         check_regular(place)
         result = _csv(path, [place], columns)
     elif place.suffix == ".tfrecord":
@@ -150,7 +151,7 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
         if not known:
             continue
         feature = features[known[0]]
-        if type_ == "string" and data.path.endswith(".csv"):  # keep the text of the cells
+        if type_ == "string" and format_of(data.path) == "csv":  # keep the text of the cells
             feature = replace(feature, dtype="string")
         if shape is not None and len(shape) == 2 and shape[1] in (-1, 1):
             feature = replace(feature, shape=feature.shape or (1,))
@@ -162,7 +163,7 @@ def is_arrays(path: str, graph: Graph | None = None) -> bool:
     """Return whether a path is a file of arrays, and not records, images or numeric CSV files."""
     if is_table_for(path, graph):
         return True
-    return not (Path(path).is_dir() or path.endswith(".csv") or one_set(path) is not None)
+    return not (Path(path).is_dir() or format_of(path) == "csv" or one_set(path) is not None)
 
 
 def _folder(folder: Path, columns: Columns | None) -> Data:
@@ -177,7 +178,7 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     if (found := list_images(folder)).images:
         found.warn_of_skipped()
         return _images(folder, found)
-    tables = [file for file in files if file.suffix == ".csv"]
+    tables = [file for file in files if format_of(file) == "csv"]
     if tables:
         return _csv(str(folder), tables, columns)
     if any(file.suffix == ".tfrecord" for file in files):
@@ -199,6 +200,9 @@ def _records(folder: Path, name: str, is_named: bool = False) -> Data:
 
 
 def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
+    packed = {is_packed(file) for file in files}
+    if len(packed) > 1:
+        raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
     first = _first_line(files[0])
     header = not all(is_number(field) for field in first.split(","))
     width = first.count(",") + 1
@@ -220,7 +224,10 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     if max(_ends(column)[1] for column in columns.values()) < width:
         # An unused name stands for the other columns, so that the number of columns is known.
         columns = {**columns, "": width - 1}
-    return Data(path, "csv", tuple(map(str, files)), features, header=header, columns=columns)
+    return Data(
+        path, "csv", tuple(map(str, files)), features, header=header, columns=columns,
+        compression="GZIP" if packed == {True} else "",
+    )  # fmt: skip
 
 
 def _images(folder: Path, found: ImageFolder) -> Data:

@@ -68,6 +68,7 @@ def written(pipeline: Pipeline) -> str:
         padded=pipeline.padded,
         cuts=any(step.crop and not step.resize for step in pipeline.steps.values()),
         width=data.width if data.kind == "csv" else 0,
+        packed=f", {_quoted(data.compression)}" if data.compression else "",
         shards=_shards(data),
         labels=data.class_numbers if data.kind == "images" else {},
         listed=LABELS if Path(data.path, LABELS).exists() else "",

@@ -16,7 +16,7 @@ from deploykit.transforms.ir.tfrecord import OVERHEAD
 from deploykit.transforms.untrusted.files import (
     cannot_be_read,
     most_unpacked,
-    opened,
+    opened_text,
     readable_size,
 )
 
@@ -130,7 +130,7 @@ def _offsets_of_every(data: Data, file: str, step: int) -> tuple[list[int], int]
     number, end = -int(data.header or is_csv), 0
     offsets: list[int] = []
     try:
-        with opened(file) if is_lines else opened_table(file) as stream:
+        with opened_text(file) if is_lines else opened_table(file) as stream:
             for found in record_offsets(stream, file, quoted=is_csv, blanks=is_lines):
                 numbers = np.arange(number, number + len(found))
                 offsets += found[(numbers >= 0) & (numbers % step == 0)].tolist()

@@ -27,7 +27,7 @@ from deploykit.storage.arrays import ArrayHeader, read_header, read_values
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import DamagedRecord, read_all_records
-from deploykit.transforms.untrusted.files import cannot_be_read, opened, read_bytes
+from deploykit.transforms.untrusted.files import cannot_be_read, opened_text, read_bytes
 
 Reader = Callable[[DataPart, int], Iterator[RowBatch]]
 _PIECE = 1 << 22
@@ -66,7 +66,7 @@ def _lines(part: DataPart) -> list[bytes]:
     (file,) = part.files
     check_size(part)
     try:
-        with opened(file) as stream:
+        with opened_text(file) as stream:
             stream.seek(part.offset)
             text = stream.read(part.bytes)
     except OSError as error:

@@ -15,6 +15,7 @@ from deploykit.batch_inference.tables.table_files import (
     is_glob,
     is_remote,
     table_files,
+    tables_among,
 )
 from deploykit.batch_inference.tables.table_schema import column_types
 from deploykit.batch_inference.tables.table_values import ColumnKind, kind_of
@@ -148,11 +149,11 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
     if first.is_dir():
         if index_names(first):
             return False
-        below = sorted(first.rglob("*"))
-        files = [file for file in below if format_of(file.name) and not _is_hidden(file, first)]
+        below = [str(file) for file in sorted(first.rglob("*")) if not _is_hidden(file, first)]
+        files = tables_among(below)
         if not files or list_images(first).images:
             return False
-        first = files[0]
+        first = Path(files[0])
     format_ = format_of(first.name)
     if format_ == "csv":
         return declared.columns is None and (

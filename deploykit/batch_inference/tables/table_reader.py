@@ -43,6 +43,7 @@ class TableReader:
         self._pa = arrow("reading a table")
         self._columns = data.read
         self._pieces = WordPieces(data.tokens.vocabulary) if data.tokens is not None else None
+        self._texts = _TextFile()
         self._parquet = _ParquetRows({name: data.types[name] for name in self._columns})
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
@@ -109,9 +110,7 @@ class TableReader:
         try:
             if self._data.format == "parquet":
                 return self._parquet.read(file, part), {}
-            with opened_table(file) as stream:
-                stream.seek(part.offset)
-                text = bytes(stream.read(part.bytes))
+            text = self._texts.read(file, part)
             if self._data.format == "csv":
                 return self._of_csv(file, part, text)
             return self._of_jsonl(file, part, text)
@@ -178,6 +177,24 @@ class TableReader:
         elif feature.dtype == "bool" and is_number:
             type_ = found  # of which 0 and 1 fit
         return with_values(self._data.types[name], type_)
+
+
+class _TextFile:
+    """An open file of text; a compressed one is unpacked once for parts in ascending order."""
+
+    def __init__(self) -> None:
+        self._file, self._size = "", 0
+        self._open: Any = None
+
+    def read(self, file: str, part: DataPart) -> bytes:
+        """Return the text of a part."""
+        if (self._file, self._size) != (file, part.file_bytes):
+            if self._open is not None:
+                self._open.close()
+            self._open = opened_table(file)
+            self._file, self._size = file, part.file_bytes
+        self._open.seek(part.offset)
+        return bytes(self._open.read(part.bytes))
 
 
 class _ParquetRows:

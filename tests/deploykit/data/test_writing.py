@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gzip
 import hashlib
 import subprocess
 import sys
@@ -69,6 +70,15 @@ def csv_folder(tmp_path):
         lines = [",".join([*map(str, row), str(n % 2)]) for n, row in enumerate(rows)]
         (folder / f"part {number}.csv").write_text("\n".join(lines) + "\n")
     return folder, {}
+
+
+def packed_csv_folder(tmp_path):
+    folder, declared = csv_folder(tmp_path)
+    for file in list(folder.iterdir()):
+        with gzip.open(f"{file}.gz", "wb") as packed:
+            packed.write(file.read_bytes())
+        file.unlink()
+    return folder, declared
 
 
 def csv_file_with_header(tmp_path):
@@ -162,7 +172,8 @@ def arrays(tmp_path):
 
 
 SOURCES = (
-    csv_folder, csv_file_with_header, dense_records, text_records, image_records, class_folders,
+    csv_folder, packed_csv_folder, csv_file_with_header, dense_records, text_records, image_records,
+    class_folders,
     numbered_class_folders, listed_images, images_without_labels, arrays,
 )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Files of tables: of a folder, of a pattern, and of an object store."""
 
+import gzip
 import io
 
 import numpy as np
@@ -155,6 +156,15 @@ def test_a_header_in_other_quotes_and_an_empty_file_are_the_same(tmp_path):
     good, bad = read(opened(tmp_path, MODEL))
     assert [int(values["x"]) for *_, values, _ in good] == [1, 3]
     assert not bad
+
+
+def test_json_next_to_other_tables_only_describes_them(tmp_path):
+    (tmp_path / "notes.json").write_text('{"x": 7}\n')
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'[{"x": 8}]'))
+    assert [values["x"] for *_, values, _ in read(opened(tmp_path, MODEL))[0]] == [8, 7]
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"x\n1\n"))
+    assert takes_columns(str(tmp_path), MODEL, Preprocessing(), ColumnChoice())
+    assert [values["x"] for *_, values, _ in read(opened(tmp_path, MODEL))[0]] == [1]
 
 
 def test_a_folder_is_a_table_by_the_files_that_are_read(tmp_path):

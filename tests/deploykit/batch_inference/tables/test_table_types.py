@@ -42,11 +42,13 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(table_splits, "_BLOCK", 37)
 
 
-@pytest.mark.parametrize("end", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize(
+    "end", ["parquet", "jsonl", "csv", "json", "jsonl.gz", "csv.gz", "json.gz"]
+)
 @pytest.mark.parametrize("name", KINDS)
 def test_values_and_nulls(tmp_path_factory, small_parts, name, end):
     type_, values, dtype, shape = KINDS[name]
-    if end == "csv" and name in LISTS:
+    if end.startswith("csv") and name in LISTS:
         pytest.skip("CSV has no lists")
 
     @settings(max_examples=25, deadline=None)
@@ -57,7 +59,7 @@ def test_values_and_nulls(tmp_path_factory, small_parts, name, end):
         path = write_table(folder / f"t.{end}", table)
         model = graph(x=(dtype, (-1, *shape)))
         nulls = {n for n, value in enumerate(rows) if value is None}
-        if end == "csv" and dtype == "string":
+        if end.startswith("csv") and dtype == "string":
             nulls, rows = set(), [value or "" for value in rows]
         elif end == "jsonl" and not [item for row in rows if row for item in np.ravel(row)]:
             return  # only empty lists, whose type nobody can know
