@@ -28,6 +28,7 @@ LONGEST_LINE = 64 << 20  # of a table or a log; longer ones are not text
 # samples hardly compress, and zeros that do are not useful.
 MAX_UNPACKED, MAX_RATIO = 1 << 30, 100
 GZIP_END = ".gz"
+SOCKET_BYTES = 107  # of the path of a Unix socket, in <sys/un.h> of Linux
 _MAX_DIGITS = 300
 _PIECE = 1 << 24
 _UNPACKED_AT_ONCE = 1 << 18
@@ -41,6 +42,14 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
         raise cannot_be_read(path, error) from None
     _check_kind(path, status)
     return status
+
+
+def check_socket_path(path: str, hint: str = "") -> None:
+    """Raise FileError for a path that is too long for a Unix socket."""
+    if (size := len(os.fsencode(path))) > SOCKET_BYTES:
+        raise FileError(
+            "socket-path-too-long", source=path[:300], size=size, most=SOCKET_BYTES, hint=hint
+        )
 
 
 @contextlib.contextmanager
