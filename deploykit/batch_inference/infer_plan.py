@@ -149,7 +149,7 @@ def _opened_data(
                 extra["vocabulary"] = result.tokens.sha256
                 extra["text_column"] = result.tokens.column
         else:
-            result = open_data(path, declared.columns, graph)
+            result = open_data(path, declared.columns, graph, may_be_empty=True)
             if result.kind == "csv":
                 extra[SPLIT] = MIN_ROWS
         batch = _rows_at_once(graph, how, settings)

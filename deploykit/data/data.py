@@ -98,7 +98,13 @@ class Data:
         )
 
 
-def open_data(path: str, columns: Columns | None = None, graph: Graph | None = None) -> Data:
+def open_data(
+    path: str,
+    columns: Columns | None = None,
+    graph: Graph | None = None,
+    *,
+    may_be_empty: bool = False,
+) -> Data:
     """Return the data at a path, reading only as much as needed to detect its kind.
 
     A folder with an index of `deploykit records` contains TFRecords; `DIR/NAME` selects one of
@@ -106,7 +112,7 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
     the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV files. By
     default, the last column is `label` and the others are `x`. The named columns of a table
     (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value of its
-    column becomes such a row.
+    column becomes such a row. With `may_be_empty`, arrays may have no samples.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
@@ -117,14 +123,14 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
     elif os.path.isdir(place):
         result = _folder(place, columns)
     elif columns is None and is_table_for(path, graph):
-        result = _with_rows(_arrays(path), graph)
+        result = _with_rows(_arrays(path, may_be_empty), graph)
     elif format_of(place) == "csv":
         check_regular(place)
         result = _csv(path, [place], columns)
     elif place.suffix == ".tfrecord":
         raise GraphError("records-folder-expected", source=path)
     else:
-        result = _arrays(path)
+        result = _arrays(path, may_be_empty)
     if columns is not None and result.kind != "csv":
         raise GraphError("columns-not-csv", source=path)
     return result
@@ -268,13 +274,13 @@ def _listed_labels(listed: Path) -> dict[str, str]:
     return results
 
 
-def _arrays(path: str) -> Data:
+def _arrays(path: str, may_be_empty: bool) -> Data:
     arrays = {name: item for name, item in load_data(path).items() if item.ndim}
     counts = {name: len(item) for name, item in arrays.items()}
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise GraphError("sample-counts-differ", source=path, counts=text)
-    if not any(counts.values()):
+    if not (any(counts.values()) or (may_be_empty and counts)):
         raise GraphError("no-samples", source=path, purpose="run")
     features = {
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
@@ -287,6 +293,8 @@ def _first_line(file: Path) -> str:
     line = next(text_lines(file, "CSV file"), "").strip()
     if not line:
         raise GraphError("csv-line-empty", source=file)
+    if "\r" in line:
+        raise GraphError("csv-line-ends", source=file)
     return line
 
 

@@ -222,9 +222,8 @@ def verify(
         # An original keeps state between runs, so its later runs may differ.
         if more.passed or not isinstance(stored.reference, Original):
             value = more
-    if samples is None and not value.verified:
-        value = replace(value, sizes=size_advice(reference, shapes))
-    return value
+    is_open = samples is None and not value.verified
+    return replace(value, sizes=size_advice(reference, shapes)) if is_open else value
 
 
 def _is_same(reference: Graph, result: Graph) -> bool:

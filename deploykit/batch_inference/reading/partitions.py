@@ -29,7 +29,7 @@ OUTPUT_BYTES = 64 << 20
 
 
 def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
-    """Return the parts of data, in order. Each row is in exactly one part.
+    """Return the parts of data, in order. Each row is in exactly one part; empty data has one too.
 
     A part has at most 4096 rows or 256 images, and about 16 MiB. Shards within these limits are not
     split. Other data is split into at least 16 parts, unless it is small. Only CSV files and JSON
@@ -54,7 +54,11 @@ def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
     else:
         counted = zip(data.files, data.counts, strict=True)
         parts = (part for file, rows in counted for part in _of_rows(data, file, rows, most))
-    return [replace(part, number=number) for number, part in enumerate(parts)]
+    result = [replace(part, number=number) for number, part in enumerate(parts)]
+    if not result:  # its file of results has columns, but no rows
+        file = data.files[0]
+        result.append(DataPart(0, (file,), file_bytes=size_of(file)))
+    return result
 
 
 def _cuts(rows: int, size: int, most: int) -> Iterable[tuple[int, int]]:

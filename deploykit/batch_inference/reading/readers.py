@@ -38,7 +38,7 @@ def line_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:
 
     FileError: the file cannot be read, or has changed since it was split.
     """
-    lines, names = _lines(part), tuple(data.features)
+    lines, names = _lines(part) if part.rows else [], tuple(data.features)
     key = key_of(data, part.files[0])
     for start in range(0, len(lines), size):
         group = [line.rstrip(b"\r\n") for line in lines[start : start + size]]

@@ -276,6 +276,8 @@ def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled:
     if takes_scalars(graph):
         shape = (-1,)
     found = data.types[column]
+    if str(found) == "null" and data.records == 0:
+        return Feature(type_ or "float32", tuple(None if n < 0 else n for n in (shape or ())[1:]))
     kind = kind_of(found)
     if data.format == "csv" and (type_ == "string" or str(found) == "null"):
         kind = ColumnKind(type_ == "string", 0)  # the text of the cells

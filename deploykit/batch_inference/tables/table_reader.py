@@ -54,6 +54,14 @@ class TableReader:
         (file,) = part.files
         check_size(part)
         key = key_of(self._data, file)
+        if not part.rows:  # the types of the kept columns matter
+            types = {name: self._data.types[name] for name in self._data.keep}
+            if self._data.format == "csv":
+                types = dict.fromkeys(types, self._pa.string())
+            yield RowBatch(
+                [], [], kept={n: self._pa.array([], type_) for n, type_ in types.items()}
+            )
+            return
         table, bad = self._read(file, part)
         arrays = {}
         for name, feature in self._features().items():

@@ -7,6 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
@@ -33,12 +34,17 @@ def column_types(
         return *_of_parquet(files, used), ()
     blocks = _blocks(files, format_)
     if format_ == "jsonl":
-        if types := _of_jsonl(pa, blocks, used):
+        first = next(blocks, None)
+        if first is None:  # without rows, it has any columns
+            return dict.fromkeys(filter(None, used), pa.null()), (0,) * len(files), ()
+        if types := _of_jsonl(pa, chain([first], blocks), used):
             return types, (), ()
         raise GraphError(
             "damaged-or-not", source=path, what="jsonl file", reason="no line is a JSON object"
         )
-    file, head = next(blocks)
+    file, head = next(blocks, ("", b""))
+    if not file:
+        raise GraphError("csv-empty", source=path)
     with _naming(file, format_):
         schema, mixed = _of_csv(pa, file, head)
     _check_headers(files, schema.names)
@@ -124,18 +130,11 @@ def stored_type(pa: Any, type_: Any) -> Any:
 
 
 def _blocks(files: Sequence[str], format_: str) -> Iterator[tuple[str, bytes]]:
-    """Yield each file with its whole lines, about 1 MiB at a time.
-
-    GraphError: all files are empty.
-    """
-    is_empty = True
+    """Yield each file with its whole lines, about 1 MiB at a time."""
     for file in files:
         with _naming(file, format_):
             for lines in _file_blocks(file, _LOOKED_AT):
-                is_empty = False
                 yield file, lines
-    if is_empty:
-        raise GraphError("no-samples", source=files[0], purpose="run")
 
 
 def _file_blocks(file: str, size: int) -> Iterator[bytes]:
@@ -144,13 +143,21 @@ def _file_blocks(file: str, size: int) -> Iterator[bytes]:
         rest: list[bytes] = []
         while piece := bytes(stream.read(size)):
             is_last = len(piece) < size
-            end = len(piece) if is_last else piece.rfind(b"\n") + 1
+            end = len(piece) if is_last else _line_end(piece)
             lines = b"".join([*rest, piece[:end]]) if end else b""
             rest = [piece[end:]] if end else [*rest, piece]
             if lines.strip():
                 yield lines
         if (last := b"".join(rest)).strip():
             yield last
+
+
+def _line_end(piece: bytes) -> int:
+    """Return the end of the last line that is whole; 0: there is none.
+
+    A carriage return ends a line only in a file without line feeds: others have it in cells.
+    """
+    return piece.rfind(b"\n") + 1 or piece[:-1].rfind(b"\r") + 1
 
 
 def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
@@ -268,7 +275,7 @@ def _of_scalars(pa: Any, known: Sequence[Any]) -> Any:
 
 def _check_separator(path: str, head: bytes) -> None:
     """Raise GraphError if the first two lines of a CSV file have other separators than commas."""
-    first, second = (*head.lstrip(b"\xef\xbb\xbf\r\n").split(b"\n", 2), b"")[:2]
+    first, second = (*head.lstrip(b"\xef\xbb\xbf\r\n").splitlines()[:2], b"", b"")[:2]
     for separator, shown in _SEPARATORS.items():
         if separator in first and separator in second and not first.startswith(b'"'):
             raise GraphError("csv-separator", source=path, got=shown)
