@@ -8,6 +8,7 @@ import operator
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -59,9 +60,10 @@ def _first_lines(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
     lines = text_lines(path, "CSV file")
     try:
         with _cells_of_any_size():
-            head, first = (
-                next(csv.reader([next(lines, "").lstrip("\ufeff")]), []) for _ in range(2)
-            )
+            # A carriage return ends a line too, so two lines of text have two rows or more.
+            text = "".join(islice(lines, 2)).lstrip("\ufeff")
+            rows = csv.reader(io.StringIO(text, newline=""))
+            head, first = next(rows, []), next(rows, [])
     except csv.Error:  # half a quoted cell
         return [], []
     return head, first
