@@ -9,6 +9,7 @@ from typing import Any
 
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.infer_task import IN_NUMPY
+from deploykit.batch_inference.tables.partition_columns import partition_types
 from deploykit.batch_inference.tables.table_files import (
     folder_of,
     format_of,
@@ -48,6 +49,8 @@ class TableData(Data):
     """The size and the modification time of each file."""
     types: Mapping[str, Any] = field(default_factory=dict)
     """The Arrow types of all columns. Those of CSV and JSON Lines are inferred from the start."""
+    partitions: Mapping[str, Any] = field(default_factory=dict)
+    """The Arrow types of the columns that the folders state; `types` has them too."""
     mixed: tuple[str, ...] = ()
     """The text columns of a CSV file of which some cells are numbers."""
     keep: tuple[str, ...] = ()
@@ -107,10 +110,12 @@ def open_table(
     stated = [declared.of(names).feature for names in names_of_inputs(graph).values()]
     used = {*choice.keep, *choice.columns.values(), *named, *stated}
     types, counts, mixed = column_types(path, format_, [file.path for file in files], used)
+    paths = [file.path for file in files]
+    stated_by = {k: type_ for k, type_ in partition_types(paths).items() if k not in types}
     data = TableData(
-        folder_of(path), KIND, tuple(file.path for file in files), {}, counts,
+        folder_of(path), KIND, tuple(paths), {}, counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),
-        types=types, mixed=mixed, keep=choice.keep,
+        types=types | stated_by, partitions=stated_by, mixed=mixed, keep=choice.keep,
     )  # fmt: skip
     for name in choice.keep:
         _check_column(data, name)
@@ -212,7 +217,9 @@ def _column_for(
         kinds = {
             name: kind.is_text
             for name, type_ in data.types.items()
-            if name not in NOT_INPUTS and name not in data.keep and (kind := kind_of(type_))
+            if name not in NOT_INPUTS
+            and name not in (*data.keep, *data.partitions)
+            and (kind := kind_of(type_))
         }
         if only := only_of_type(kinds, type_and_shape(graph, tensor)[0]):
             tell_only(names[0], only[0])
@@ -258,7 +265,8 @@ def _tokens(data: TableData, graph: Graph, choice: ColumnChoice) -> Tokens | Non
 
 def _texts(data: TableData) -> dict[str, bool]:
     """Return the columns that may be the only text."""
-    kinds = {name: kind_of(type_) for name, type_ in data.types.items() if name not in data.keep}
+    others = {*data.keep, *data.partitions}
+    kinds = {name: kind_of(type_) for name, type_ in data.types.items() if name not in others}
     return {name: True for name, kind in kinds.items() if kind == ColumnKind(True, 0)}
 
 
@@ -279,7 +287,8 @@ def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled:
     if str(found) == "null" and data.records == 0:
         return Feature(type_ or "float32", tuple(None if n < 0 else n for n in (shape or ())[1:]))
     kind = kind_of(found)
-    if data.format == "csv" and (type_ == "string" or str(found) == "null"):
+    is_text = data.format == "csv" and column not in data.partitions
+    if is_text and (type_ == "string" or str(found) == "null"):
         kind = ColumnKind(type_ == "string", 0)  # the text of the cells
     elif kind is not None and type_ and column in data.mixed:
         kind = ColumnKind(False, 0)  # the other cells are invalid rows
