@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deploykit.records.examples import Feature
 from deploykit.records.index import END, index_names, load_index, one_set
+from deploykit.records.plain_records import fitted, is_records, plain_records, record_names
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
@@ -50,6 +51,8 @@ class Data:
     """The first image next to class folders; such images have no labels."""
     name: str = ""
     """The name of TFRecords in their index."""
+    byte_sizes: Mapping[str, int] | None = None
+    """For TFRecords without an index, whose features may have other shapes: the size of bytes."""
 
     @property
     def records(self) -> int | None:
@@ -108,11 +111,12 @@ def open_data(
     """Return the data at a path, reading only as much as needed to detect its kind.
 
     A folder with an index of `deploykit records` contains TFRecords; `DIR/NAME` selects one of
-    several sets. Otherwise it contains CSV files or images. Image labels are the folder names, or
-    the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV files. By
-    default, the last column is `label` and the others are `x`. The named columns of a table
-    (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value of its
-    column becomes such a row. With `may_be_empty`, arrays may have no samples.
+    several sets. The features of TFRecords without an index follow from the first records and, by
+    `fitting`, from a graph. Other folders contain CSV files or images. Image labels are the folder
+    names, or the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV
+    files. By default, the last column is `label` and the others are `x`. The named columns of a
+    table (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
+    of its column becomes such a row. With `may_be_empty`, arrays may have no samples.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
@@ -127,8 +131,9 @@ def open_data(
     elif format_of(place) == "csv":
         check_regular(place)
         result = _csv(path, [place], columns)
-    elif place.suffix == ".tfrecord":
-        raise GraphError("records-folder-expected", source=path)
+    elif is_records(place):
+        check_regular(place)
+        result = _shard(place)
     else:
         result = _arrays(path, may_be_empty)
     if columns is not None and result.kind != "csv":
@@ -167,9 +172,10 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
 
 def is_arrays(path: str, graph: Graph | None = None) -> bool:
     """Return whether a path is a file of arrays, and not records, images or numeric CSV files."""
-    if is_table_for(path, graph):
-        return True
-    return not (Path(path).is_dir() or format_of(path) == "csv" or one_set(path) is not None)
+    if one_set(path) is not None:
+        return False
+    is_other = Path(path).is_dir() or format_of(path) == "csv" or is_records(path)
+    return is_table_for(path, graph) or not is_other
 
 
 def _folder(folder: Path, columns: Columns | None) -> Data:
@@ -187,8 +193,8 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     tables = [file for file in files if format_of(file) == "csv"]
     if tables:
         return _csv(str(folder), tables, columns)
-    if any(file.suffix == ".tfrecord" for file in files):
-        raise FileError("records-without-index", source=folder)
+    if shards := record_names(folder):
+        return _plain(str(folder), shards)
     state = "contains no such files" if files else "is empty"
     raise FileError("data-folder-kind", source=folder, got=state)
 
@@ -203,6 +209,48 @@ def _records(folder: Path, name: str, is_named: bool = False) -> Data:
         counts=counts,
         compression=index.compression, classes=index.classes, name=index.name,
     )  # fmt: skip
+
+
+def _shard(file: Path) -> Data:
+    """Return one file of TFRecords, with the features of its index if it has one."""
+    for name in index_names(file.parent):
+        index = load_index(file.parent, name)
+        if file.name in (shard.file for shard in index.shards):
+            whole = _records(file.parent, name)
+            place = list(map(os.path.basename, whole.files)).index(file.name)
+            return replace(
+                whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""
+            )
+    return _plain(str(file), [file])
+
+
+def _plain(path: str, files: Sequence[Path]) -> Data:
+    """Return TFRecords without an index."""
+    found = plain_records(path, files)
+    return Data(
+        path, "records", tuple(map(str, files)), found.features, counts=found.counts,
+        compression=found.compression, byte_sizes=found.sizes,
+    )  # fmt: skip
+
+
+def fitting(data: Data, graph: Graph | None, features: Mapping[str, str]) -> Data:
+    """Return TFRecords without an index with features as a graph takes them.
+
+    `features` are the stated features of inputs.
+    """
+    if data.byte_sizes is None or graph is None:
+        return data
+    results, inputs = dict(data.features), names_of_inputs(graph)
+    for tensor, names in inputs.items():
+        type_, shape = type_and_shape(graph, tensor)[:2]
+        stated = [features[name] for name in names if features.get(name)]
+        known = [name for name in (*stated, *names) if name in results]
+        if not known and len(inputs) == 1:
+            known = data.unlabelled if len(data.unlabelled) == 1 else data.only_of_type(type_)
+        if known:
+            size = data.byte_sizes.get(known[0])
+            results[known[0]] = fitted(results[known[0]], size, type_, shape)
+    return replace(data, features=results)
 
 
 def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:

@@ -105,6 +105,19 @@ def dense_records(tmp_path):
     return folder, {"inputs": inputs}
 
 
+def records_without_index(tmp_path):
+    folder, declared = text_records(tmp_path)
+    for number, file in enumerate(sorted(folder.glob("*.tfrecord"))):
+        file.rename(folder / f"set.tfrecord-{number}")
+    next(folder.glob("*.index.json")).unlink()
+    return folder, declared
+
+
+def one_record_file(tmp_path):
+    folder, declared = records_without_index(tmp_path)
+    return folder / "set.tfrecord-0", declared
+
+
 def text_records(tmp_path):
     features = {"text": Feature("string"), "tokens": Feature("string", (None,)),
                 "label": Feature("float32")}  # fmt: skip
@@ -172,7 +185,8 @@ def arrays(tmp_path):
 
 
 SOURCES = (
-    csv_folder, packed_csv_folder, csv_file_with_header, dense_records, text_records, image_records,
+    csv_folder, packed_csv_folder, csv_file_with_header, records_without_index, one_record_file,
+    dense_records, text_records, image_records,
     class_folders,
     numbered_class_folders, listed_images, images_without_labels, arrays,
 )  # fmt: skip
