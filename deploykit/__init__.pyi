@@ -766,8 +766,8 @@ def infer(
     """Run batch inference over a dataset and write the predictions.
 
     DATA is a table: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, also below
-    s3:// or gs://. Its columns are the inputs, by name. Or DATA is a folder of TFRecords (DIR/NAME if
-    DIR contains records of several names) or one of them, a folder of images, or a .npz file of
+    s3:// or gs://. Its columns are the inputs, by name. Or DATA is TFRecords: a file, or a folder
+    (DIR/NAME if DIR contains records of several names), a folder of images, or a .npz file of
     arrays by input name. deploykit splits DATA into parts, and TFRecords by shard. Each worker
     takes the next part and writes its predictions to the folder OUT atomically, as one file. Each
     row states the file and the row of DATA that it belongs to. Work of a lost worker is retried. At
