@@ -212,7 +212,7 @@ def write_graph(
     """Write a graph; return the size in bytes and the SHA-256.
 
     `metadata` is an open file that gets the graph's metadata before the graph gets its name, so
-    that there is no graph without it.
+    that a graph always has it.
     """
     digest = hashlib.sha256()
     pieces: Iterable[bytes] = _within_limit(graph.serialized())
