@@ -766,8 +766,8 @@ def infer(
     """Run batch inference over a dataset and write the predictions.
 
     DATA is a table: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, also below
-    s3:// or gs://. Its columns are the inputs, by name. Or DATA is a folder of TFRecords with their
-    index (DIR/NAME if DIR contains records of several names), a folder of images, or a .npz file of
+    s3:// or gs://. Its columns are the inputs, by name. Or DATA is TFRecords: a file, or a folder
+    (DIR/NAME if DIR contains records of several names), a folder of images, or a .npz file of
     arrays by input name. deploykit splits DATA into parts, and TFRecords by shard. Each worker
     takes the next part and writes its predictions to the folder OUT atomically, as one file. Each
     row states the file and the row of DATA that it belongs to. Work of a lost worker is retried. At
@@ -781,7 +781,7 @@ def infer(
         model: any model that `open_model` accepts. A folder written by `ship` also provides
             preprocessing, labels and settings.
         data: a CSV, Parquet or JSON Lines file, a folder or a pattern of them, a folder of
-            TFRecords with their index or of images, or a `.npz` file of arrays by input name. In
+            TFRecords or of images, or a `.npz` file of arrays by input name. In
             Python also a pyarrow Table, a pandas or polars DataFrame, or a Ray Dataset; the result
             is then a table of the same kind.
         out: the folder for the results; for a table in memory, there is none. On a cluster, it and

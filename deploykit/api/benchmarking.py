@@ -118,11 +118,13 @@ def benchmark(
         for entry in every.values():
             entry.refuse_effects(feeding.allow_ops)
         _check_tuned(tuned, *every.values())
-        feeding, fed = read_feeding(feeding, *(item.graph for item in every.values()))
+        graphs = [item.graph for item in every.values()]
+        feeding, fed = read_feeding(feeding, *graphs)
         several = _settings_of(every, chosen, settings, timing)
         measure = measure_models if timing.scenario is None else measure_scenario
         runs = RUNS if profile else 0
-        result = measure(every, several, feeding, timing, profile_runs=runs, advance=advance)
+        with feeding.explained(*graphs):
+            result = measure(every, several, feeding, timing, profile_runs=runs, advance=advance)
         return replace(result, fed=fed)
 
 

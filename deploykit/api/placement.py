@@ -96,7 +96,8 @@ def placement(
             if used != TENSORFLOW:
                 return replace(find_engine_placement(opened, used, feeding, batch=batch), fed=fed)
             more: dict[str, Any] = {"cpu_devices": cpu_devices, "soft_placement": soft_placement}
-            result = find_placement(opened, feeding, batch=batch, device=device, **more)
+            with feeding.explained(opened.graph):
+                result = find_placement(opened, feeding, batch=batch, device=device, **more)
             return replace(result, fed=fed)
         except CrashError as error:
             raise error.within(opened.source, LimitError) from None

@@ -199,7 +199,8 @@ def tune(
         feeding, fed = read_feeding(feeding, opened.graph)
         state = None if output in (None, "-") else f"{os.fspath(output)}.state"
         try:
-            result = tune_model(opened, how, feeding, state=state, advance=advance)
+            with feeding.explained(opened.graph):
+                result = tune_model(opened, how, feeding, state=state, advance=advance)
             result = replace(result, fed=fed)
         except CrashError as error:
             raise error.within(opened.source, LimitError) from None

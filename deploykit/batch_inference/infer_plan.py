@@ -26,7 +26,7 @@ from deploykit.batch_inference.tables.table_data import (
     open_table,
     takes_columns,
 )
-from deploykit.batch_inference.tables.table_files import is_remote
+from deploykit.batch_inference.tables.table_files import folder_of, is_remote
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.data import Data, open_data
 from deploykit.data.pipeline import BATCH, InputPipelineOptions, Pipeline, pipeline_for
@@ -139,7 +139,7 @@ def _opened_data(
     choice = ColumnChoice(how.columns, tuple(how.keep_columns), vocabulary)
     result: Data
     extra: dict[str, Any] = {}
-    with naming(path):
+    with naming(folder_of(path)):
         if takes_columns(path, graph, declared, choice):
             result, declared = open_table(path, graph, declared, choice)
             check_kept(result, how.format, added)
@@ -149,7 +149,7 @@ def _opened_data(
                 extra["vocabulary"] = result.tokens.sha256
                 extra["text_column"] = result.tokens.column
         else:
-            result = open_data(path, declared.columns, graph)
+            result = open_data(path, declared.columns, graph, may_be_empty=True)
             if result.kind == "csv":
                 extra[SPLIT] = MIN_ROWS
         batch = _rows_at_once(graph, how, settings)

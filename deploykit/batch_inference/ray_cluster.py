@@ -11,9 +11,11 @@ from collections.abc import Iterator
 
 from deploykit.batch_inference.process_backend import Backend
 from deploykit.system.machine import usable_cores
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.errors import FileError, GraphError, cannot_be
 from deploykit.transforms.engines.packages import how_to_install, is_installed
 from deploykit.transforms.runtime.child_process import limits
+from deploykit.transforms.untrusted.file_locks import note
+from deploykit.transforms.untrusted.files import check_socket_path
 
 LOCAL, AUTO = "local", "auto"
 ADDRESS = "RAY_ADDRESS"
@@ -27,8 +29,10 @@ _STORE = 80 << 20
 """Bytes of the object store of a local cluster: Ray's minimum, as it is almost unused."""
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """If this variable is 0, as on Windows and macOS, Ray only listens on the loopback interface."""
-_LONGEST = 40
-"""Maximum length of a temporary folder's path, because socket paths have at most 107 bytes."""
+_SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+"""The longest path of a socket below the folder of Ray; it contains the time and process id."""
+_SHORT = "/tmp"
+"""The folder to use where the path of the usual one is too long for sockets."""
 
 
 def check_ray(address: str | None) -> str:
@@ -127,8 +131,31 @@ def _check_answers(address: str) -> None:
             ) from None
 
 
-def _short_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder for Ray with a path short enough for its sockets."""
-    usual = tempfile.gettempdir()
-    place = usual if len(usual) <= _LONGEST else "/tmp"
-    return tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
+@contextlib.contextmanager
+def _short_folder() -> Iterator[str]:
+    """Create a temporary folder for Ray with a path short enough for its sockets.
+
+    FileError: no such folder can be created.
+    """
+    with contextlib.ExitStack() as undo:
+        try:
+            folder = undo.enter_context(_folder_in(tempfile.gettempdir()))
+        except FileError as error:
+            try:
+                folder = undo.enter_context(_folder_in(_SHORT))
+            except FileError:
+                raise error from None
+        yield folder
+
+
+@contextlib.contextmanager
+def _folder_in(place: str) -> Iterator[str]:
+    """Create a temporary folder for Ray. FileError: its path is too long, or it cannot be made."""
+    check_socket_path(os.path.join(place, "ray-01234567", _SOCKET), " (TMPDIR)")
+    try:
+        made = tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise cannot_be("made", place, error) from None
+    note(made.name)  # also removed if the process is killed
+    with made as folder:
+        yield folder

@@ -63,7 +63,7 @@ class ResultsFolder:
     def finish(self) -> dict[str, Any]:
         """Write the index, remove the journal, and return the index.
 
-        FileError: a part is missing. GraphError: there are no valid rows.
+        FileError: a part is missing. GraphError: no row of the data is valid.
         """
         if self._index is not None:
             return self._index
@@ -72,7 +72,7 @@ class ResultsFolder:
                 raise FileError("part-missing", source=self._folder, number=number, name=self._name)
         parts = [self._done[number] for number in sorted(self._done)]
         index = index_document(self._name, self._made_of, parts)
-        if not index["rows"]:
+        if not index["rows"] and index["skipped"]:
             remove(*(self._folder / part.file for part in parts), self._journal.path)
             raise _nothing(index)
         write(self.path, [json.dumps(index, indent=1).encode(), b"\n"], force=True)
@@ -216,8 +216,6 @@ def _check_files(folder: Path, name: str, files: Sequence[str]) -> None:
 
 
 def _nothing(document: Mapping[str, Any]) -> GraphError:
-    first = next(iter(document["skipped"]), None)
-    if first is None:
-        return GraphError("no-rows", source=document["data"]["path"])
+    first = document["skipped"][0]
     place = place_of(document["data"]["kind"], first["file"], first["row"])
     return GraphError("no-row-computed", place=place, reason=first["reason"])

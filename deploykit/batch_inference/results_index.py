@@ -183,10 +183,15 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
 
 
 def merged(parts: Iterable[PartDone]) -> dict[str, Feature]:
-    """Return the columns of all parts; a size that differs between parts is None."""
+    """Return the columns of all parts; a size that differs between parts is None.
+
+    Parts without rows only count if all are.
+    """
     features: dict[str, Feature] = {}
-    for part in parts:
-        for name, item in part.columns.items() if part.rows else ():
+    parts = list(parts)
+    full = [part for part in parts if part.rows] or parts
+    for part in full:
+        for name, item in part.columns.items():
             features[name] = _common(features.get(name, item), item)
     return features
 

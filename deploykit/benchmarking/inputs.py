@@ -1,8 +1,9 @@
 """The inputs of a benchmark, batch by batch: the user's data, or random values."""
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -19,6 +20,7 @@ from deploykit.verification.synthetic.sample_inputs import (
     demanded_batch,
     made_up_shapes,
     requested_sizes,
+    size_advice,
     type_and_shape,
 )
 
@@ -186,6 +188,19 @@ class BenchmarkInputs:
         from deploykit.storage.arrays import load_data
 
         return self if self.path is None else replace(self, data=load_data(self.path))
+
+    @contextlib.contextmanager
+    def explained(self, *graphs: Graph) -> Iterator[None]:
+        """Add to an error of TensorFlow how to give the sizes that the graphs leave open."""
+        try:
+            yield
+        except GraphError as error:
+            advice = dict.fromkeys(size_advice(graph, self.shapes) for graph in graphs)
+            if self.data is not None or error.code != "runtime-failed" or not any(advice):
+                raise
+            raise GraphError(
+                "random-sizes-do-not-fit", reason=error, advice=" ".join(filter(None, advice))
+            ) from None
 
     def batches(
         self, graph: Graph, batch: int | None = None, *, everything: bool = False

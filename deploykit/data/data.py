@@ -7,14 +7,16 @@ from pathlib import Path
 
 from deploykit.records.examples import Feature
 from deploykit.records.index import END, index_names, load_index, one_set
+from deploykit.records.plain_records import fitted, is_records, plain_records, record_names
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
+from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
 from deploykit.storage.tables import is_number, is_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.untrusted.files import text_lines
+from deploykit.transforms.untrusted.files import GZIP_END, text_lines
 from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
 from deploykit.verification.samples import names_of_inputs
@@ -49,6 +51,8 @@ class Data:
     """The first image next to class folders; such images have no labels."""
     name: str = ""
     """The name of TFRecords in their index."""
+    byte_sizes: Mapping[str, int] | None = None
+    """For TFRecords without an index, whose features may have other shapes: the size of bytes."""
 
     @property
     def records(self) -> int | None:
@@ -97,15 +101,22 @@ class Data:
         )
 
 
-def open_data(path: str, columns: Columns | None = None, graph: Graph | None = None) -> Data:
+def open_data(
+    path: str,
+    columns: Columns | None = None,
+    graph: Graph | None = None,
+    *,
+    may_be_empty: bool = False,
+) -> Data:
     """Return the data at a path, reading only as much as needed to detect its kind.
 
     A folder with an index of `deploykit records` contains TFRecords; `DIR/NAME` selects one of
-    several sets. Otherwise it contains CSV files or images. Image labels are the folder names, or
-    the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV files. By
-    default, the last column is `label` and the others are `x`. The named columns of a table
-    (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value of its
-    column becomes such a row.
+    several sets. The features of TFRecords without an index follow from the first records and, by
+    `fitting`, from a graph. Other folders contain CSV files or images. Image labels are the folder
+    names, or the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV
+    files. By default, the last column is `label` and the others are `x`. The named columns of a
+    table (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
+    of its column becomes such a row. With `may_be_empty`, arrays may have no samples.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
@@ -116,14 +127,15 @@ def open_data(path: str, columns: Columns | None = None, graph: Graph | None = N
     elif os.path.isdir(place):
         result = _folder(place, columns)
     elif columns is None and is_table_for(path, graph):
-        result = _with_rows(_arrays(path), graph)
-    elif place.suffix == ".csv":
+        result = _with_rows(_arrays(path, may_be_empty), graph)
+    elif format_of(place) == "csv":
         check_regular(place)
         result = _csv(path, [place], columns)
-    elif place.suffix == ".tfrecord":
-        raise GraphError("records-folder-expected", source=path)
+    elif is_records(place):
+        check_regular(place)
+        result = _shard(place)
     else:
-        result = _arrays(path)
+        result = _arrays(path, may_be_empty)
     if columns is not None and result.kind != "csv":
         raise GraphError("columns-not-csv", source=path)
     return result
@@ -150,7 +162,7 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
         if not known:
             continue
         feature = features[known[0]]
-        if type_ == "string" and data.path.endswith(".csv"):  # keep the text of the cells
+        if type_ == "string" and format_of(data.path) == "csv":  # keep the text of the cells
             feature = replace(feature, dtype="string")
         if shape is not None and len(shape) == 2 and shape[1] in (-1, 1):
             feature = replace(feature, shape=feature.shape or (1,))
@@ -160,9 +172,10 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
 
 def is_arrays(path: str, graph: Graph | None = None) -> bool:
     """Return whether a path is a file of arrays, and not records, images or numeric CSV files."""
-    if is_table_for(path, graph):
-        return True
-    return not (Path(path).is_dir() or path.endswith(".csv") or one_set(path) is not None)
+    if one_set(path) is not None:
+        return False
+    is_other = Path(path).is_dir() or format_of(path) == "csv" or is_records(path)
+    return is_table_for(path, graph) or not is_other
 
 
 def _folder(folder: Path, columns: Columns | None) -> Data:
@@ -177,11 +190,11 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     if (found := list_images(folder)).images:
         found.warn_of_skipped()
         return _images(folder, found)
-    tables = [file for file in files if file.suffix == ".csv"]
+    tables = [file for file in files if format_of(file) == "csv"]
     if tables:
         return _csv(str(folder), tables, columns)
-    if any(file.suffix == ".tfrecord" for file in files):
-        raise FileError("records-without-index", source=folder)
+    if shards := record_names(folder):
+        return _plain(str(folder), shards)
     state = "contains no such files" if files else "is empty"
     raise FileError("data-folder-kind", source=folder, got=state)
 
@@ -198,7 +211,52 @@ def _records(folder: Path, name: str, is_named: bool = False) -> Data:
     )  # fmt: skip
 
 
+def _shard(file: Path) -> Data:
+    """Return one file of TFRecords, with the features of its index if it has one."""
+    for name in index_names(file.parent):
+        index = load_index(file.parent, name)
+        if file.name in (shard.file for shard in index.shards):
+            whole = _records(file.parent, name)
+            place = list(map(os.path.basename, whole.files)).index(file.name)
+            return replace(
+                whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""
+            )
+    return _plain(str(file), [file])
+
+
+def _plain(path: str, files: Sequence[Path]) -> Data:
+    """Return TFRecords without an index."""
+    found = plain_records(path, files)
+    return Data(
+        path, "records", tuple(map(str, files)), found.features, counts=found.counts,
+        compression=found.compression, byte_sizes=found.sizes,
+    )  # fmt: skip
+
+
+def fitting(data: Data, graph: Graph | None, features: Mapping[str, str]) -> Data:
+    """Return TFRecords without an index with features as a graph takes them.
+
+    `features` are the stated features of inputs.
+    """
+    if data.byte_sizes is None or graph is None:
+        return data
+    results, inputs = dict(data.features), names_of_inputs(graph)
+    for tensor, names in inputs.items():
+        type_, shape = type_and_shape(graph, tensor)[:2]
+        stated = [features[name] for name in names if features.get(name)]
+        known = [name for name in (*stated, *names) if name in results]
+        if not known and len(inputs) == 1:
+            known = data.unlabelled if len(data.unlabelled) == 1 else data.only_of_type(type_)
+        if known:
+            size = data.byte_sizes.get(known[0])
+            results[known[0]] = fitted(results[known[0]], size, type_, shape)
+    return replace(data, features=results)
+
+
 def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
+    packed = {is_packed(file) for file in files}
+    if len(packed) > 1:
+        raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
     first = _first_line(files[0])
     header = not all(is_number(field) for field in first.split(","))
     width = first.count(",") + 1
@@ -220,7 +278,10 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     if max(_ends(column)[1] for column in columns.values()) < width:
         # An unused name stands for the other columns, so that the number of columns is known.
         columns = {**columns, "": width - 1}
-    return Data(path, "csv", tuple(map(str, files)), features, header=header, columns=columns)
+    return Data(
+        path, "csv", tuple(map(str, files)), features, header=header, columns=columns,
+        compression="GZIP" if packed == {True} else "",
+    )  # fmt: skip
 
 
 def _images(folder: Path, found: ImageFolder) -> Data:
@@ -261,13 +322,13 @@ def _listed_labels(listed: Path) -> dict[str, str]:
     return results
 
 
-def _arrays(path: str) -> Data:
+def _arrays(path: str, may_be_empty: bool) -> Data:
     arrays = {name: item for name, item in load_data(path).items() if item.ndim}
     counts = {name: len(item) for name, item in arrays.items()}
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise GraphError("sample-counts-differ", source=path, counts=text)
-    if not any(counts.values()):
+    if not (any(counts.values()) or (may_be_empty and counts)):
         raise GraphError("no-samples", source=path, purpose="run")
     features = {
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
@@ -280,6 +341,8 @@ def _first_line(file: Path) -> str:
     line = next(text_lines(file, "CSV file"), "").strip()
     if not line:
         raise GraphError("csv-line-empty", source=file)
+    if "\r" in line:
+        raise GraphError("csv-line-ends", source=file)
     return line
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from deploykit.benchmarking.run_config import INPUTS
-from deploykit.data.data import Data, is_arrays
+from deploykit.data.data import Data, fitting, is_arrays
 from deploykit.data.preprocessing import Preprocessing, Steps, declared_for
 from deploykit.data.preprocessing_plan import keeps_files, plan, result_of
 from deploykit.records.examples import Feature
@@ -293,7 +293,9 @@ def pipeline_for(
         raise GraphError("batch-fixed", what="the model", fixed=demanded, batch=batch)
     if threads is None:
         threads = max(2, min(_MAX_THREADS, usable_cores()))
-    planned = plan(data, graph, preprocessing or piping.declared(graph))
+    declared = preprocessing or piping.declared(graph)
+    data = fitting(data, graph, {name: each.feature for name, each in declared.inputs.items()})
+    planned = plan(data, graph, declared)
     pipeline = Pipeline(
         data,
         {tensor: item.steps for tensor, item in planned.items()},

@@ -68,6 +68,7 @@ def written(pipeline: Pipeline) -> str:
         padded=pipeline.padded,
         cuts=any(step.crop and not step.resize for step in pipeline.steps.values()),
         width=data.width if data.kind == "csv" else 0,
+        packed=f", {_quoted(data.compression)}" if data.compression else "",
         shards=_shards(data),
         labels=data.class_numbers if data.kind == "images" else {},
         listed=LABELS if Path(data.path, LABELS).exists() else "",
@@ -195,16 +196,18 @@ def _spec(feature: Feature) -> str:
 
 
 def _shards(data: Data) -> str:
-    """Return the names of the shards as a Python expression over `n`, the shard number."""
+    """Return the names of the shards as a Python expression."""
     if data.kind != "records":
         return ""
     names = [Path(file).name for file in data.files]
+    if not data.name:
+        return f"[{', '.join(map(_quoted, names))}]"
     name, count = names[0].rpartition("-00000-of-")[0], len(names)
     if names != [shard_name(name, number, count) for number in range(count)]:
         raise GraphError("shards-incomplete", source=data.path, name=names[0])
     for character in "{}":
         name = name.replace(character, character * 2)
-    return f"f{_quoted(f'{name}-{{n:05}}-of-{count:05}.tfrecord')}"
+    return f"[f{_quoted(f'{name}-{{n:05}}-of-{count:05}.tfrecord')} for n in range({count})]"
 
 
 def _quoted(text: str) -> str:

@@ -163,7 +163,8 @@ def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) ->
     for name in names:
         if name in data.features:
             return name
-    only = data.only_of_type(type_) if data.kind == "arrays" else data.unlabelled
+    is_typed = data.kind == "arrays" or (data.byte_sizes is not None and len(data.unlabelled) > 1)
+    only = data.only_of_type(type_) if is_typed else data.unlabelled
     if inputs == len(only) == 1:
         if data.kind == "arrays":
             tell_only(names[0], only[0])

@@ -170,6 +170,8 @@ def _records(pipeline: Pipeline) -> tuple[dict[str, Any], bool]:
         list(data.files), num_epochs=pipeline.epochs, shuffle=shuffle, seed=pipeline.shuffle
     )
     if data.kind == "csv":
+        if data.compression:
+            raise GraphError("queues-packed-csv", source=data.path)
         reader = v1.TextLineReader(skip_header_lines=int(data.header))
         _, lines = reader.read_up_to(files, pipeline.batch)
         return inputs_of(pipeline, decoded_lines(data, features, lines)), True

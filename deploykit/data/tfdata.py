@@ -211,7 +211,7 @@ def _opened(pipeline: Pipeline, file: Any) -> Any:
 
     data = pipeline.data
     if data.kind == "csv":
-        lines = tf.data.TextLineDataset(file)
+        lines = tf.data.TextLineDataset(file, data.compression)
         return lines.skip(1) if data.header else lines
     return tf.data.TFRecordDataset(file, data.compression)
 

@@ -145,7 +145,7 @@ def _ids(data: Data) -> Any:
 
     def of_file(number: Any, file: Any) -> Any:
         if data.kind == "csv":
-            opened = tf.data.TextLineDataset(file).skip(int(data.header))
+            opened = tf.data.TextLineDataset(file, data.compression).skip(int(data.header))
         else:
             opened = tf.data.TFRecordDataset(file, data.compression)
         return opened.enumerate().map(lambda record, _: number * _FILE + record)

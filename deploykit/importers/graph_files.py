@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from deploykit.importers.metadata_file import (
     check_graph_output,
@@ -17,13 +17,14 @@ from deploykit.importers.metadata_file import (
 )
 from deploykit.importers.signature import check_outputs, guess_inputs, guess_outputs
 from deploykit.importers.unusual_ops import leave_out_unknown_ops, unknown_ops
-from deploykit.storage.files import MAX_BYTES, read_bytes, write
-from deploykit.transforms.common.errors import FileError, GraphError, naming
+from deploykit.storage.files import MAX_BYTES, hidden, read_bytes, write
+from deploykit.transforms.common.errors import FileError, GraphError, cannot_be, naming
 from deploykit.transforms.engines.packages import package_folder
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.shapes.import_check import check_import
+from deploykit.transforms.untrusted.file_locks import sync
 from deploykit.transforms.untrusted.files import read_released
 from deploykit.transforms.untrusted.validate import check_ends, read_graph
 from deploykit.transforms.untrusted.wire import binary_form, check_growth, decoded
@@ -181,8 +182,21 @@ def save_graph(
     if path == "-":
         raise FileError("graph-to-stdout")
     check_graph_output(path, force)
-    count, sha256 = write_graph(graph, path, force=force, as_text=as_text, check=check)
-    write(sidecar_path(path), sidecar(graph, sha256), force=True)
+    beside, is_new = sidecar_path(path), not os.path.lexists(path)
+    try:
+        with hidden(beside) as (partial, file):
+            count, _ = write_graph(
+                graph, path, force=force, as_text=as_text, check=check, metadata=file
+            )
+            try:
+                partial.replace(beside)
+            except OSError:
+                if is_new:
+                    Path(path).unlink(missing_ok=True)
+                raise
+        sync(beside.parent)
+    except OSError as error:
+        raise cannot_be("written", beside, error) from None
     return count
 
 
@@ -193,16 +207,30 @@ def write_graph(
     force: bool = False,
     as_text: bool = False,
     check: Callable[[Path], object] | None = None,
+    metadata: BinaryIO | None = None,
 ) -> tuple[int, str]:
-    """Write a graph without its metadata file; return the size in bytes and the SHA-256."""
+    """Write a graph; return the size in bytes and the SHA-256.
+
+    `metadata` is an open file that gets the graph's metadata before the graph gets its name, so
+    that a graph always has it.
+    """
     digest = hashlib.sha256()
     pieces: Iterable[bytes] = _within_limit(graph.serialized())
     if as_text:
         from google.protobuf import text_format
 
         pieces = [text_format.MessageToString(graph.to_graph_def()).encode()]
+
+    def complete(partial: Path) -> None:
+        if check is not None:
+            check(partial)
+        if metadata is not None:
+            metadata.writelines(sidecar(graph, digest.hexdigest()))
+            metadata.flush()
+            os.fsync(metadata.fileno())
+
     with ThreadPoolExecutor(1) as pool:
-        count = write(path, _hashed(pieces, digest, pool), force, check)
+        count = write(path, _hashed(pieces, digest, pool), force, complete)
     return count, digest.hexdigest()
 
 

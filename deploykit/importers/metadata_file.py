@@ -123,6 +123,8 @@ def check_graph_output(path: str | os.PathLike[str], force: bool, *sources: str)
     """
     check_output(path, force, *sources)
     beside = sidecar_path(path)
+    if beside.is_dir():
+        raise FileError("folder-given", source=beside)
     if not force and beside.exists() and _document(beside) is None:
         raise FileError("sidecar-exists", source=beside)
 

@@ -31,7 +31,8 @@ from deploykit.transforms.ir.ops import op_defs
 from deploykit.transforms.ir.pipeline import Result
 from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.transforms.shapes.import_check import check_import
-from deploykit.verification.verify import ADVICE, CHANGES, IN_MEMORY, Stored, Verification
+from deploykit.verification.synthetic.sample_inputs import type_and_shape
+from deploykit.verification.verify import CHANGES, IN_MEMORY, Stored, Verification
 
 logger = logging.getLogger("deploykit")
 
@@ -86,7 +87,7 @@ class Proof:
                 raise
             verification = Verification(False, False, "", str(error), not_possible=str(error))
         if not verification.verified:
-            self._tell(verification.reason)
+            self._tell(verification)
         elif verification.doubt:
             self._doubt(verification)
         return verification
@@ -114,10 +115,19 @@ class Proof:
             raise VerificationError("result-differs", source=self.model.source, reason=value.reason)
         return value
 
-    def _tell(self, reason: str) -> None:
+    def _tell(self, verification: Verification) -> None:
         """Warn that nothing was compared, or raise UnverifiedError."""
+        reason = verification.reason
         if not self.allow_unverified:
-            advice = self._pins() if reason == CHANGES else ADVICE
+            advice = self._pins() if reason == CHANGES else verification.advice
+            scalars = [
+                t for t in self.reference.inputs if type_and_shape(self.reference, t)[1] == ()
+            ]
+            if scalars and reason != CHANGES:
+                pins = " ".join(
+                    f"--pin {tensor.removesuffix(':0')}=VALUE" for tensor in scalars[:3]
+                )
+                advice = f"Replace inputs of one value by constants that fit ({pins}). {advice}"
             raise UnverifiedError(
                 "not-verified-unwritten", source=self.model.source, reason=reason, advice=advice
             )

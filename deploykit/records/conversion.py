@@ -37,6 +37,7 @@ from deploykit.transforms.untrusted.file_locks import locked
 from deploykit.transforms.untrusted.files import sha256_of
 
 _NAME = re.compile(r"\w[\w.-]*")
+_LONGEST_NAME = 200  # bytes, as the names of shards and of hidden files add up to 40
 
 
 def check_free(folder: Path, name: str, force: bool) -> None:
@@ -51,6 +52,8 @@ def check_name(name: str, what: str) -> None:
     """Raise GraphError for a name that is not allowed in file names of records or results."""
     if not _NAME.fullmatch(name):
         raise GraphError("name-invalid", name=name, what=what)
+    if (size := len(name.encode())) > _LONGEST_NAME:
+        raise GraphError("set-name-too-long", what=what, size=size, most=_LONGEST_NAME)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from deploykit.records.index import Index
 from deploykit.records.lines import first_lines
 from deploykit.records.record_source import RecordSource, no_records_error
 from deploykit.records.tables import Numbers, Texts
+from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import is_image
 from deploykit.storage.tables import is_number
@@ -124,6 +125,8 @@ def _kind_of(path: Path) -> str:
         head = file.read(4)
     if head.startswith(b"PK\x03\x04"):
         return "npz"
+    if is_packed(path) and format_of(path):
+        raise GraphError("records-packed-table", source=path)
     if head.startswith(b"\x1f\x8b") or (head[:2] == b"\0\0" and head[2:3] and head[2] in TYPES):
         return "idx"
     if head[:2] in PICKLES or (path.suffix == ".bin" and is_binary(path.stat().st_size)):

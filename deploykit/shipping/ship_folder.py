@@ -113,7 +113,7 @@ def _build_folder(folder: Path, retained: Callable[[Path], int]) -> Path:
 
 def check(folder: Path, *sources: str) -> None:
     """Raise FileError for a folder that cannot be used or that contains one of the sources."""
-    check_output_folder(folder)
+    check_output_folder(folder, len(next_to(folder, "next").name) - len(folder.resolve().name))
     for source in sources:
         if Path(source).resolve().is_relative_to(folder.resolve()):
             raise FileError("model-inside-output", source=source, folder=folder)

@@ -13,14 +13,16 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from deploykit.storage.archives import check_room, open_archive
-from deploykit.storage.tables import TABLE_ENDS, load_table
+from deploykit.storage.data_files import NUMPY_END, format_of, unknown_end
+from deploykit.storage.tables import load_table
 from deploykit.transforms.common.errors import GraphError, LimitError
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import cannot_be_read, opened, readable_size
+from deploykit.transforms.untrusted.files import cannot_be_read, opened, read_up_to, readable_size
 
 T = TypeVar("T")
 
 MAGIC = b"\x93NUMPY"
+_ZIP, _NAME_AT = b"PK\x03\x04", 30
 MAX_AXES = 32  # the limit of NumPy 1; no tensor has as many
 # An array without values takes no bytes, but a loop over its rows would never end.
 MAX_EMPTY = 1 << 20
@@ -38,7 +40,7 @@ def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
     FileError: it cannot be read. GraphError: it is damaged or of another format. LimitError: its
     arrays do not fit into memory.
     """
-    if Path(path).suffix in TABLE_ENDS:
+    if format_of(path):
         return load_table(path)
     return _each(path, _read)
 
@@ -48,7 +50,7 @@ def load_forms(path: str | os.PathLike[str]) -> dict[str, tuple[Any, tuple[int, 
 
     It raises the errors of `load_data`.
     """
-    if Path(path).suffix in TABLE_ENDS:
+    if format_of(path):
         return {name: (item.dtype, item.shape) for name, item in load_table(path).items()}
     return {name: (item.dtype, item.shape) for name, item in _each(path, read_header).items()}
 
@@ -57,6 +59,8 @@ def _each(path: str | os.PathLike[str], read: Callable[[IO[bytes], int, str], T]
     """Apply `read` to each array of a `.npz` file and return the results by name."""
     if _begins_with(path, MAGIC):
         raise GraphError("single-array-given", source=path)
+    if Path(path).suffix.lower() != NUMPY_END and not _is_npz(path):
+        raise unknown_end(path)
     results = {}
     with open_archive(path, ".npz file of plain arrays") as archive:
         for entry in archive.infolist():
@@ -68,13 +72,21 @@ def _each(path: str | os.PathLike[str], read: Callable[[IO[bytes], int, str], T]
 
 def load_array(path: str | os.PathLike[str]) -> Array:
     """Read the array of a `.npy` file; it raises the errors of `load_data`."""
-    if _begins_with(path, b"PK\x03\x04"):
+    if _begins_with(path, _ZIP):
         raise GraphError("npz-given", source=path)
     with opened(path) as file:
         try:
             return _read(file, os.fstat(file.fileno()).st_size, f"{path}: this")
         except OSError as error:
             raise cannot_be_read(path, error) from None
+
+
+def _is_npz(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a zip archive that begins with an array."""
+    with opened(path) as file:
+        head = read_up_to(file, _NAME_AT + 0xFFFF)
+    size = int.from_bytes(head[26:28], "little")  # of the first name
+    return head.startswith(_ZIP) and head[_NAME_AT : _NAME_AT + size].endswith(b".npy")
 
 
 def _begins_with(path: str | os.PathLike[str], magic: bytes) -> bool:

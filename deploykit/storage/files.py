@@ -16,9 +16,12 @@ from deploykit.transforms.common.errors import FileError, GraphError, cannot_be
 from deploykit.transforms.untrusted.file_locks import locked, note, sync
 from deploykit.transforms.untrusted.files import MAX_BYTES, check_regular, read_bytes, read_json
 
-__all__ = ["MAX_BYTES", "check_output", "check_output_folder", "check_regular", "default_output",
-           "hidden", "read_bytes", "remove_leftovers", "write"]  # fmt: skip
+__all__ = ["MAX_BYTES", "check_name_length", "check_output", "check_output_folder", "check_regular",
+           "default_output", "hidden", "read_bytes", "remove_leftovers", "write"]  # fmt: skip
 
+_HIDDEN = len("..0123abcd.tmp")  # what the name of a hidden file has besides that of the file
+_BESIDE = len(".json")  # the end of the metadata file next to a graph
+_NAME_BYTES = 255
 _ENDS = (".pb", ".pbtxt", ".keras", ".h5", ".hdf5", ".meta", ".index")
 
 
@@ -41,7 +44,7 @@ def write(
         sys.stdout.write(content.decode())
         return len(content)
     path = Path(path)
-    check_output(path, force)
+    _check_output(path, force)
     size = 0
     try:
         with hidden(path) as (partial, file):
@@ -103,11 +106,28 @@ def hidden(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
             return
 
 
+def check_name_length(path: str | os.PathLike[str], room: int) -> None:
+    """Raise FileError for a name that leaves less than `room` bytes for longer names next to it."""
+    path, most = Path(path), _NAME_BYTES
+    with contextlib.suppress(OSError, ValueError):  # the folder does not exist yet
+        most = os.pathconf(path.parent, "PC_NAME_MAX")
+    size = len(os.fsencode(path.name))
+    if size > most - room:
+        raise FileError("file-name-too-long", source=path, size=size, most=most - room)
+
+
 def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> None:
-    """Raise FileError before a long run if its output could not be written afterwards."""
-    if path == "-":
-        return
-    path = Path(path)
+    """Raise FileError before a long run if its output could not be written afterwards.
+
+    The name must leave room for that of a metadata file.
+    """
+    if path != "-":
+        check_name_length(path, _HIDDEN + _BESIDE)
+        _check_output(Path(path), force, *sources)
+
+
+def _check_output(path: Path, force: bool, *sources: str) -> None:
+    check_name_length(path, _HIDDEN)
     if not path.parent.is_dir() and any(Path(source).parent == path.parent for source in sources):
         return  # reading the missing source gives a better error
     for source in sources if path.exists() else ():
@@ -126,9 +146,14 @@ def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> No
     remove_leftovers(path.parent, glob.escape(path.name))
 
 
-def check_output_folder(path: str | os.PathLike[str]) -> None:
-    """Raise FileError before a long run if its output folder could not be written afterwards."""
+def check_output_folder(path: str | os.PathLike[str], room: int = 0) -> None:
+    """Raise FileError before a long run if its output folder could not be written afterwards.
+
+    `room` is the number of bytes that longer names next to it need.
+    """
     folder = Path(path).absolute()
+    for made in (folder, *folder.parents):
+        check_name_length(made, room if made == folder else 0)
     there = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
     if not there.is_dir():
         raise FileError("not-a-folder", source=path, folder=there)

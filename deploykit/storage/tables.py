@@ -1,4 +1,4 @@
-"""Reading tables as arrays by column: CSV files with a header, and Parquet files."""
+"""Reading tables as arrays by column: CSV files with a header, JSON Lines, and Parquet files."""
 
 import contextlib
 import csv
@@ -7,23 +7,21 @@ import logging
 import operator
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from deploykit.storage.archives import check_room
+from deploykit.storage.data_files import format_of, read_text_of
 from deploykit.storage.files import read_bytes
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import text_lines
+from deploykit.transforms.untrusted.files import BOM, parsed_json, text_lines
 
 logger = logging.getLogger("deploykit")
-
-_PARQUET = (".parquet", ".pq")
-TABLE_ENDS = (".csv", *_PARQUET)
 
 
 def is_table(
@@ -34,11 +32,11 @@ def is_table(
 ) -> bool:
     """Return whether the columns of a file are arrays by name.
 
-    This holds for a Parquet file and for a CSV file whose header contains one of `names`. It also
-    holds if strings are expected (`takes_text`) and the first row has one. If one array is
+    This holds for Parquet and JSON, and for a CSV file whose header contains one of `names`. It
+    also holds if strings are expected (`takes_text`) and the first row has one. If one array is
     expected, `labels` are the names of other columns: a header with one more name is enough.
     """
-    if _end(path) in _PARQUET:
+    if format_of(path) in ("parquet", "jsonl"):
         return True
     head, first = _first_lines(path)
     has_header = not all(map(is_number, head))
@@ -57,14 +55,15 @@ def csv_header(path: str | os.PathLike[str]) -> list[str]:
 
 def _first_lines(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
     """Return the cells of the first two lines of a CSV file; empty: it is none, or damaged."""
-    if _end(path) != ".csv" or not os.path.isfile(path):
+    if format_of(path) != "csv" or not os.path.isfile(path):
         return [], []
     lines = text_lines(path, "CSV file")
     try:
         with _cells_of_any_size():
-            head, first = (
-                next(csv.reader([next(lines, "").lstrip("\ufeff")]), []) for _ in range(2)
-            )
+            # A carriage return ends a line too, so two lines of text have two rows or more.
+            text = "".join(islice(lines, 2)).lstrip("\ufeff")
+            rows = csv.reader(io.StringIO(text, newline=""))
+            head, first = next(rows, []), next(rows, [])
     except csv.Error:  # half a quoted cell
         return [], []
     return head, first
@@ -73,14 +72,11 @@ def _first_lines(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
 def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Return the columns of a table by name: numbers, bool or strings; lists add axes.
 
-    Parquet columns with null values or other types are skipped, which is logged.
+    Columns of Parquet and JSON with null values or other types are skipped, which is logged.
     FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
     """
-    return _parquet(path) if _end(path) in _PARQUET else _csv(path)
-
-
-def _end(path: str | os.PathLike[str]) -> str:
-    return Path(path).suffix.lower()
+    readers = {"csv": _csv, "jsonl": _jsonl, "parquet": _parquet}
+    return readers[format_of(path) or "csv"](path)
 
 
 @contextlib.contextmanager
@@ -94,7 +90,7 @@ def _cells_of_any_size() -> Iterator[None]:
 
 
 def _csv(path: str | os.PathLike[str]) -> dict[str, Array]:
-    content = read_bytes(path)
+    content = read_text_of(path)
     check_room(8 * len(content), f"{path}: the table")
     try:
         with _cells_of_any_size():
@@ -166,6 +162,24 @@ def numbers_of(cells: Sequence[Any], are_whole: bool = False) -> Array:
     return np.array([float(cell) for cell in cells])
 
 
+def _jsonl(path: str | os.PathLike[str]) -> dict[str, Array]:
+    content = read_text_of(path).removeprefix(BOM)
+    check_room(16 * len(content), f"{path}: the table")
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        with naming(f"{path}: line {number}"):
+            row = parsed_json(line, "JSON object")
+            if not isinstance(row, dict):
+                raise GraphError(
+                    "unexpected", what="it", got=type(row).__name__, expected="a JSON object"
+                )
+        rows.append(row)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _usable(path, ((name, [row.get(name) for row in rows]) for name in names))
+
+
 def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
     content = read_bytes(path)
     try:
@@ -193,10 +207,15 @@ def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
         ) from None
     if len(set(table.column_names)) < len(table.column_names):
         raise GraphError("two-columns-same-name", source=path)
+    return _usable(path, zip(table.column_names, table.columns, strict=True))
+
+
+def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) -> dict[str, Array]:
+    """Return columns of Arrow or lists as arrays by name, without those that cannot be arrays."""
     results = {}
-    for name, values in zip(table.column_names, table.columns, strict=True):
+    for name, values in columns:
         try:
-            results[name] = _of_arrow(values)
+            results[name] = _of_values(values) if isinstance(values, list) else _of_arrow(values)
         except ValueError as error:
             logger.info("%s: skipping column '%s': it contains %s", path, name[:100], error)
     return results
@@ -211,7 +230,13 @@ def _of_arrow(column: Any) -> Array:
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number:
         return np.asarray(column.to_numpy())
-    values = column.to_pylist()
+    return _of_values(column.to_pylist())
+
+
+def _of_values(values: list[Any]) -> Array:
+    """Return values as an array. ValueError: one is null, or of another type."""
+    if None in values:
+        raise ValueError(f"no value in row {values.index(None)} (from 0)")
     if all(isinstance(value, str | bytes) for value in values):  # NumPy would pad all to one length
         return texts_of(values)
     try:

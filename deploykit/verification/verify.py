@@ -30,6 +30,7 @@ from deploykit.verification.samples import Data, Dataset, Feed, samples_in
 from deploykit.verification.synthetic.sample_inputs import (
     made_up_feeds,
     paired_inputs,
+    size_advice,
     type_and_shape,
 )
 from deploykit.verification.tolerance import (
@@ -101,9 +102,16 @@ class Verification(AsHtml):
     labels."""
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """Description of the preprocessing of files, by input."""
+    sizes: Hidden[str] = ""
+    """How to give sizes that fit if nothing was compared on random inputs of open sizes."""
     before_choices: Hidden[tuple[str, ...]] = ()
     """Tensors compared because a choice, such as a non-maximum suppression, reads them. What
     follows it was compared on the reference's values of these."""
+
+    @property
+    def advice(self) -> str:
+        """What to do if nothing was compared."""
+        return f"{self.sizes} {ADVICE}".lstrip()
 
     @property
     @written()
@@ -214,7 +222,8 @@ def verify(
         # An original keeps state between runs, so its later runs may differ.
         if more.passed or not isinstance(stored.reference, Original):
             value = more
-    return value
+    is_open = samples is None and not value.verified
+    return replace(value, sizes=size_advice(reference, shapes)) if is_open else value
 
 
 def _is_same(reference: Graph, result: Graph) -> bool:

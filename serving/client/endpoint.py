@@ -14,7 +14,7 @@ from deploykit.serving.protocol.open_inference import INFERENCE_SERVICE
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.common.flag import Flag
-from deploykit.transforms.untrusted.files import MAX_TEXT, read_bytes
+from deploykit.transforms.untrusted.files import MAX_TEXT, check_socket_path, read_bytes
 
 ServingProtocol = Literal["tensorflow", "v2"]
 PROTOCOLS: tuple[ServingProtocol, ...] = get_args(ServingProtocol)
@@ -166,11 +166,12 @@ class GrpcSender:
 
 def _check(address: str) -> None:
     """Raise Error for an invalid address; gRPC would take 65537 as port 1."""
+    if address.startswith("unix:"):
+        check_socket_path(address.removeprefix("unix:").removeprefix("//"))
+        return
     host, _, port = address.rpartition(":")
     has_port = port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16
-    if address.startswith("unix:") or (
-        host and has_port and not host.startswith(("http:", "https:"))
-    ):
+    if host and has_port and not host.startswith(("http:", "https:")):
         return
     raise Error("grpc-address", source=address)
 

@@ -19,6 +19,7 @@ from deploykit.transforms.engines.engines import (
     MAX_THREADS,
     check_engine,
 )
+from deploykit.transforms.untrusted.files import check_socket_path
 
 _MOST = {
     "slots": MAX_REQUESTS,
@@ -96,6 +97,7 @@ def _check(flags: ServerFlags) -> None:
     """Raise Error for options that contradict each other."""
     if flags.workers > 1 and flags.grpc_socket_path:
         raise Error("socket-path-one-worker")
+    check_socket_path(flags.grpc_socket_path, " (--grpc_socket_path)")
     if flags.rest_api_port and flags.rest_api_port == flags.port:
         raise Error("ports-equal")
     if flags.rest_plain and not (flags.ssl_config_file and flags.rest_api_port):

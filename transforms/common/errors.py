@@ -298,11 +298,11 @@ def cannot_be(action: str, path: object, error: OSError) -> FileError:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Prefix the message of a GraphError in the block with the path, unless it has it already."""
+    """Prefix the message of a GraphError in the block with the path, unless it names one in it."""
     try:
         yield
     except GraphError as error:
-        if not path or str(error).startswith(f"{path}:"):
+        if not path or str(error).startswith((f"{path}:", f"{path}{os.sep}")):
             raise
         raise error.within(path) from None
 

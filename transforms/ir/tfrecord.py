@@ -17,7 +17,7 @@ from typing import IO, cast
 import google_crc32c
 
 from deploykit.transforms.common.errors import FileError, VerificationError
-from deploykit.transforms.untrusted.files import MAX_RATIO, MAX_UNPACKED, opened, read_up_to
+from deploykit.transforms.untrusted.files import MAX_RATIO, most_unpacked, opened, read_up_to
 
 OVERHEAD = 16  # bytes that framing adds to a record
 MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB
@@ -48,11 +48,6 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
         raise FileError("file-error", source=path, reason=error.strerror or error) from None
     # A record of 559,903 bytes begins with the same three bytes; then a checksum follows.
     return head.startswith(_GZIP) and head[8:] != struct.pack("<I", masked_crc(head[:8]))
-
-
-def most_unpacked(size: int) -> int:
-    """Return the maximum uncompressed bytes of a compressed file of a size."""
-    return max(MAX_UNPACKED, MAX_RATIO * size)
 
 
 @dataclass(frozen=True)
@@ -115,6 +110,33 @@ def read_all_records(
     raise VerificationError("tfrecord-order", source=path, number=number, count=count)
 
 
+def count_records(path: str | os.PathLike[str], compressed: bool) -> int:
+    """Return the number of records in a file, of which only the lengths are checked.
+
+    A last record that is truncated counts. FileError: it cannot be read. VerificationError: a
+    length is damaged; the message names the record and the byte.
+    """
+    number = 0
+    with _unpacked(path, compressed) as (file, most):
+        try:
+            end = None if compressed else os.fstat(file.fileno()).st_size
+            while end is None or file.tell() < end:
+                head = file.read(_HEAD)
+                if not head:
+                    break
+                number += 1
+                if len(head) < _HEAD:
+                    break
+                file.seek(_length(file, head, most) + 4, os.SEEK_CUR)
+        except _FramingError as error:
+            raise VerificationError(
+                "tfrecord-damaged", source=path, number=number - 1, reason=error
+            ) from None
+        except (gzip.BadGzipFile, zlib.error, EOFError):
+            return max(number, 1)  # reading it names the damage
+    return number
+
+
 class _FramingError(Exception):
     """The start of the next record is unknown; the message completes a sentence about this one."""
 
@@ -146,22 +168,36 @@ def _framed(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
     if not head:
         return None
     if len(head) < _HEAD:
-        raise _FramingError(f" is truncated: {len(head)} of the {_HEAD} bytes before it")
+        at = file.tell() - len(head)
+        raise _FramingError(
+            f" is truncated: {len(head)} of the {_HEAD} bytes before it, at byte {at}"
+        )
+    length = _length(file, head, most)
+    body = read_up_to(file, length + 4)
+    if len(body) < length + 4:
+        raise _FramingError(
+            f" is truncated: {len(body)} of {length + 4} bytes, checksum included, "
+            f"at byte {file.tell() - len(body) - _HEAD}"
+        )
+    if struct.unpack_from("<I", body, length)[0] != masked_crc(body[:length]):
+        at = file.tell() - len(body) - _HEAD
+        return DamagedRecord(f"the checksum of its bytes is wrong, at byte {at}")
+    return body[:length]
+
+
+def _length(file: IO[bytes], head: bytes, most: int) -> int:
+    """Return the length of the record that a head begins; the file is behind it."""
     length, crc = struct.unpack("<QI", head)
     if crc != masked_crc(head[:8]):
-        raise _FramingError(": the checksum of its length is wrong")
+        at = file.tell() - _HEAD
+        raise _FramingError(f": the checksum of its length is wrong, at byte {at}")
     if length > MAX_RECORD:
         raise _FramingError(f": {length} bytes, more than protobuf reads")
     if length > most:
         raise _FramingError(
             f": {length} bytes, more than {MAX_RATIO} times its file, which no record has"
         )
-    body = read_up_to(file, length + 4)
-    if len(body) < length + 4:
-        raise _FramingError(f" is truncated: {len(body)} of {length + 4} bytes, checksum included")
-    if struct.unpack_from("<I", body, length)[0] != masked_crc(body[:length]):
-        return DamagedRecord("the checksum of its bytes is wrong")
-    return body[:length]
+    return int(length)
 
 
 def _ends(file: IO[bytes], most: int, compressed: bool) -> bool:

@@ -5,12 +5,15 @@ that a file states does not limit the memory that reading it takes.
 """
 
 import contextlib
+import gzip
 import hashlib
+import io
 import itertools
 import json
 import mmap
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from typing import IO, Any
@@ -24,8 +27,11 @@ LONGEST_LINE = 64 << 20  # of a table or a log; longer ones are not text
 # No real file unpacks to more than a gibibyte AND a hundred times its size: values of models and
 # samples hardly compress, and zeros that do are not useful.
 MAX_UNPACKED, MAX_RATIO = 1 << 30, 100
+GZIP_END = ".gz"
+SOCKET_BYTES = 107  # of the path of a Unix socket, in <sys/un.h> of Linux
 _MAX_DIGITS = 300
 _PIECE = 1 << 24
+_UNPACKED_AT_ONCE = 1 << 18
 
 
 def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
@@ -36,6 +42,14 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
         raise cannot_be_read(path, error) from None
     _check_kind(path, status)
     return status
+
+
+def check_socket_path(path: str, hint: str = "") -> None:
+    """Raise FileError for a path that is too long for a Unix socket."""
+    if (size := len(os.fsencode(path))) > SOCKET_BYTES:
+        raise FileError(
+            "socket-path-too-long", source=path[:300], size=size, most=SOCKET_BYTES, hint=hint
+        )
 
 
 @contextlib.contextmanager
@@ -157,11 +171,11 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 
 def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """Yield the lines of a file with their ends. FileError: it cannot be read.
+    """Yield the lines of a file with their ends; one that ends with `.gz` is unpacked.
 
-    GraphError: a line is longer than the limit.
+    FileError: it cannot be read. GraphError: a line is longer than the limit.
     """
-    with opened(path) as file:
+    with opened_text(path) as file:
         for number in itertools.count(1):
             with _reading(path):
                 line = file.readline(longest + 1)
@@ -189,6 +203,66 @@ def text_lines(path: str | os.PathLike[str], what: str) -> Iterator[str]:
             raise GraphError("line-not-text", source=path, number=number, what=what) from None
 
 
+def opened_text(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file as `opened`; one that ends with `.gz` is unpacked."""
+    file = opened(path)
+    is_packed = str(path).lower().endswith(GZIP_END)
+    return unpacked(file, os.fstat(file.fileno()).st_size, str(path)) if is_packed else file
+
+
+def unpacked(file: IO[bytes], size: int, path: str) -> IO[bytes]:
+    """Return the unpacked content of an open gzip file of a size in bytes; it can be sought.
+
+    GraphError: while it is read, it turns out to be damaged, or to unpack to too many bytes.
+    """
+    return io.BufferedReader(_Unpacked(file, size, path), _UNPACKED_AT_ONCE)
+
+
+class _Unpacked(io.RawIOBase):
+    def __init__(self, file: IO[bytes], size: int, path: str) -> None:
+        super().__init__()
+        self._file, self._size, self._path = file, size, path
+        self._gzip = gzip.GzipFile(fileobj=file)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with self._checked():
+            return self._gzip.readinto(buffer)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with self._checked():
+            return self._gzip.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._gzip.tell()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+    @contextlib.contextmanager
+    def _checked(self) -> Iterator[None]:
+        try:
+            yield
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise GraphError(
+                "damaged-or-not", source=self._path, what="gzip file", reason=error
+            ) from None
+        if self._gzip.tell() > most_unpacked(self._size):
+            raise GraphError(
+                "archive-bomb",
+                source=self._path,
+                packed=readable_size(self._size),
+                unpacked=f"more than {readable_size(most_unpacked(self._size))}",
+            )
+
+
 def read_up_to(file: IO[bytes], most: int) -> bytes:
     """Return the rest of an open file, at most `most` bytes, without allocating them in advance."""
     results = []
@@ -202,6 +276,11 @@ def cannot_be_read(path: str | os.PathLike[str], error: OSError | ValueError) ->
     """Return the error for a file that the system cannot read."""
     reason = getattr(error, "strerror", None) or error
     return FileError("file-error", source=str(path)[:300], reason=reason)
+
+
+def most_unpacked(size: int) -> int:
+    """Return the maximum uncompressed bytes of a compressed file of a size."""
+    return max(MAX_UNPACKED, MAX_RATIO * size)
 
 
 def readable_size(size: int) -> str:

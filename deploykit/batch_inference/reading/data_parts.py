@@ -15,6 +15,7 @@ from deploykit.batch_inference.tables.table_files import is_remote, size_of, wit
 from deploykit.data.data import Data
 from deploykit.records.index import index_path
 from deploykit.records.record_source import facts_of
+from deploykit.storage.data_files import is_packed
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError
 from deploykit.transforms.ir.tensors import Array
@@ -135,7 +136,8 @@ def source_name(data: Data) -> str:
     if is_remote(data.path):
         place = PurePath(without_options(data.path))
     is_file = data.kind == "arrays" or [*data.files] == [data.path]
-    whole = data.name or (place.stem if is_file else place.name)
+    stem = PurePath(place.stem).stem if is_packed(place) else place.stem
+    whole = data.name or (stem if is_file else place.name)
     name = _OTHER.sub("_", whole).lstrip("._-")
     while len(name.encode()) > _LONGEST:
         name = name[:-1]

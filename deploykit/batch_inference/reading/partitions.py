@@ -12,8 +12,13 @@ from deploykit.batch_inference.tables.table_files import opened_table, size_of
 from deploykit.batch_inference.tables.table_splits import record_offsets
 from deploykit.data.data import Data
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.ir.tfrecord import OVERHEAD, most_unpacked
-from deploykit.transforms.untrusted.files import cannot_be_read, opened, readable_size
+from deploykit.transforms.ir.tfrecord import OVERHEAD
+from deploykit.transforms.untrusted.files import (
+    cannot_be_read,
+    most_unpacked,
+    opened_text,
+    readable_size,
+)
 
 MAX_ROWS, MAX_PHOTOS = 4096, 256
 PART_BYTES = 16 << 20  # approximate size of a part
@@ -24,7 +29,7 @@ OUTPUT_BYTES = 64 << 20
 
 
 def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
-    """Return the parts of data, in order. Each row is in exactly one part.
+    """Return the parts of data, in order. Each row is in exactly one part; empty data has one too.
 
     A part has at most 4096 rows or 256 images, and about 16 MiB. Shards within these limits are not
     split. Other data is split into at least 16 parts, unless it is small. Only CSV files and JSON
@@ -49,7 +54,11 @@ def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
     else:
         counted = zip(data.files, data.counts, strict=True)
         parts = (part for file, rows in counted for part in _of_rows(data, file, rows, most))
-    return [replace(part, number=number) for number, part in enumerate(parts)]
+    result = [replace(part, number=number) for number, part in enumerate(parts)]
+    if not result:  # its file of results has columns, but no rows
+        file = data.files[0]
+        result.append(DataPart(0, (file,), file_bytes=size_of(file)))
+    return result
 
 
 def _cuts(rows: int, size: int, most: int) -> Iterable[tuple[int, int]]:
@@ -125,7 +134,7 @@ def _offsets_of_every(data: Data, file: str, step: int) -> tuple[list[int], int]
     number, end = -int(data.header or is_csv), 0
     offsets: list[int] = []
     try:
-        with opened(file) if is_lines else opened_table(file) as stream:
+        with opened_text(file) if is_lines else opened_table(file) as stream:
             for found in record_offsets(stream, file, quoted=is_csv, blanks=is_lines):
                 numbers = np.arange(number, number + len(found))
                 offsets += found[(numbers >= 0) & (numbers % step == 0)].tolist()

@@ -27,7 +27,7 @@ from deploykit.storage.arrays import ArrayHeader, read_header, read_values
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import DamagedRecord, read_all_records
-from deploykit.transforms.untrusted.files import cannot_be_read, opened, read_bytes
+from deploykit.transforms.untrusted.files import cannot_be_read, opened_text, read_bytes
 
 Reader = Callable[[DataPart, int], Iterator[RowBatch]]
 _PIECE = 1 << 22
@@ -38,7 +38,7 @@ def line_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:
 
     FileError: the file cannot be read, or has changed since it was split.
     """
-    lines, names = _lines(part), tuple(data.features)
+    lines, names = _lines(part) if part.rows else [], tuple(data.features)
     key = key_of(data, part.files[0])
     for start in range(0, len(lines), size):
         group = [line.rstrip(b"\r\n") for line in lines[start : start + size]]
@@ -66,7 +66,7 @@ def _lines(part: DataPart) -> list[bytes]:
     (file,) = part.files
     check_size(part)
     try:
-        with opened(file) as stream:
+        with opened_text(file) as stream:
             stream.seek(part.offset)
             text = stream.read(part.bytes)
     except OSError as error:

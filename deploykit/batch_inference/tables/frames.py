@@ -120,7 +120,13 @@ class Frame:
     def _tables(self, pa: Any) -> Iterator[Any]:
         """Yield the rows as Arrow tables."""
         if self.kind == "ray":
-            yield from self.data.iter_batches(batch_size=_AT_ONCE, batch_format="pyarrow")
+            schema, is_empty = self.data.schema(), True
+            for table in self.data.iter_batches(batch_size=_AT_ONCE, batch_format="pyarrow"):
+                is_empty = False
+                yield table
+            if is_empty and schema is not None:
+                fields = zip(schema.names, schema.types, strict=True)
+                yield pa.schema([(name, type_) for name, type_ in fields]).empty_table()
         elif self.kind == "arrow":
             yield self.data
         else:

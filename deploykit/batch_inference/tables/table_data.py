@@ -9,12 +9,14 @@ from typing import Any
 
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.infer_task import IN_NUMPY
+from deploykit.batch_inference.tables.partition_columns import partition_types
 from deploykit.batch_inference.tables.table_files import (
     folder_of,
     format_of,
     is_glob,
     is_remote,
     table_files,
+    tables_among,
 )
 from deploykit.batch_inference.tables.table_schema import column_types
 from deploykit.batch_inference.tables.table_values import ColumnKind, kind_of
@@ -23,7 +25,8 @@ from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
 from deploykit.records.examples import Feature
-from deploykit.records.index import index_names
+from deploykit.records.index import index_names, one_set
+from deploykit.records.plain_records import record_names
 from deploykit.storage.image_folders import list_images
 from deploykit.storage.tables import csv_header, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
@@ -47,6 +50,8 @@ class TableData(Data):
     """The size and the modification time of each file."""
     types: Mapping[str, Any] = field(default_factory=dict)
     """The Arrow types of all columns. Those of CSV and JSON Lines are inferred from the start."""
+    partitions: Mapping[str, Any] = field(default_factory=dict)
+    """The Arrow types of the columns that the folders state; `types` has them too."""
     mixed: tuple[str, ...] = ()
     """The text columns of a CSV file of which some cells are numbers."""
     keep: tuple[str, ...] = ()
@@ -106,10 +111,12 @@ def open_table(
     stated = [declared.of(names).feature for names in names_of_inputs(graph).values()]
     used = {*choice.keep, *choice.columns.values(), *named, *stated}
     types, counts, mixed = column_types(path, format_, [file.path for file in files], used)
+    paths = [file.path for file in files]
+    stated_by = {k: type_ for k, type_ in partition_types(paths).items() if k not in types}
     data = TableData(
-        folder_of(path), KIND, tuple(file.path for file in files), {}, counts,
+        folder_of(path), KIND, tuple(paths), {}, counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),
-        types=types, mixed=mixed, keep=choice.keep,
+        types=types | stated_by, partitions=stated_by, mixed=mixed, keep=choice.keep,
     )  # fmt: skip
     for name in choice.keep:
         _check_column(data, name)
@@ -145,14 +152,16 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
     if choice.columns or choice.keep or is_remote(path) or is_glob(path):
         return True
     first = Path(path)
+    if one_set(first) is not None:
+        return False
     if first.is_dir():
-        if index_names(first):
+        if index_names(first) or record_names(first):
             return False
-        below = sorted(first.rglob("*"))
-        files = [file for file in below if format_of(file.name) and not _is_hidden(file, first)]
+        below = [str(file) for file in sorted(first.rglob("*")) if not _is_hidden(file, first)]
+        files = tables_among(below)
         if not files or list_images(first).images:
             return False
-        first = files[0]
+        first = Path(files[0])
     format_ = format_of(first.name)
     if format_ == "csv":
         return declared.columns is None and (
@@ -211,7 +220,9 @@ def _column_for(
         kinds = {
             name: kind.is_text
             for name, type_ in data.types.items()
-            if name not in NOT_INPUTS and name not in data.keep and (kind := kind_of(type_))
+            if name not in NOT_INPUTS
+            and name not in (*data.keep, *data.partitions)
+            and (kind := kind_of(type_))
         }
         if only := only_of_type(kinds, type_and_shape(graph, tensor)[0]):
             tell_only(names[0], only[0])
@@ -257,7 +268,8 @@ def _tokens(data: TableData, graph: Graph, choice: ColumnChoice) -> Tokens | Non
 
 def _texts(data: TableData) -> dict[str, bool]:
     """Return the columns that may be the only text."""
-    kinds = {name: kind_of(type_) for name, type_ in data.types.items() if name not in data.keep}
+    others = {*data.keep, *data.partitions}
+    kinds = {name: kind_of(type_) for name, type_ in data.types.items() if name not in others}
     return {name: True for name, kind in kinds.items() if kind == ColumnKind(True, 0)}
 
 
@@ -275,8 +287,11 @@ def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled:
     if takes_scalars(graph):
         shape = (-1,)
     found = data.types[column]
+    if str(found) == "null" and data.records == 0:
+        return Feature(type_ or "float32", tuple(None if n < 0 else n for n in (shape or ())[1:]))
     kind = kind_of(found)
-    if data.format == "csv" and (type_ == "string" or str(found) == "null"):
+    is_text = data.format == "csv" and column not in data.partitions
+    if is_text and (type_ == "string" or str(found) == "null"):
         kind = ColumnKind(type_ == "string", 0)  # the text of the cells
     elif kind is not None and type_ and column in data.mixed:
         kind = ColumnKind(False, 0)  # the other cells are invalid rows

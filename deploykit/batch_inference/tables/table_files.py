@@ -3,24 +3,16 @@
 import fnmatch
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote
 
+from deploykit.storage import data_files
 from deploykit.transforms.common.errors import FileError, GraphError, cannot_be
 from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.untrusted.files import check_regular
 
-FORMATS = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-}
-"""The format of a table, by the end of its file name."""
 _REMOTE = re.compile(r"(s3|gs|file)://")
 _GLOB, _REMOTE_GLOB = re.compile(r"[*?\[]"), re.compile(r"[*\[]")
 
@@ -64,8 +56,7 @@ def is_glob(path: str) -> bool:
 
 def format_of(path: str) -> str | None:
     """Return the format of a table, by the end of its name; None: it is not a table."""
-    name = without_options(path) if is_remote(path) else path
-    return FORMATS.get(PurePosixPath(name).suffix.lower())
+    return data_files.format_of(_name_of(path))
 
 
 def without_options(uri: str) -> str:
@@ -88,14 +79,22 @@ def file_system(path: str) -> tuple[Any, str]:
 
 
 def opened_table(path: str) -> Any:
-    """Return a file of a table as a seekable pyarrow file. FileError: it cannot be read."""
+    """Return a file of a table that can be sought, unpacked text or Parquet.
+
+    FileError: it cannot be read. GraphError: it is damaged.
+    """
     if not is_remote(path):
         check_regular(path)
     system, inner = file_system(path)
     try:
-        return system.open_input_file(inner)
+        file = system.open_input_file(inner)
     except OSError as error:
         raise _unreadable(path, error) from None
+    return (
+        file
+        if format_of(path) == "parquet"
+        else data_files.as_text(file, file.size(), _name_of(path))
+    )
 
 
 def table_files(path: str) -> tuple[TableFile, ...]:
@@ -105,15 +104,27 @@ def table_files(path: str) -> tuple[TableFile, ...]:
     """
     try:
         decoded = unquote if is_remote(path) else str
-        results = sorted(_listed(path), key=lambda file: decoded(file.path))
+        listed = {file.path: file for file in _listed(path)}
+        results = [listed[name] for name in sorted(tables_among(listed), key=decoded)]
     except OSError as error:
         raise _unreadable(path, error) from None
     if not results:
-        raise FileError("table-files-missing", source=path, known=[*FORMATS])
+        raise FileError("table-files-missing", source=path, known=data_files.TABLES)
     formats = {format_of(file.path) for file in results}
     if len(formats) > 1:
         raise GraphError("table-formats-several", source=path, known=sorted(map(str, formats)))
     return tuple(results)
+
+
+def tables_among(paths: Iterable[str]) -> list[str]:
+    """Return the paths of tables; JSON next to tables of another end only describes these."""
+    tables = [path for path in paths if format_of(path)]
+    others = [path for path in tables if not data_files.is_json(_name_of(path))]
+    return others or tables
+
+
+def _name_of(path: str) -> str:
+    return without_options(path) if is_remote(path) else path
 
 
 def folder_of(path: str) -> str:
@@ -131,7 +142,7 @@ def size_of(path: str) -> int:
     system, inner = file_system(path)
     size = system.get_file_info(inner).size
     if size is None:
-        raise FileError("table-files-missing", source=path, known=[*FORMATS])
+        raise FileError("table-files-missing", source=path, known=data_files.TABLES)
     return int(size)
 
 

@@ -15,6 +15,7 @@ from deploykit.batch_inference.reading.data_parts import (
     check_size,
     key_of,
 )
+from deploykit.batch_inference.tables.partition_columns import partition_values
 from deploykit.batch_inference.tables.table_data import TableData
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
 from deploykit.batch_inference.tables.table_values import (
@@ -41,8 +42,10 @@ class TableReader:
         assert isinstance(data, TableData)
         self._data = data
         self._pa = arrow("reading a table")
-        self._columns = data.read
+        self._columns = [name for name in data.read if name not in data.partitions]
+        self._partitions = {n: t for n, t in data.partitions.items() if n in data.read}
         self._pieces = WordPieces(data.tokens.vocabulary) if data.tokens is not None else None
+        self._texts = _TextFile()
         self._parquet = _ParquetRows({name: data.types[name] for name in self._columns})
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
@@ -53,13 +56,24 @@ class TableReader:
         (file,) = part.files
         check_size(part)
         key = key_of(self._data, file)
+        if not part.rows:  # the types of the kept columns matter
+            types = {name: self._data.types[name] for name in self._data.keep}
+            for name in types if self._data.format == "csv" else ():
+                types[name] = self._partitions.get(name, self._pa.string())
+            yield RowBatch(
+                [], [], kept={n: self._pa.array([], type_) for n, type_ in types.items()}
+            )
+            return
         table, bad = self._read(file, part)
+        columns = {name: table[name].combine_chunks() for name in self._columns}
+        for name, value in partition_values(file, self._partitions).items():
+            columns[name] = self._pa.array([value] * part.rows, self._partitions[name])
         arrays = {}
         for name, feature in self._features().items():
-            arrays[name], wrong = self._values(name, table[name], feature)
+            arrays[name], wrong = self._values(name, columns[name], feature)
             for place, reason in wrong.items():
                 bad.setdefault(place, reason)
-        kept = {name: self._kept(table[name].combine_chunks()) for name in self._data.keep}
+        kept = {name: self._kept(name, columns[name]) for name in self._data.keep}
         for start in range(0, part.rows, size):
             rows = range(start, min(start + size, part.rows))
             good = [row for row in rows if row not in bad]
@@ -86,17 +100,20 @@ class TableReader:
         return {name: made[kind] for name, kind in tokens.parts.items()}
 
     def _values(self, name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
-        column = column.combine_chunks()
         bad: Bad = {}
-        if self._data.format == "csv" and feature.dtype != "string":
+        if (
+            self._data.format == "csv"
+            and name not in self._partitions
+            and feature.dtype != "string"
+        ):
             column, bad = text_numbers(name, column, feature.dtype)
         array, wrong = column_values(name, column, feature)
         return array, wrong | bad
 
-    def _kept(self, column: Any) -> Any:
+    def _kept(self, name: str, column: Any) -> Any:
         r"""Return a column to keep; the cells of a CSV file are strings, and other bytes `\xff`."""
         pa = self._pa
-        if self._data.format != "csv":
+        if self._data.format != "csv" or name in self._partitions:
             return column
         try:
             return column.cast(pa.string())
@@ -109,9 +126,7 @@ class TableReader:
         try:
             if self._data.format == "parquet":
                 return self._parquet.read(file, part), {}
-            with opened_table(file) as stream:
-                stream.seek(part.offset)
-                text = bytes(stream.read(part.bytes))
+            text = self._texts.read(file, part)
             if self._data.format == "csv":
                 return self._of_csv(file, part, text)
             return self._of_jsonl(file, part, text)
@@ -132,9 +147,8 @@ class TableReader:
             bad[row.number - 1] = f"it has {counts}"
             return "skip"
 
-        read = csv.ReadOptions(
-            column_names=list(self._data.types), use_threads=False, block_size=len(text) + 1
-        )
+        names = [name for name in self._data.types if name not in self._data.partitions]
+        read = csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1)
         parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skipped)
         convert = csv.ConvertOptions(
             include_columns=self._columns,
@@ -178,6 +192,24 @@ class TableReader:
         elif feature.dtype == "bool" and is_number:
             type_ = found  # of which 0 and 1 fit
         return with_values(self._data.types[name], type_)
+
+
+class _TextFile:
+    """An open file of text; a compressed one is unpacked once for parts in ascending order."""
+
+    def __init__(self) -> None:
+        self._file, self._size = "", 0
+        self._open: Any = None
+
+    def read(self, file: str, part: DataPart) -> bytes:
+        """Return the text of a part."""
+        if (self._file, self._size) != (file, part.file_bytes):
+            if self._open is not None:
+                self._open.close()
+            self._open = opened_table(file)
+            self._file, self._size = file, part.file_bytes
+        self._open.seek(part.offset)
+        return bytes(self._open.read(part.bytes))
 
 
 class _ParquetRows:

@@ -6,7 +6,8 @@ import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
@@ -29,24 +30,39 @@ def column_types(
     JSON Lines are read until each of the `used` columns that exist has a value.
     """
     pa = arrow("reading a table")
-    counts: tuple[int, ...] = ()
-    mixed: tuple[str, ...] = ()
+    if format_ == "parquet":
+        return *_of_parquet(files, used), ()
+    blocks = _blocks(files, format_)
+    if format_ == "jsonl":
+        first = next(blocks, None)
+        if first is None:  # without rows, it has any columns
+            return dict.fromkeys(filter(None, used), pa.null()), (0,) * len(files), ()
+        if types := _of_jsonl(pa, chain([first], blocks), used):
+            return types, (), ()
+        raise GraphError(
+            "damaged-or-not", source=path, what="jsonl file", reason="no line is a JSON object"
+        )
+    file, head = next(blocks, ("", b""))
+    if not file:
+        raise GraphError("csv-empty", source=path)
+    with _naming(file, format_):
+        schema, mixed = _of_csv(pa, file, head)
+    _check_headers(files, schema.names)
+    return dict(zip(schema.names, schema.types, strict=True)), (), mixed
+
+
+@contextlib.contextmanager
+def _naming(file: str, format_: str) -> Iterator[None]:
+    """Convert exceptions of Arrow about a file into errors that name it."""
+    pa = arrow("reading a table")
     try:
-        if format_ == "parquet":
-            types, counts = _of_parquet(files, used)
-        elif format_ == "csv":
-            schema, mixed = _of_csv(pa, path, next(_blocks(files)))
-            _check_headers(files, schema.names)
-            types = dict(zip(schema.names, schema.types, strict=True))
-        else:
-            types = _of_jsonl(pa, _blocks(files), used)
+        yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
         if isinstance(error, UnicodeDecodeError):
             reason = "its header is not UTF-8"
         what = f"{format_} file"
-        raise GraphError("damaged-or-not", source=path, what=what, reason=reason) from None
-    return types, counts, mixed
+        raise GraphError("damaged-or-not", source=file, what=what, reason=reason) from None
 
 
 def _of_parquet(
@@ -63,7 +79,7 @@ def _of_parquet(
     counts = []
     differing: dict[str, str] = {}
     for file in files:
-        with opened_table(file) as stream:
+        with opened_table(file) as stream, _naming(file, "parquet"):
             footer = pq.ParquetFile(stream)
             schema = footer.schema_arrow
             counts.append(footer.metadata.num_rows)
@@ -113,15 +129,12 @@ def stored_type(pa: Any, type_: Any) -> Any:
     return type_.storage_type if is_extension else type_
 
 
-def _blocks(files: Sequence[str]) -> Iterator[bytes]:
-    """Yield the whole lines of files, about 1 MiB at a time. GraphError: all files are empty."""
-    is_empty = True
+def _blocks(files: Sequence[str], format_: str) -> Iterator[tuple[str, bytes]]:
+    """Yield each file with its whole lines, about 1 MiB at a time."""
     for file in files:
-        for lines in _file_blocks(file, _LOOKED_AT):
-            is_empty = False
-            yield lines
-    if is_empty:
-        raise GraphError("no-samples", source=files[0], purpose="run")
+        with _naming(file, format_):
+            for lines in _file_blocks(file, _LOOKED_AT):
+                yield file, lines
 
 
 def _file_blocks(file: str, size: int) -> Iterator[bytes]:
@@ -130,13 +143,21 @@ def _file_blocks(file: str, size: int) -> Iterator[bytes]:
         rest: list[bytes] = []
         while piece := bytes(stream.read(size)):
             is_last = len(piece) < size
-            end = len(piece) if is_last else piece.rfind(b"\n") + 1
+            end = len(piece) if is_last else _line_end(piece)
             lines = b"".join([*rest, piece[:end]]) if end else b""
             rest = [piece[end:]] if end else [*rest, piece]
             if lines.strip():
                 yield lines
         if (last := b"".join(rest)).strip():
             yield last
+
+
+def _line_end(piece: bytes) -> int:
+    """Return the end of the last line that is whole; 0: there is none.
+
+    A carriage return ends a line only in a file without line feeds: others have it in cells.
+    """
+    return piece.rfind(b"\n") + 1 or piece[:-1].rfind(b"\r") + 1
 
 
 def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
@@ -152,18 +173,23 @@ def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
             raise GraphError("table-schemas-differ", source=file, other=files[0])
 
 
-def _of_jsonl(pa: Any, blocks: Iterator[bytes], used: Collection[str]) -> dict[str, Any]:
-    """Return the types of the columns of JSON Lines, where a time is a string as in JSON."""
+def _of_jsonl(
+    pa: Any, blocks: Iterable[tuple[str, bytes]], used: Collection[str]
+) -> dict[str, Any]:
+    """Return the types of the columns of JSON Lines, where a time is a string as in JSON.
+
+    Without any JSON object, the result is empty.
+    """
     types: dict[str, Any] = {}
-    for block in blocks:
-        for name, type_ in _of_block(pa, block).items():
+    for file, block in blocks:
+        with _naming(file, "jsonl"):
+            found = _of_block(pa, block)
+        for name, type_ in found.items():
             is_new = name not in types
             if is_new or (_is_unknown(pa, types[name]) and not pa.types.is_null(type_)):
                 types[name] = type_
         if not any(_is_unknown(pa, types[name]) for name in used if name in types):
             break
-    if not types:
-        raise pa.ArrowInvalid("no line is a JSON object")
     return types
 
 
@@ -249,7 +275,7 @@ def _of_scalars(pa: Any, known: Sequence[Any]) -> Any:
 
 def _check_separator(path: str, head: bytes) -> None:
     """Raise GraphError if the first two lines of a CSV file have other separators than commas."""
-    first, second = (*head.lstrip(b"\xef\xbb\xbf\r\n").split(b"\n", 2), b"")[:2]
+    first, second = (*head.lstrip(b"\xef\xbb\xbf\r\n").splitlines()[:2], b"", b"")[:2]
     for separator, shown in _SEPARATORS.items():
         if separator in first and separator in second and not first.startswith(b'"'):
             raise GraphError("csv-separator", source=path, got=shown)

@@ -1,6 +1,7 @@
 """Finds where the records of a text file begin, without parsing them.
 
-A line feed ends a record. In a CSV file, one between double quotes does not.
+A line feed ends a record. In a table as CSV, a carriage return ends one too, as in Arrow's parser,
+and neither does between double quotes.
 """
 
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ def record_offsets(
 ) -> Iterator[Array]:
     """Yield arrays with the offsets at which records end; the first is where the first one begins.
 
-    With `quoted`, a line feed between double quotes belongs to the record. Without `blanks`, an
-    empty line belongs to the record after it. A byte-order mark is not part of the first record.
+    With `quoted`, a carriage return ends a record too, and neither it nor a line feed does between
+    double quotes. Without `blanks`, an empty line belongs to the record after it. A byte-order mark
+    is not part of the first record.
     GraphError: a record is longer than the limit, or the last quote is not closed.
     """
     start = len(BOM) if bytes(file.read(len(BOM))) == BOM else 0
@@ -30,9 +32,14 @@ def record_offsets(
     yield np.array([start])
     place = begin = line = start
     is_inside, last, number = False, 0, 1
-    while block := file.read(_BLOCK):
+    while block := bytes(file.read(_BLOCK)):
+        while quoted and block.endswith(b"\r") and (more := bytes(file.read(1))):
+            block += more  # whether a line feed follows decides where the record ends
         array = np.frombuffer(block, np.uint8)
         ends = np.flatnonzero(array == _FEED)
+        if quoted and b"\r" in block:
+            is_followed = np.append(array[1:] == _FEED, False)
+            ends = np.flatnonzero((array == _FEED) | ((array == _RETURN) & ~is_followed))
         if quoted and (is_inside or b'"' in block):
             before = np.cumsum(array == _QUOTE)
             ends = ends[(before[ends] + is_inside) % 2 == 0]

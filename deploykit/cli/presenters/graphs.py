@@ -158,7 +158,6 @@ def verify(call: Invocation) -> None:
     from deploykit.cli.output import files_table
     from deploykit.rendering.formatters.models import verification_lines
     from deploykit.transforms.common.errors import UnverifiedError, VerificationError
-    from deploykit.verification.verify import ADVICE
 
     value = call.result()
     result = call.values["result"]
@@ -168,7 +167,7 @@ def verify(call: Invocation) -> None:
         call.report.error = VerificationError("outputs-differ", source=result, reason=value.reason)
     elif not value.verified and not call.values["allow_unverified"]:
         call.report.error = UnverifiedError(
-            "not-verified", source=result, reason=value.reason, advice=ADVICE
+            "not-verified", source=result, reason=value.reason, advice=value.advice
         )
     call.show(value, text=[files_table(call.report), *verification_lines(value)])
 

@@ -112,6 +112,30 @@ def made_up_shapes(
     return OpenSizes(graph, known).shapes(length if is_whole_signal else first, length)
 
 
+def size_advice(graph: Graph, shapes: Shaped | None = None) -> str:
+    """Return how to give the sizes that a graph and `shapes` leave open, or "" if none are open."""
+    try:
+        given, chosen = requested_sizes(graph, shapes or {}), made_up_shapes(graph, shapes or {})
+    except GraphError:  # the sizes contradict the graph, which is another error
+        return ""
+    tried = []
+    for tensor in graph.inputs:
+        declared = type_and_shape(graph, tensor)[1]
+        if tensor not in given and (declared is None or -1 in declared[1:]):
+            tried.append((tensor.removesuffix(":0"), chosen[tensor], declared))
+    if not tried:
+        return ""
+    shown = " and ".join(f"'{name}' [{listed(sizes, '?')}]" for name, sizes, _ in tried)
+    options = " ".join(
+        f"--shape {name}={listed(declared or [-1] * max(1, len(sizes)), '?')}"
+        for name, sizes, declared in tried
+    )
+    return (
+        f"The model leaves sizes open, and random inputs had {shown}: give sizes that fit instead "
+        f"of each ? ({options})."
+    )
+
+
 def requested_sizes(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
     """Return sizes by input. GraphError: an input is unknown, or sizes contradict the graph."""
     inputs = {tensor.removesuffix(":0"): tensor for tensor in graph.inputs}

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 import deploykit
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.ir.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
 from tests.deploykit.storage.tiny_images import TIFF, WEBP, decodable
@@ -193,3 +193,87 @@ def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
     assert (found.rows, len(found.skipped)) == (2, 1)
     (part,) = (tmp_path / "out").glob("*.npz")
     assert np.load(part)["y"].tolist() == [[1, 2], [5, 6]]
+
+
+EMPTY = {
+    "x": pyarrow.array([], pyarrow.list_(pyarrow.float32())),
+    "id": pyarrow.array([], "string"),
+}
+
+
+def empty_file(folder: Path, end: str) -> Path:
+    path = folder / f"none.{end}"
+    if end == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table(EMPTY), path)
+    elif end == "npz":
+        np.savez(path, x=np.zeros((0, 4), np.float32))
+    elif end == "csv":
+        path.write_text("a,b,c,d,label\n")
+    else:
+        path.write_text({"json": "[]", "jsonl": "", "ndjson": "\n\n"}[end])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("end", "format_"),
+    [*((end, "parquet") for end in ("parquet", "jsonl", "ndjson", "json", "csv", "npz")),
+     *(("parquet", format_) for format_ in ("csv", "npz", "tfrecord", "jsonl"))],
+)  # fmt: skip
+def test_data_without_rows_gives_a_result_without_rows(tmp_path, end, format_):
+    path, kept = empty_file(tmp_path, end), {"keep_columns": ["id"]} if end in ("parquet",) else {}
+    found = deploykit.infer(
+        tiny_model(), path, tmp_path / "out", format=format_, **({} if format_ == "npz" else kept)
+    )
+    assert (found.rows, found.parts, found.skipped) == (0, 1, [])
+    assert {"file", "row", "scores"} <= found.index["columns"].keys()
+    if format_ == "parquet":
+        (file,) = (tmp_path / "out").glob("*.parquet")
+        table = pyarrow.parquet.read_table(file)
+        assert (len(table), table.column_names) == (
+            0, ["file", "row", *kept.get("keep_columns", ()), "scores"]
+        )  # fmt: skip
+    again = deploykit.infer(
+        tiny_model(), path, tmp_path / "out", format=format_, **({} if format_ == "npz" else kept)
+    )
+    assert again.run.kept == 1
+    with pytest.raises(Error):  # nothing would be compared
+        deploykit.verify(tiny_model(), tiny_model(), data=path)
+
+
+def test_a_header_without_rows_keeps_its_columns(tmp_path):
+    with tf.Graph().as_default() as graph:
+        ages = tf.compat.v1.placeholder(tf.float32, (None,), "age")
+        tf.identity(2 * ages, "y")
+    (tmp_path / "a.csv").write_text("age,id\n")
+    (tmp_path / "b.csv").write_text("")
+    found = deploykit.infer(
+        graph.as_graph_def(),
+        tmp_path / "a.csv",
+        tmp_path / "out",
+        keep_columns=["id"],
+        format="csv",
+    )
+    assert found.rows == 0
+    (file,) = (tmp_path / "out").glob("*.csv")
+    assert file.read_text() == "file,row,id,y\n"
+    with raises(GraphError, "csv-empty"):
+        deploykit.infer(
+            graph.as_graph_def(), tmp_path / "b.csv", tmp_path / "o", columns={"age": "a"}
+        )
+    with raises(GraphError, "csv-line-empty"):
+        deploykit.infer(graph.as_graph_def(), tmp_path / "b.csv", tmp_path / "o")
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "untyped pandas", "polars"])
+def test_a_table_in_memory_without_rows_gives_one_without_rows(kind):
+    table = pyarrow.table(EMPTY)
+    if kind == "untyped pandas":
+        table = pytest.importorskip("pandas").DataFrame(columns=["x", "id"])
+    elif kind != "arrow":
+        module = pytest.importorskip(kind)
+        table = table.to_pandas() if kind == "pandas" else module.from_arrow(table)
+    found = deploykit.infer(tiny_model(), table, keep_columns=["id"])
+    assert type(found) is type(table)
+    assert len(found) == 0
+    names = found.column_names if kind == "arrow" else found.columns
+    assert list(names) == ["row", "id", "scores"]

@@ -3,15 +3,22 @@
 import json
 import os
 import socket
+import stat
 import sys
+import tempfile
 import time
 from contextlib import closing
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from deploykit.batch_inference import ray_cluster
 from deploykit.batch_inference.ray_cluster import ADDRESS, check_ray
-from deploykit.transforms.common.errors import GraphError
+from deploykit.serving.client.endpoint import _check
+from deploykit.serving.server.server_flags import ServerFlags
+from deploykit.serving.server.settings import settings_of
+from deploykit.transforms.common.errors import Error, FileError, GraphError
 from tests.deploykit.batch_inference.killing import (
     EVER,
     FILES,
@@ -95,6 +102,39 @@ def test_where_no_cluster_answers_that_is_said_soon(monkeypatch, listens):
         ):
             pass
         assert time.monotonic() - begin < EVER
+
+
+@pytest.mark.parametrize("length", [*range(20, 45), 110])
+@pytest.mark.parametrize("letter", ["t", "\u00e9"])
+def test_the_sockets_of_ray_fit_below_any_temporary_folder(tmp_path, monkeypatch, length, letter):
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
+        place = Path(base, letter * max(1, length - len(base) - 1))
+        place.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(place))
+        with ray_cluster._short_folder() as folder:
+            name = datetime.now().strftime(f"session_%Y-%m-%d_%H-%M-%S_%f_{2**22}")  # Ray's
+            assert len(os.fsencode(f"{folder}/{name}/sockets/plasma_store")) <= 107
+            assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+        assert not os.path.exists(folder)
+        monkeypatch.setattr(ray_cluster, "_SHORT", "/missing")
+        if length > 40 * len(letter):
+            with (
+                raises(FileError, "socket-path-too-long", most=107, hint=" (TMPDIR)"),
+                ray_cluster._short_folder(),
+            ):
+                pass
+
+
+@pytest.mark.parametrize("start", ["unix:", "unix://"])
+def test_a_path_too_long_for_a_socket_is_refused(start):
+    path = f"/{'s' * 106}"
+    _check(f"{start}{path}")
+    with raises(FileError, "socket-path-too-long", size=108, most=107):
+        _check(f"{start}{path}s")
+    with raises(FileError, "socket-path-too-long", size=108, most=107):
+        settings_of(None, ServerFlags(grpc_socket_path=f"{path}s"))
+    with pytest.raises(Error, match="model"):  # the path is right, but there is no model
+        settings_of(None, ServerFlags(grpc_socket_path=path))
 
 
 def test_importing_the_api_imports_no_ray(tmp_path):

@@ -103,8 +103,6 @@ def broken(tmp_path, name):
     elif name == "no samples":
         np.savez(folder / "a.npz", x=np.zeros((0, 3)))
         return str(folder / "a.npz")
-    elif name == "a shard":
-        return made_up.write_records(folder).files[0]
     return str(folder)
 
 
@@ -113,7 +111,7 @@ def broken(tmp_path, name):
     [
         ("empty", FileError, says("data-folder-kind", got="is empty")),
         ("other", FileError, says("data-folder-kind", got=Containing("contains no such"))),
-        ("no index", FileError, says("records-without-index")),
+        ("no index", GraphError, says("no-samples")),
         ("empty csv", GraphError, says("csv-line-empty")),
         ("binary csv", GraphError, says("line-not-text", number=1)),
         ("no label", GraphError, says("image-label-missing", file="a.jpg")),
@@ -122,7 +120,6 @@ def broken(tmp_path, name):
         ("missing shard", FileError, re.escape("No such file")),
         ("lengths", GraphError, says("sample-counts-differ", counts="x 3, y 4")),
         ("no samples", GraphError, says("no-samples")),
-        ("a shard", GraphError, says("records-folder-expected")),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, name, kind, says):

@@ -1,14 +1,19 @@
 """Every style gives one epoch exactly, and all give the same batches."""
 
+import gzip
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from deploykit.data.data import open_data
 from deploykit.data.pipeline import STYLES
 from deploykit.data.preprocessing import Steps
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.data import made_up
 from tests.deploykit.data.made_up import COUNT, TEXTS, epoch, ids, pipeline
+from tests.support import raises
 
 IMAGE = Steps(resize=(8, 10), crop=(6, 7), scale=1 / 255, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.7))
 PIXELS = Steps(resize=(3, 3), crop=(2, 3), scale=0.5, mean=(3.0,), std=(7.0,))
@@ -153,3 +158,20 @@ def test_buckets_hold_texts_of_like_length(every):
 def test_a_private_thread_pool(every):
     found = ids(epoch("tfdata", replace(every["records"], private_threads=2)))
     assert found == list(range(COUNT))
+
+
+def test_a_compressed_csv_file_is_read_by_tf_data_and_unpacked_for_queues(tmp_path):
+    plain = made_up.write_csv(tmp_path / "plain", header=True)
+    (tmp_path / "packed").mkdir()
+    for file in plain.files:
+        with gzip.open(tmp_path / "packed" / f"{Path(file).name}.gz", "wb") as packed:
+            packed.write(Path(file).read_bytes())
+    data = open_data(str(tmp_path / "packed"), plain.columns)
+    expected = epoch("tfdata", pipeline(plain))
+    for batch, other in zip(epoch("tfdata", pipeline(data)), expected, strict=True):
+        np.testing.assert_array_equal(batch["x"], other["x"])
+    with raises(GraphError, "queues-packed-csv"):
+        epoch("queue", pipeline(data))
+    (tmp_path / "packed" / "3.csv").write_text("1,2\n")
+    with raises(GraphError, "table-formats-several"):
+        open_data(str(tmp_path / "packed"), plain.columns)

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gzip
 import hashlib
 import subprocess
 import sys
@@ -71,6 +72,15 @@ def csv_folder(tmp_path):
     return folder, {}
 
 
+def packed_csv_folder(tmp_path):
+    folder, declared = csv_folder(tmp_path)
+    for file in list(folder.iterdir()):
+        with gzip.open(f"{file}.gz", "wb") as packed:
+            packed.write(file.read_bytes())
+        file.unlink()
+    return folder, declared
+
+
 def csv_file_with_header(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("\n".join(["height,width,kind", "1.5,2,0", "2.5,3,1", "0,1,2"]))
@@ -93,6 +103,19 @@ def dense_records(tmp_path):
     folder = write_shards(tmp_path / "dense", features, records, compression="GZIP")
     inputs = {"x": {}, "pixels": {"scale": 1 / 255}, "label": {}}
     return folder, {"inputs": inputs}
+
+
+def records_without_index(tmp_path):
+    folder, declared = text_records(tmp_path)
+    for number, file in enumerate(sorted(folder.glob("*.tfrecord"))):
+        file.rename(folder / f"set.tfrecord-{number}")
+    next(folder.glob("*.index.json")).unlink()
+    return folder, declared
+
+
+def one_record_file(tmp_path):
+    folder, declared = records_without_index(tmp_path)
+    return folder / "set.tfrecord-0", declared
 
 
 def text_records(tmp_path):
@@ -162,7 +185,9 @@ def arrays(tmp_path):
 
 
 SOURCES = (
-    csv_folder, csv_file_with_header, dense_records, text_records, image_records, class_folders,
+    csv_folder, packed_csv_folder, csv_file_with_header, records_without_index, one_record_file,
+    dense_records, text_records, image_records,
+    class_folders,
     numbered_class_folders, listed_images, images_without_labels, arrays,
 )  # fmt: skip
 

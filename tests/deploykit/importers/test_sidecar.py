@@ -1,6 +1,8 @@
 """`X.pb.json` beside a graph: written with it, found with it, and never taken for another's."""
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deploykit
+from deploykit.importers import graph_files
 from deploykit.importers.graph_files import load_graph, save_graph
 from deploykit.importers.metadata_file import (
     About,
@@ -16,6 +19,8 @@ from deploykit.importers.metadata_file import (
     sidecar_path,
     with_engine,
 )
+from deploykit.records.conversion import check_name
+from deploykit.shipping import ship_folder
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.engines.engines import EngineUse
 from deploykit.transforms.ir.graph import Graph
@@ -264,3 +269,67 @@ def test_an_older_file_says_no_engine(tmp_path):
     del older["engine"], older["engine_graph"]
     sidecar_path(tmp_path / "m.pb").write_text(json.dumps(older))
     assert about(load_graph(tmp_path / "m.pb")) == about(told())
+
+
+@pytest.mark.parametrize("length", [240, 100])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_name_too_long_for_its_metadata_is_refused_with_the_greatest_length(
+    tmp_path, length, is_folder, monkeypatch
+):
+    letter = "a" if length > 200 else "\u00e9"  # of two bytes
+    if is_folder:
+        folder = tmp_path / ("n" * 250)
+        with raises(FileError, "file-name-too-long", size=250, most=249):
+            ship_folder.check(folder)
+        ship_folder.check(tmp_path / ("n" * 249))
+        monkeypatch.setattr("os.pathconf", lambda *_: length)  # as on encrypted folders
+    for size in (237, 238, 251, 300):
+        path = tmp_path / (letter * ((size - 3) // len(letter.encode())) + ".pb")
+        most = 236 - 255 + (length if is_folder else 255)
+        with raises(FileError, "file-name-too-long", most=most) as caught:
+            save_graph(told(), path)
+        assert [*tmp_path.iterdir()] == []
+    path = tmp_path / ("b" * (caught.value.fields["most"] - 3) + ".pb")  # as advised
+    save_graph(told(), path)
+    assert about(load_graph(path)) == about(told())
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("moment", ["made", "written", "renamed"])
+def test_a_graph_and_its_metadata_are_both_written_or_none(tmp_path, monkeypatch, moment, before):
+    path = tmp_path / "m.pb"
+    if before:
+        save_graph(graph(), path)
+    known = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def replaced(self: Path, target: Path) -> None:
+        full() if str(target).endswith(".json") else os.replace(self, target)
+
+    if moment == "made":
+        monkeypatch.setattr(graph_files, "hidden", full)
+    elif moment == "written":
+        monkeypatch.setattr(graph_files, "sidecar", full)
+    else:
+        monkeypatch.setattr(Path, "replace", replaced)
+    with raises(FileError, "file-action-failed"):
+        save_graph(told(), path, force=before)
+    if moment == "renamed" and before:  # then the metadata is that of another graph, as it states
+        known[path.name] = path.read_bytes()
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == known
+
+
+def test_a_folder_in_the_place_of_the_metadata_is_refused(tmp_path):
+    (tmp_path / "m.pb.json").mkdir()
+    with raises(FileError, "folder-given"):
+        save_graph(told(), tmp_path / "m.pb", force=True)
+    assert not (tmp_path / "m.pb").exists()
+
+
+@pytest.mark.parametrize("what", ["records", "results"])
+def test_a_name_of_records_leaves_room_for_their_shards(what):
+    check_name("n" * 200, what)
+    with raises(GraphError, "set-name-too-long", what=what, size=201, most=200):
+        check_name("n" * 201, what)

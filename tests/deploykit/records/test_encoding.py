@@ -13,6 +13,7 @@ from deploykit.records import examples
 from deploykit.records.examples import Feature
 from deploykit.transforms.common.errors import VerificationError
 from deploykit.transforms.ir import tfrecord
+from deploykit.transforms.untrusted import files
 from tests.support import says, tf
 
 NAMES = st.text(min_size=1, max_size=20)
@@ -102,8 +103,8 @@ def test_the_check_value_of_crc32c():
 
 @pytest.mark.parametrize("kib", [63, 65, 4000])
 def test_a_packed_record_of_far_more_than_its_file(kib, tmp_path, monkeypatch):
-    monkeypatch.setattr(tfrecord, "MAX_UNPACKED", 64 << 10)
-    monkeypatch.setattr(tfrecord, "MAX_RATIO", 10)
+    monkeypatch.setattr(files, "MAX_UNPACKED", 64 << 10)
+    monkeypatch.setattr(files, "MAX_RATIO", 10)
     path = tmp_path / "a"
     record = bytes(kib << 10)
     path.write_bytes(gzip.compress(tfrecord.framed(record)))

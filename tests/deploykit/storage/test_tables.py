@@ -1,5 +1,7 @@
 """Tables as arrays by column: types, gaps, headers, and what is damaged."""
 
+import gzip
+import json
 import sys
 
 import numpy as np
@@ -8,8 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from deploykit.storage.arrays import load_data
+from deploykit.storage.data_files import format_of
 from deploykit.storage.tables import column, is_table
 from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.untrusted import files
 from tests.support import Containing, raises, says
 
 
@@ -143,3 +147,78 @@ def test_two_columns_of_one_name_in_parquet_are_refused(tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     with raises(GraphError, "two-columns-same-name"):
         load_data(tmp_path / "t.parquet")
+
+
+ROWS = [{"id": 2**53 + 1, "price": 1.5, "city": "\u00c5re", "row": [1, 2], "gap": 1},
+        {"id": -2, "price": 2, "city": "b", "row": [3, 4]}]  # fmt: skip
+LINES = "".join(f"{json.dumps(row)}\n" for row in ROWS)
+ARRAY = json.dumps(ROWS, indent=2)
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [(end, text) for text in (LINES, f"\ufeff \n{LINES}") for end in ("jsonl", "ndjson", "json")]
+    + [("JSON", ARRAY), ("json", f"\ufeff\n{ARRAY}")],
+)  # fmt: skip
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_the_columns_of_json_have_types(tmp_path, caplog, end, text, is_packed):
+    caplog.set_level("INFO", "deploykit")
+    path = tmp_path / f"table.{end}{'.gz' if is_packed else ''}"
+    path.write_bytes(gzip.compress(text.encode()) if is_packed else text.encode())
+    found = load_data(path)
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "id": [2**53 + 1, -2], "price": [1.5, 2.0], "city": ["\u00c5re".encode(), b"b"],
+        "row": [[1, 2], [3, 4]],
+    }  # fmt: skip
+    assert caplog.text == Containing("'gap'", "no value", "row 1")
+
+
+def test_a_compressed_csv_file_is_read(tmp_path):
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n1,2\n") + gzip.compress(b"3,4\n"))  # two members
+    assert is_table(path, ["b"])
+    assert {name: array.tolist() for name, array in load_data(path).items()} == {
+        "a": [1, 3], "b": [2, 4],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("a.csv.gz", gzip.compress(b"a\n1\n")[:-9], "damaged-or-not"),
+        ("a.csv.gz", b"a\n1\n", "damaged-or-not"),
+        ("a.jsonl.gz", gzip.compress(b"{}\n" * 999)[:-30], "damaged-or-not"),
+        ("a.jsonl", b'{"a": 1}\n[]\n', "unexpected"),
+        ("a.jsonl", b'{"a": 1\n', "json-expected"),
+        ("a.json", b'[{"a": 1},', "json-expected"),
+    ],
+)
+def test_a_damaged_table_of_text_is_named(tmp_path, name, content, code):
+    (tmp_path / name).write_bytes(content)
+    with raises(GraphError, code) as caught:
+        load_data(tmp_path / name)
+    assert str(caught.value).startswith(f"{tmp_path / name}:")
+
+
+def test_a_bomb_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a\n" + b"0\n" * (1 << 20)))
+    with raises(GraphError, "archive-bomb"):
+        load_data(tmp_path / "a.csv.gz")
+
+
+@pytest.mark.parametrize("end", [".tsv", ".csv.zst", ".csv.bz2", ".feather", ".xlsx", "", ".gz"])
+@pytest.mark.parametrize("content", [b"x", b"PK\3\4" + bytes(40)])
+def test_an_unknown_end_lists_those_that_are_read(tmp_path, end, content):
+    path = tmp_path / f"data{end}"
+    path.write_bytes(content)
+    with raises(GraphError, "data-end-unknown") as caught:
+        load_data(path)
+    for known in caught.value.fields["known"]:  # the advice
+        assert known == ".npz" or format_of(f"data{known}")
+
+
+def test_an_npz_file_may_have_any_name(tmp_path):
+    np.savez(tmp_path / "a.npz", x=[1, 2])
+    (tmp_path / "a.npz").rename(tmp_path / "a.data")
+    assert load_data(tmp_path / "a.data")["x"].tolist() == [1, 2]

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.common.errors import CrashError
+import deploykit
+from deploykit.transforms.common.errors import CrashError, GraphError, UnverifiedError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.verify import verify
-from tests.support import Containing, build, building, built, random, tf, transform
+from tests.support import Containing, build, building, built, raises, random, tf, transform
 
 OUTPUTS = {
     "values": lambda tf, y: y,
@@ -212,3 +213,65 @@ def test_an_input_too_large_to_be_made_up_is_not_verified():
     found = verify(times(1, "values"), times(1, "values"), shapes={"x": (1 << 40, 3)})
     assert not found.verified
     assert Containing("too large to") in found.not_possible
+
+
+WEIGHTS = np.random.default_rng(0).normal(size=(2, 8, 300)).astype(np.float32)
+
+
+def long_convolution():
+    """A convolution over a length of which 200 values are cut, so that 96 are too few."""
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, None, 4), "x")
+        made = tf.nn.conv1d(x, tf.constant(np.tile(WEIGHTS[:1, :4, :8], (201, 1, 1))), 1, "VALID")
+        tf.nn.softmax(tf.reduce_sum(made, 1), name="y")
+    return graph.as_graph_def()
+
+
+def time_major():
+    """A model whose samples lie on the second axis, and which takes two of them."""
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, None, 3), "x")
+        states = tf.ensure_shape(tf.transpose(x, (1, 0, 2)), (2, None, 3))
+        tf.tanh(tf.matmul(states, tf.constant(WEIGHTS[:, :3, :])), name="y")
+    return graph.as_graph_def()
+
+
+def chosen_width():
+    """A matrix product whose width is an input, which has to be 8."""
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, 8), "x")
+        k = tf.compat.v1.placeholder(tf.int32, (), "k")
+        tf.matmul(tf.reshape(x, tf.stack([-1, k])), tf.constant(WEIGHTS[0]), name="y")
+    return graph.as_graph_def()
+
+
+@pytest.mark.parametrize(
+    ("model", "advice", "followed"),
+    [
+        (long_convolution, "--shape x=?,?,4", {"shapes": {"x": (2, 240, 4)}}),
+        (time_major, "--shape x=?,?,3", {"shapes": {"x": (7, 2, 3)}}),
+        (chosen_width, "--pin k=VALUE", {"pins": {"k": 8}}),
+    ],
+)
+@pytest.mark.parametrize("command", [deploykit.optimize, deploykit.quantize])
+def test_the_advice_for_sizes_that_do_not_fit_works(tmp_path, model, advice, followed, command):
+    more = {"output": tmp_path / "a.pb"}
+    if command is deploykit.quantize:
+        more["allow_float"] = True
+    with raises(UnverifiedError, "not-verified-unwritten") as caught:
+        command(model(), **more)
+    assert advice in caught.value.fields["advice"]
+    assert not more["output"].exists()
+    command(model(), **more, **followed)
+    assert more["output"].exists()
+
+
+@pytest.mark.parametrize("command", [deploykit.benchmark, deploykit.placement])
+def test_the_advice_to_measure_with_sizes_that_fit_works(command):
+    more = {"seconds": 0.1} if command is deploykit.benchmark else {}
+    with raises(GraphError, "random-sizes-do-not-fit") as caught:
+        command(time_major(), **more)
+    assert "--shape x=?,?,3" in caught.value.fields["advice"]
+    assert command(time_major(), **more, shapes={"x": (7, 2, 3)})
+    with raises(GraphError, "runtime-failed"):  # the sizes are those of the data
+        command(time_major(), **more, data={"x": np.zeros((3, 4, 3), np.float32)})

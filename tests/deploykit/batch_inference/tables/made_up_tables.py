@@ -1,7 +1,9 @@
 """Graphs that take the columns of a table, and tables in each format."""
 
 import csv
+import gzip
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +29,14 @@ def graph(**inputs: tuple[str, tuple[int, ...]]) -> Graph:
 def write_table(path, table: pa.Table, rows_of_group: int = 7) -> str:
     """Write a table in the format of a path's end; CSV has no nulls, they are empty cells."""
     rows = table.to_pylist()
-    if path.suffix == ".parquet":
+    if path.suffix == ".gz":
+        plain = Path(write_table(path.with_suffix(""), table))
+        with gzip.open(path, "wb") as file:
+            file.write(plain.read_bytes())
+        plain.unlink()
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows, indent=1))
+    elif path.suffix == ".parquet":
         pq.write_table(table, path, row_group_size=rows_of_group)
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))

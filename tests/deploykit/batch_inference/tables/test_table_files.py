@@ -1,6 +1,8 @@
 """Files of tables: of a folder, of a pattern, and of an object store."""
 
+import gzip
 import io
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,12 @@ from deploykit.batch_inference.tables.table_data import ColumnChoice, takes_colu
 from deploykit.batch_inference.tables.table_files import table_files
 from deploykit.data.preprocessing import Preprocessing
 from deploykit.transforms.common.errors import FileError, GraphError
-from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read
+from tests.deploykit.batch_inference.tables.made_up_tables import (
+    graph,
+    opened,
+    read,
+    write_table,
+)
 from tests.deploykit.batch_inference.tables.object_store import object_store
 from tests.support import raises
 
@@ -104,11 +111,26 @@ def test_other_columns_of_parquet_files_may_differ(tmp_path):
         opened(tmp_path, MODEL, keep=["extra"])
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 99])
-def test_a_damaged_file_is_named(tmp_path, content):
-    (tmp_path / "a.parquet").write_bytes(content)
-    with raises(GraphError, "damaged-or-not"):
-        opened(tmp_path / "a.parquet", MODEL)
+@pytest.mark.parametrize("path", ["b.parquet", ".", "*.parquet"])
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 9, None])
+def test_a_damaged_file_is_named_among_others(tmp_path, content, path):
+    for name in ("a", "b", "c"):
+        pq.write_table(pa.table({"x": [1]}), tmp_path / f"{name}.parquet")
+    damaged = tmp_path / "b.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-9] if content is None else content)
+    with pytest.raises(GraphError, match=r"/b\.parquet: not a parquet file, or damaged"):
+        opened(tmp_path / path, MODEL)
+
+
+def test_a_damaged_file_of_text_is_named_among_others(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"x": null}\n')
+    (tmp_path / "b.jsonl").write_text('{"x": ' + "[" * 2000 + "]" * 2000 + "}\n")
+    with pytest.raises(GraphError, match=r"/b\.jsonl: not a jsonl file, or damaged"):
+        opened(tmp_path, MODEL)
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "a.jsonl").write_text("x\n")
+    with pytest.raises(GraphError, match=r"no line is a JSON object"):
+        opened(tmp_path, MODEL)
 
 
 def test_an_open_quote_is_refused(tmp_path):
@@ -140,6 +162,15 @@ def test_a_header_in_other_quotes_and_an_empty_file_are_the_same(tmp_path):
     good, bad = read(opened(tmp_path, MODEL))
     assert [int(values["x"]) for *_, values, _ in good] == [1, 3]
     assert not bad
+
+
+def test_json_next_to_other_tables_only_describes_them(tmp_path):
+    (tmp_path / "notes.json").write_text('{"x": 7}\n')
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'[{"x": 8}]'))
+    assert [values["x"] for *_, values, _ in read(opened(tmp_path, MODEL))[0]] == [8, 7]
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"x\n1\n"))
+    assert takes_columns(str(tmp_path), MODEL, Preprocessing(), ColumnChoice())
+    assert [values["x"] for *_, values, _ in read(opened(tmp_path, MODEL))[0]] == [1]
 
 
 def test_a_folder_is_a_table_by_the_files_that_are_read(tmp_path):
@@ -192,3 +223,41 @@ def test_lists_of_dictionaries_in_several_row_groups(tmp_path):
     good, bad = read(opened(tmp_path / "a.parquet", graph(v=("string", (-1, -1)))))
     assert [list(values["v"]) for *_, values, _ in good] == [[b"a", b"b"]] * 6
     assert not bad
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv", "jsonl", "csv.gz"])
+@pytest.mark.parametrize("below", [".", "*/*/*.*", "day=2026-01-01/n=7/part 0."])
+def test_folders_named_as_columns_are_columns(tmp_path, end, below):
+    days = ["2026-01-01", None, "a b%"]
+    for number, day in enumerate(days):
+        name = "__HIVE_DEFAULT_PARTITION__" if day is None else quote(day)
+        folder = tmp_path / f"day={name}" / f"n={number + 7}"
+        folder.mkdir(parents=True)
+        write_table(folder / f"part 0.{end}", pa.table({"x": [1.5, 2.5], "id": ["p", "q"]}))
+    model = graph(x=("float32", (-1,)), m=("int64", (-1,)), t=("string", (-1,)))
+    path = tmp_path / (below + end if below.endswith(".") and len(below) > 1 else below)
+    data = opened(path, model, {"m": "n", "t": "id"}, keep=["day", "n", "id"])
+    good, bad = read(data)
+    assert not bad
+    expected = [(x, n, day, n, id_) for n, day in zip((7, 8, 9), days, strict=True)
+                for x, id_ in ((1.5, "p"), (2.5, "q"))]  # fmt: skip
+    found = [(row["x"], row["n"], kept["day"], kept["n"], kept["id"]) for *_, row, kept in good]
+    assert found == (expected if len(below) < 10 else expected[:2])
+    types = {name: str(type_) for name, type_ in data.types.items()}
+    assert (types["day"], types["n"]) == ("string", "int32")
+
+
+def test_only_columns_of_folders_may_be_used_and_files_take_precedence(tmp_path):
+    for number in (1, 2):
+        folder = tmp_path / f"x={number}" / "k=9"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"k": ["own"], "z": [0.5]}), folder / "a.parquet")
+    good, _ = read(opened(tmp_path, MODEL, keep=["k"]))
+    assert [(values["x"].item(), kept["k"]) for *_, values, kept in good] == [
+        (1, "own"),
+        (2, "own"),
+    ]
+    (_, _, values, _), *_ = read(opened(tmp_path, graph(other=("float32", (-1,)))))[0]
+    assert values == {"z": 0.5}  # the only column of numbers in the files
+    with raises(GraphError, "unknown-name", name="q"):
+        opened(tmp_path, MODEL, {"x": "q"})

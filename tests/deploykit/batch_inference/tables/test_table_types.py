@@ -1,6 +1,7 @@
 """Every type of column in every format becomes the input's array, or an invalid row or an error."""
 
 import decimal
+import subprocess
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploykit.batch_inference.reading import partitions
+from deploykit.batch_inference.reading.partitions import cut_parts
 from deploykit.batch_inference.tables import table_schema, table_splits
+from deploykit.batch_inference.tables.table_data import ColumnChoice, takes_columns
+from deploykit.data.data import open_data
+from deploykit.data.preprocessing import Preprocessing
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read, write_table
 from tests.support import Containing, raises
@@ -42,11 +47,13 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(table_splits, "_BLOCK", 37)
 
 
-@pytest.mark.parametrize("end", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize(
+    "end", ["parquet", "jsonl", "csv", "json", "jsonl.gz", "csv.gz", "json.gz"]
+)
 @pytest.mark.parametrize("name", KINDS)
 def test_values_and_nulls(tmp_path_factory, small_parts, name, end):
     type_, values, dtype, shape = KINDS[name]
-    if end == "csv" and name in LISTS:
+    if end.startswith("csv") and name in LISTS:
         pytest.skip("CSV has no lists")
 
     @settings(max_examples=25, deadline=None)
@@ -57,7 +64,7 @@ def test_values_and_nulls(tmp_path_factory, small_parts, name, end):
         path = write_table(folder / f"t.{end}", table)
         model = graph(x=(dtype, (-1, *shape)))
         nulls = {n for n, value in enumerate(rows) if value is None}
-        if end == "csv" and dtype == "string":
+        if end.startswith("csv") and dtype == "string":
             nulls, rows = set(), [value or "" for value in rows]
         elif end == "jsonl" and not [item for row in rows if row for item in np.ravel(row)]:
             return  # only empty lists, whose type nobody can know
@@ -229,3 +236,45 @@ def test_a_column_has_one_type_for_all_inputs(tmp_path):
     assert same.features["id"].dtype == "int32"
     with raises(GraphError, "column-type", input="b", expected="float32 [?]"):
         opened(path, graph(a=("int32", (-1,)), b=("float32", (-1,))), {"a": "id", "b": "id"})
+
+
+CELLS = st.lists(st.sampled_from(["1", "\r", "\n", "\r\n", "\n\r", '"', "a b", ","]), max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.lists(CELLS.map("".join), min_size=1, max_size=12),
+    ends=st.lists(st.sampled_from(["\r", "\n", "\r\n", "\r\r\n", "\n\n"]), min_size=1, max_size=3),
+    is_last_ended=st.booleans(),
+    block=st.integers(1, 40),
+)
+def test_rows_end_where_the_parser_ends_them(tmp_path_factory, rows, ends, is_last_ended, block):
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    lines = ["n,x", *(f'{n},"{cell.replace(chr(34), chr(34) * 2)}"' for n, cell in enumerate(rows))]
+    text = "".join(line + ends[n % len(ends)] for n, line in enumerate(lines))
+    path.write_bytes(text.encode() if is_last_ended else text.rstrip("\r\n").encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partitions, "MAX_ROWS", 3)
+        patch.setattr(partitions, "MIN_ROWS", 3)
+        patch.setattr(table_splits, "_BLOCK", block)
+        good, bad = read(opened(path, graph(x=("string", (-1,)), n=("int64", (-1,)))))
+    assert not bad
+    assert [(values["n"], values["x"].decode()) for *_, values, _ in good] == list(enumerate(rows))
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_a_table_of_any_line_ends_is_detected_and_numbers_need_line_feeds(tmp_path, end):
+    path = tmp_path / "a.csv"
+    path.write_bytes(end.join(["q,id", "1,2", "3,4", ""]).encode())
+    model = graph(q=("float32", (-1,)))
+    assert takes_columns(str(path), model, Preprocessing(), ColumnChoice())
+    assert open_data(str(path), graph=model).records == 2
+    path.write_bytes(end.join(["1,2", "3,4", ""]).encode())
+    if end == "\r":
+        with raises(GraphError, "csv-line-ends") as caught:
+            open_data(str(path))
+        path.with_name("OUT.csv").touch()
+        command = str(caught.value).partition("Convert them: ")[2]
+        assert subprocess.run(command, shell=True, cwd=tmp_path, check=False).returncode == 0
+        path = tmp_path / "OUT.csv"
+    assert sum(part.rows for part in cut_parts(open_data(str(path)), None)) == 2

@@ -1,0 +1,105 @@
+"""Files of data by the ends of their names, and the text of compressed ones, unpacked in limits.
+
+A `.json` file that is an array of objects is read as one object per line.
+"""
+
+import io
+import json
+import os
+from pathlib import PurePath
+from typing import IO, Any
+
+from deploykit.storage.archives import check_room
+from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.untrusted.files import (
+    GZIP_END,
+    MAX_BYTES,
+    opened,
+    parsed_json,
+    read_up_to,
+    readable_size,
+    unpacked,
+)
+
+NUMPY_END = ".npz"
+_TEXTS = {".csv": "csv", ".json": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+FORMATS = {**_TEXTS, ".parquet": "parquet", ".pq": "parquet"}
+"""The format of a table, by the end of its file name."""
+TABLES = (*FORMATS, *(f"{end}{GZIP_END}" for end in _TEXTS))
+"""The ends of the names of tables."""
+
+
+def format_of(path: str | os.PathLike[str]) -> str | None:
+    """Return the format of a table, by the end of its name; None: it is not a table."""
+    name = PurePath(path).name.lower()
+    if name.endswith(GZIP_END):
+        return _TEXTS.get(PurePath(name.removesuffix(GZIP_END)).suffix)
+    return FORMATS.get(PurePath(name).suffix)
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Return whether the name of a file states that it is compressed with gzip."""
+    return str(path).lower().endswith(GZIP_END)
+
+
+def is_json(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is JSON Lines or an array of objects, by the end of its name."""
+    return str(path).lower().removesuffix(GZIP_END).endswith(".json")
+
+
+def unknown_end(path: str | os.PathLike[str]) -> GraphError:
+    """Return the error for a file whose name does not have one of the known ends."""
+    got = "".join(PurePath(path).suffixes[-2:] if is_packed(path) else [PurePath(path).suffix])
+    return GraphError(
+        "data-end-unknown",
+        source=path,
+        got=f"'{got}'" if got else "none",
+        known=(NUMPY_END, *TABLES),
+    )
+
+
+def as_text(file: IO[bytes], size: int, path: str) -> IO[bytes]:
+    """Return an open file of a table as unpacked text; `size` is that of the file in bytes.
+
+    GraphError: while it is read, it turns out to be damaged, or to unpack to too many bytes.
+    """
+    file = unpacked(file, size, path) if is_packed(path) else file
+    if not is_json(path):
+        return file
+    start = _first_byte(file)
+    file.seek(0)
+    return io.BytesIO(_rows_as_lines(file, path)) if start == b"[" else file
+
+
+def read_text_of(path: str | os.PathLike[str]) -> bytes:
+    """Return the unpacked text of a table. FileError, GraphError, LimitError: as `as_text`."""
+    with opened(path) as file:
+        return _whole(as_text(file, os.fstat(file.fileno()).st_size, str(path)), str(path))
+
+
+def _whole(file: IO[bytes], path: str) -> bytes:
+    content = read_up_to(file, MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        size = len(content)
+        most = readable_size(MAX_BYTES)
+        raise FileError("file-too-large", source=path, size=size, what="table", most=most)
+    return content
+
+
+def _first_byte(file: IO[bytes]) -> bytes:
+    """Return the first byte of a text that is neither blank nor part of a byte-order mark."""
+    while piece := file.read(1 << 12):
+        if text := piece.lstrip(b" \t\r\n\xef\xbb\xbf"):
+            return text[:1]
+    return b""
+
+
+def _rows_as_lines(file: IO[bytes], path: str) -> bytes:
+    """Return the elements of a JSON array as JSON Lines. GraphError: it is not JSON."""
+    content = _whole(file, path)
+    check_room(16 * len(content), f"{path}: the array of JSON")  # of Python objects
+    try:
+        rows: list[Any] = parsed_json(content, "JSON file")
+    except GraphError as error:
+        raise error.within(path) from None
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)

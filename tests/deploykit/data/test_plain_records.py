@@ -1,0 +1,112 @@
+"""TFRecords without an index of deploykit: features, shapes by the model, and damage."""
+
+import gzip
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploykit.batch_inference.reading.partitions import cut_parts
+from deploykit.batch_inference.reading.readers import reader_for
+from deploykit.data.data import Data, is_arrays, open_data
+from deploykit.data.pipeline import pipeline_for
+from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.data.reading import batches
+from deploykit.records.examples import Feature
+from deploykit.transforms.common.errors import GraphError, VerificationError
+from deploykit.transforms.ir.tfrecord import framed
+from tests.deploykit.batch_inference.tables.made_up_tables import graph
+from tests.deploykit.data import made_up
+from tests.support import Containing, raises, tf
+
+
+def without_index(data: Data, *names: str) -> Data:
+    """Return TFRecords as they are opened without their index, under other names."""
+    for file, name in zip(data.files, names or data.files, strict=True):
+        Path(file).rename(Path(data.path, name))
+    for index in Path(data.path).glob("*.index.json"):
+        index.unlink()
+    return open_data(data.path)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize(
+    "names", [(), ("a.tfrecord", "b.tfrecords", "c.tfrec"),
+              tuple(f"set-train.tfrecord-0000{n}-of-00003" for n in range(3))],
+)  # fmt: skip
+def test_records_without_an_index_are_read_as_with_it(tmp_path, compression, names):
+    known = made_up.write_records(tmp_path / "records", compression)
+    model = graph(x=("float32", (-1, 2, made_up.WIDTH // 2)), pixels=("uint8", (-1, 4, 5, 1)))
+    expected = list(
+        batches(pipeline_for(known, graph(x=("float32", (-1, made_up.WIDTH))), epochs=1))
+    )
+    (tmp_path / "records" / "dataset_info.json").write_text("{}")  # as TensorFlow Datasets has
+    data = without_index(known, *names)
+    assert data.records == made_up.COUNT
+    pipeline = pipeline_for(data, model, epochs=1)
+    assert pipeline.features["x"] == Feature("float32", (2, made_up.WIDTH // 2))
+    assert pipeline.features["pixels"] == Feature("uint8", (4, 5, 1), "raw")
+    found = list(batches(pipeline))
+    assert not is_arrays(data.files[0])
+    one = pipeline_for(open_data(data.files[0]), model, epochs=1)
+    (first, *_) = batches(one)
+    np.testing.assert_array_equal(first["x"], found[0]["x"][: len(first["x"])])
+    for batch, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(batch["x"].reshape(other["x"].shape), other["x"])
+
+
+def test_features_of_records_without_an_index(tmp_path):
+    data = without_index(made_up.write_texts(tmp_path / "texts"))
+    lists = {"text": Feature("string"), "tokens": Feature("string", (None,)),
+             "codes": Feature("int64", (None,)), "id": Feature("int64")}  # fmt: skip
+    assert data.features == lists
+    only = pipeline_for(data, graph(words=("string", (-1,))), preprocessing=Preprocessing(
+        {"words": Steps(feature="text")}
+    ), epochs=1)  # fmt: skip
+    assert next(iter(batches(only)))["words"].tolist()[:2] == [
+        t.encode() for t in made_up.TEXTS[:2]
+    ]
+    folder = tmp_path / "images"
+    folder.mkdir()
+    with tf.io.TFRecordWriter(str(folder / "a.tfrecord")) as writer:
+        for n in range(3):
+            writer.write(made_up.example(jpg=[made_up.jpeg(n)], label=[n]))
+    data = open_data(str(folder))
+    assert data.features == {"jpg": Feature("string", (), "image"), "label": Feature("int64")}
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_damage_of_records_without_an_index_names_the_file_and_the_byte(tmp_path, compression):
+    file = tmp_path / "a.tfrecord"
+    whole = b"".join(map(framed, [made_up.example(x=[1.5, float(n)]) for n in range(4)]))
+    size = len(whole) // 4
+    model = graph(x=("float32", (-1, 2)))
+
+    def read(content: bytes) -> str:
+        file.write_bytes(gzip.compress(content) if compression else content)
+        data = open_data(str(file))
+        for part in cut_parts(pipeline_for(data, model).data, None):
+            for batch in reader_for(data)(part, 8):
+                for bad in batch.bad:
+                    return f"{bad.file} {bad.row}: {bad.reason}"
+        return ""
+
+    assert read(whole) == ""
+    assert re.match(rf"a.tfrecord 3: .*truncated.* at byte {3 * size}$", read(whole[:-5]))
+    assert re.match(
+        rf"a.tfrecord 3: .*truncated.* at byte {3 * size}$", read(whole[: 3 * size + 7])
+    )
+    changed = bytearray(whole)
+    changed[2 * size + 14] ^= 1
+    assert re.match(rf"a.tfrecord 2: .*checksum.* at byte {2 * size}$", read(bytes(changed)))
+    changed = bytearray(whole)
+    changed[size] ^= 1
+    with raises(VerificationError, "tfrecord-damaged", number=1, reason=Containing(f"byte {size}")):
+        read(bytes(changed))
+    file.write_bytes(framed(b"\xff\xff"))
+    with raises(GraphError, "not-an-example"):
+        open_data(str(file))
+    (tmp_path / "b.tfrecord").write_bytes(gzip.compress(whole))
+    with raises(GraphError, "records-partly-compressed"):
+        open_data(str(tmp_path))
