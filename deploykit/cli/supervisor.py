@@ -9,7 +9,6 @@ import contextlib
 import math
 import mmap
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from deploykit.cli.failures import complain
+from deploykit.transforms.runtime.resident_memory import INTERVAL, Family
 from deploykit.transforms.untrusted.file_locks import locked
 
 _PREFIX = "deploykit-run-"  # unique to these temporary folders
@@ -28,7 +28,6 @@ _YOUNG = 60.0  # seconds in which a new folder may not be locked by its process 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPING = (signal.SIGTSTP, signal.SIGCONT)
 _ENDED, _CAPPED = 0, 1  # indices of the flags that a worker shares
-_MEMORY_LIMITS = "--memory-limit (or ulimit -v)"
 _KILLED = (
     "error: the command was killed, usually because it or the machine ran out of memory. Raise "
     "--memory-limit, or use a machine with more memory"
@@ -50,9 +49,9 @@ def supervise(command: Callable[[], int]) -> NoReturn:
             _work(command, this, folder, reported)
         with contextlib.suppress(OSError):  # the worker may have done so first
             os.setpgid(worker, worker)
-        result, ending = _watch(worker)
-        has_little_space = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-        capped = bool(reported[_CAPPED]) or has_little_space
+        memory = Family(worker)
+        result, ending = _watch(worker, memory)
+        capped = bool(reported[_CAPPED]) or memory.was_near
         status = _status(result, ending, bool(reported[_ENDED]), capped)
         if folder is not None:
             from deploykit.transforms.untrusted.file_locks import remove_noted
@@ -87,7 +86,7 @@ def _work(
     sys.exit(status)
 
 
-def _watch(worker: int) -> tuple[int, signal.Signals | None]:
+def _watch(worker: int, memory: Family) -> tuple[int, signal.Signals | None]:
     """Wait for the end of a worker; return its status, and the signal that ended it or None.
 
     A worker that has grown beyond its memory limit is killed.
@@ -95,7 +94,7 @@ def _watch(worker: int) -> tuple[int, signal.Signals | None]:
     ending: signal.Signals | None = None
     kill_at = math.inf
     while True:
-        number = _next_signal(worker, kill_at)
+        number = _next_signal(memory, kill_at)
         if number is None or (number in _ENDING and ending is not None):
             _signal_group(worker, signal.SIGKILL)
             return os.waitpid(worker, 0)[1], ending
@@ -114,12 +113,10 @@ def _watch(worker: int) -> tuple[int, signal.Signals | None]:
                 return status, ending
 
 
-def _next_signal(worker: int, kill_at: float) -> int | None:
+def _next_signal(memory: Family, kill_at: float) -> int | None:
     """Return the next signal; None: it is time to kill the worker, or it takes too much memory."""
-    from deploykit.transforms.runtime import resident_memory
-
-    while (left := kill_at - time.monotonic()) > 0 and not resident_memory.is_exceeded(worker):
-        info = signal.sigtimedwait(_WATCHED, min(left, resident_memory.INTERVAL))
+    while (left := kill_at - time.monotonic()) > 0 and not memory.look():
+        info = signal.sigtimedwait(_WATCHED, min(left, INTERVAL))
         if info is not None:
             return info.si_signo
     return None

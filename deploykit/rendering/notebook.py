@@ -8,8 +8,7 @@ from html import escape
 from typing import Any, TypeVar
 
 from deploykit.rendering.progress import Watcher, Work, clock_time
-from deploykit.rendering.tables import Table
-from deploykit.transforms.common.messages import escaped
+from deploykit.rendering.tables import Table, shown_text
 
 MOST = 200
 """The maximum number of rows of a table, and of consecutive lines; the middle is omitted."""
@@ -27,7 +26,8 @@ def html(text: Iterable[str | Table]) -> str:
         shown += [part, part.caption] if isinstance(part, Table) and part.caption else [part]
     for is_text, group in itertools.groupby(shown, lambda part: isinstance(part, str)):
         if is_text:
-            lines = shortest([escaped(str(part)) for part in group])
+            texts = [shown_text(part) for part in group if isinstance(part, str)]
+            lines = shortest([line for text in texts for line in text.split("\n")])
             joined = "\n".join(map(escape, lines)).strip("\n")
             parts += [f"<pre {_PLAIN}>{joined}</pre>"] if joined else []
         else:

@@ -164,10 +164,11 @@ def _text(cell: Cell, row: Any) -> str | None:
     if isinstance(cell, str):
         return filled(cell, row)
     text = cell(row)
-    return None if text is None else _own(text)
+    return None if text is None else shown_text(text)
 
 
-def _own(text: str) -> str:
+def shown_text(text: str) -> str:
+    """Return a text without control codes and line breaks, except its own ones."""
     return text if isinstance(text, OwnLines) else escaped(text)
 
 
@@ -179,7 +180,7 @@ def drawn(text: Iterable[str | Table], width: int | None = None) -> Iterator[str
     """
     has_begun = has_gap = False
     for item in text:
-        for line in [_own(item)] if isinstance(item, str) else item.lines(width):
+        for line in [shown_text(item)] if isinstance(item, str) else item.lines(width):
             if line:
                 yield from [""] * (has_begun and has_gap)
                 yield line

@@ -170,12 +170,12 @@ class PipelineError(Error):
 
     def __str__(self) -> str:
         """Return the message, and below it the line and the caret."""
-        message = super().__str__()
+        message = messages.escaped(super().__str__())
         if "column" not in self.fields:
             return message
         line, column = str(self.fields["line"]), int(str(self.fields["column"]))
         shown, before = messages.escaped(line), messages.escaped(line[:column])
-        return f"{messages.escaped(message)}\n  {shown}\n  {' ' * len(before)}^"
+        return f"{message}\n  {shown}\n  {' ' * len(before)}^"
 
 
 class MissingPackageError(Error):

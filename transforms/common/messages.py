@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_COMMAND = re.compile(r"^(\s*):(?=:[a-z-]+( .*)?::)|#(?=#(vso|teamcity)?\[)", re.MULTILINE)
+_COMMAND = re.compile(
+    r"^(\s*):(?=:[a-z-]+( .*)?::)|#(?=#(vso|teamcity)?\[)", re.IGNORECASE | re.MULTILINE
+)
 """What CI servers read as a command in a line of a job's output: GitHub at the start of the line,
 Azure Pipelines and TeamCity anywhere. Sources: their documentation of workflow commands, logging
 commands and service messages."""

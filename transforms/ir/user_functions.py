@@ -16,7 +16,13 @@ from importlib.machinery import PathFinder
 from types import ModuleType, NoneType, SimpleNamespace, UnionType
 from typing import Any
 
-from deploykit.transforms.common.errors import Error, PipelineError, nearest
+from deploykit.transforms.common.errors import (
+    Error,
+    LimitError,
+    PipelineError,
+    lacks_memory,
+    nearest,
+)
 
 logger = logging.getLogger("deploykit")
 
@@ -111,6 +117,8 @@ def load(name: str) -> Callable[..., None]:
             raise
         except (Exception, SystemExit) as error:
             logger.debug("%s failed", name, exc_info=True)
+            if lacks_memory(error):
+                raise LimitError("memory-cap-reached") from None
             raise PipelineError("transform-raised", reason=raised(error, function)) from None
         if returned is not None:
             raise PipelineError("transform-returned", kind=type(returned).__name__)

@@ -1,18 +1,19 @@
-"""Limits on the resident memory of a process, which its parent enforces.
+"""Limits on the resident memory of a process, which its ancestors enforce.
 
-Linux keeps RLIMIT_RSS but ignores it, so a process states its limit there and its parent, which can
-read it, ends the process. Address space does not count: oneDNN and allocators reserve ten times
+Linux keeps RLIMIT_RSS but ignores it, so a process states its limit there and its ancestors, which
+can read it, end the process. Address space does not count: oneDNN and allocators reserve ten times
 what they use.
 """
 
 import contextlib
+import math
 import os
 import resource
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -22,17 +23,22 @@ from typing import Any
 
 INTERVAL = 0.04
 """Seconds between two looks at a process."""
+_LISTED = 0.4  # seconds in which a new process has hardly started Python
 _RESERVED = 16 << 30  # bytes of address space that an engine may reserve without using them
-_NEAR = 0.9  # of a limit: a library that failed to allocate more may have ended the process
-
-_COUNTED = ("RssAnon:", "RssShmem:")  # the kernel drops pages of mapped files if memory runs short
+_SPARE = 256 << 20  # the same for Python and its libraries
 _SPACES = {"VmData:": resource.RLIMIT_DATA, "VmSize:": resource.RLIMIT_AS}
+_COUNTED = ("RssAnon:", "RssShmem:")  # the kernel drops pages of mapped files if memory runs short
+_NEAR = {"resident": 0.9, resource.RLIMIT_DATA: 0.9, resource.RLIMIT_AS: 0.5}
+"""Shares of limits beyond which a library may have ended the process as it could not allocate. A
+library maps its files in one piece, which does not fit into the rest of a small address space."""
 _ENGINES = ("tensorflow", "keras", "tf_keras", "openvino")
+_RLIMIT_LOCKS = 10  # Linux ignores it as well, and few users set it
 
 _baseline: int | None = None
+_addresses = 0  # private address space at the first call of `limit`
 _memory: int | None = None
 _imports = 0  # engines whose import has not ended
-_reserved = 0
+_reserved = _SPARE
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,8 @@ class Usage:
     """The memory of a process in bytes."""
 
     resident: int
-    """Without pages of mapped files."""
-    spaces: dict[int, int]
+    """Without pages of mapped files, if the kernel tells them apart."""
+    spaces: Mapping[int, int]
     """Address space, by the resource that limits it."""
 
 
@@ -51,12 +57,21 @@ def usage(pid: int | str = "self") -> Usage | None:
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             name, _, value = line.partition("\t")
-            if name in _COUNTED or name in _SPACES:
+            if name.startswith(("Vm", "Rss")):
                 sizes[name] = int(value.split()[0]) << 10
     if not sizes:  # a process that has ended and was not waited for has no memory
         return None
-    resident = sum(sizes.get(name, 0) for name in _COUNTED)
-    return Usage(resident, {limit: sizes[name] for name, limit in _SPACES.items()})
+    counted = [sizes[name] for name in _COUNTED if name in sizes] or [sizes.get("VmRSS:", 0)]
+    return Usage(sum(counted), {kind: sizes.get(name, 0) for name, kind in _SPACES.items()})
+
+
+def _stated_in() -> int:
+    """Return the resource in which processes state their limits; children inherit the choice.
+
+    RLIMIT_RSS cannot be raised where a batch system or `ulimit -m` has set it.
+    """
+    is_free = resource.getrlimit(resource.RLIMIT_RSS)[1] == resource.RLIM_INFINITY
+    return resource.RLIMIT_RSS if is_free else _RLIMIT_LOCKS
 
 
 def limit(memory: int | None) -> None:
@@ -64,11 +79,46 @@ def limit(memory: int | None) -> None:
 
     Its address space is limited too, so that one large allocation fails at once.
     """
-    global _baseline, _memory
+    global _baseline, _addresses, _memory
     if _baseline is None:
-        _baseline = resident()
+        now = usage()
+        _baseline = 0 if now is None else now.resident
+        _addresses = 0 if now is None else now.spaces[resource.RLIMIT_DATA]
     _memory = memory
     _apply()
+
+
+def _apply() -> None:
+    if _memory is None:
+        _set(_stated_in(), None)
+        _set(resource.RLIMIT_DATA, None)
+    elif _baseline is not None:
+        _set(_stated_in(), None if _imports else _baseline + _memory)
+        _set(resource.RLIMIT_DATA, _addresses + _memory + _reserved)
+
+
+def _set(kind: int, most: int | None) -> None:
+    hard = resource.getrlimit(kind)[1]
+    soft = hard if most is None else most
+    resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+@contextlib.contextmanager
+def importing_engine() -> Iterator[None]:
+    """Do not count the memory that the block adds: it imports an engine; it may be nested."""
+    global _baseline, _imports, _reserved
+    before = resident() if _baseline is not None and not _imports else None
+    _imports += 1
+    if before is not None:
+        _reserved = _RESERVED
+        _apply()
+    try:
+        yield
+    finally:
+        _imports -= 1
+        if before is not None and _baseline is not None:
+            _baseline += max(0, resident() - before)
+            _apply()
 
 
 def bound_address_space(memory: int) -> None:
@@ -87,61 +137,67 @@ def own_limit() -> int | None:
     return _memory
 
 
-def _apply() -> None:
-    if _memory is None:
-        _set(resource.RLIMIT_RSS, None)
-        _set(resource.RLIMIT_DATA, None)
-    elif _baseline is not None:
-        _set(resource.RLIMIT_RSS, None if _imports else _baseline + _memory)
-        _set(resource.RLIMIT_DATA, _memory + _reserved)
+@dataclass(frozen=True)
+class State:
+    """How a process stands to its limits."""
+
+    is_exceeded: bool
+    is_near: bool
+    """Whether it is near any limit of memory or address space."""
 
 
-def _set(kind: int, most: int | None) -> None:
-    hard = resource.getrlimit(kind)[1]
-    soft = hard if most is None else most
-    resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-
-
-@contextlib.contextmanager
-def importing_engine() -> Iterator[None]:
-    """Do not count the memory that the block adds: it imports an engine; it may be nested."""
-    global _baseline, _imports, _reserved
-    before = usage() if _baseline is not None and not _imports else None
-    _imports += 1
-    if before is not None:
-        _reserved = _RESERVED
-        _apply()
-    try:
-        yield
-    finally:
-        _imports -= 1
-        if before is not None and _baseline is not None:
-            if (after := usage()) is not None:
-                _baseline += max(0, after.resident - before.resident)
-            _apply()
-
-
-def is_exceeded(pid: int) -> bool:
-    """Return whether a process has grown beyond its limit."""
-    state = _state(pid)
-    return state is not None and state[0].resident > state[1]
-
-
-def _state(pid: int) -> tuple[Usage, int, bool] | None:
-    """Return the memory of a process, its limit in bytes, and whether it is near any limit."""
+def state(pid: int) -> State | None:
+    """Return how a process stands to its limits; None: it has ended, or states none."""
     now = usage(pid)
     try:
-        most, _ = resource.prlimit(pid, resource.RLIMIT_RSS)
+        most, _ = resource.prlimit(pid, _stated_in())
         limits = {kind: resource.prlimit(pid, kind)[0] for kind in _SPACES.values()}
     except (ProcessLookupError, PermissionError):
         return None
     if now is None or most == resource.RLIM_INFINITY:
         return None
-    sizes = {most: now.resident} | {limits[kind]: size for kind, size in now.spaces.items()}
-    is_near = any(
-        limit != resource.RLIM_INFINITY and size > _NEAR * limit for limit, size in sizes.items()
+    is_near = now.resident > _NEAR["resident"] * most or any(
+        limit != resource.RLIM_INFINITY and now.spaces[kind] + _SPARE > _NEAR[kind] * limit
+        for kind, limit in limits.items()
     )
-    return now, most, is_near
+    return State(now.resident > most, is_near)
+
+
+class Family:
+    """A process and its descendants, watched by a parent that does nothing else.
+
+    A thread of a process that computes in Python cannot look at its children in time.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Watch a child process of this process."""
+        self._pid = pid
+        self._descendants: list[int] = []
+        self._listed = -math.inf
+        self.was_near = False
+        """Whether the process was near a limit at the last look."""
+
+    def look(self) -> bool:
+        """Kill descendants beyond their limits; return whether the process is beyond its own."""
+        if time.monotonic() - self._listed > _LISTED:
+            self._listed, self._descendants = time.monotonic(), _descendants(self._pid)
+        for pid in self._descendants:
+            if (found := state(pid)) is not None and found.is_exceeded:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        own = state(self._pid)
+        self.was_near = own is not None and (own.is_near or own.is_exceeded)
+        return own is not None and own.is_exceeded
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """Return the process IDs of all descendants; empty if the kernel does not tell."""
+    found = [ancestor]
+    for pid in found:  # which grows
+        with contextlib.suppress(OSError):  # it has ended
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found[1:]
 
 
 _lock = threading.Lock()
@@ -178,9 +234,9 @@ def _watch() -> None:
                 _watcher = None
                 return
             for pid in _watched:
-                if (state := _state(pid)) is not None:
-                    now, most, _watched[pid] = state
-                    if now.resident > most:
+                if (found := state(pid)) is not None:
+                    _watched[pid] = found.is_near or found.is_exceeded
+                    if found.is_exceeded:
                         os.kill(pid, signal.SIGKILL)
 
 

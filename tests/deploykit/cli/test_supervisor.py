@@ -1,6 +1,7 @@
 """A command ends with a status that has a meaning, and all that it started ends with it."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -72,22 +73,41 @@ def fills_shared_memory():
 
 def has_default_caps():
     """In this process and in its children, of what is available."""
-    import resource
+    from deploykit.transforms.runtime import child_process, memory, process_limits, resident_memory
 
-    from deploykit.transforms.runtime import child_process, memory, process_limits
-
-    caps = [
-        resource.getrlimit(resource.RLIMIT_DATA)[0],
-        child_process.call("resource:getrlimit", resource.RLIMIT_DATA)[0],
-    ]
+    own_limit = "deploykit.transforms.runtime.resident_memory:own_limit"
+    caps = [resident_memory.own_limit(), child_process.call(own_limit)]
     most = 0.75 * memory._of_machine()
     assert caps == [process_limits.default_cap()] * 2
     assert 0 < caps[0] < most
     process_limits.bound(memory=1 << 40)
     with child_process.ResourceLimits(memory=1 << 40):
-        asked = child_process.call("resource:getrlimit", resource.RLIMIT_DATA)[0]
-    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == asked == 1 << 40
+        asked = child_process.call(own_limit)
+    assert resident_memory.own_limit() == asked == 1 << 40
     return 0
+
+
+def starts_a_child_that_grows_while_it_computes():
+    """The child holds more than its limit while no thread of this process can look at it."""
+    from deploykit.transforms.runtime.child_process import ResourceLimits, Worker
+
+    with ResourceLimits(memory=400 << 20):
+        worker = Worker(f"{HERE}:grows")
+    sum(itertools.repeat(1, 1 << 28))  # a call of C code, in which no other Python thread runs
+    worker._child.process.poll()
+    assert worker._child.process.returncode == -signal.SIGKILL
+    return 0
+
+
+def grows():
+    from deploykit.transforms.runtime.resident_memory import importing_engine
+
+    with importing_engine():
+        pass
+    held = []
+    while True:
+        held.append(bytearray(b"x") * (1 << 20))
+        time.sleep(0.001)
 
 
 def dies_under_a_cap(how):
@@ -218,6 +238,26 @@ def test_a_command_that_grows_beyond_its_limit_is_killed(tmp_path):
     code, log = ended("fills_shared_memory", folder=tmp_path)
     assert code == 6
     assert "--memory-limit" in log
+
+
+@pytest.mark.slow
+def test_a_child_is_watched_while_its_parent_computes(tmp_path):
+    code, log = ended("starts_a_child_that_grows_while_it_computes", folder=tmp_path)
+    assert (code, log) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_limit_of_the_user_that_linux_ignores_changes_nothing(tmp_path):
+    """Batch systems set it, and no process can raise it."""
+    model = FASHION / "fashion.keras"
+    command = [sys.executable, "-m", "deploykit", "freeze", model, "-o", tmp_path / "f.pb"]
+    shell = ["bash", "-c", 'ulimit -m 100000; exec "$@"', "bash"]
+    outcome = subprocess.run([*shell, *command], capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+    outcome = subprocess.run([*shell, *command, "--force", "--memory-limit=30"],
+                             capture_output=True, text=True, check=False)  # fmt: skip
+    assert outcome.returncode == 6
+    assert "more than 30 MiB" in outcome.stderr
 
 
 def test_too_little_address_space_is_a_lack_of_memory():

@@ -22,6 +22,16 @@ def test_what_is_escaped_prints_and_reads_back(text):
     assert escaped("a\nb\tc", keep="\n") == "a\nb\\tc"
 
 
+def test_no_name_is_a_command_to_a_ci_server():
+    for name in ("::error::a", " ::Add-Mask::a", "::error title=b::a", "##vso[a]", "x ##[error]a",
+                 "##VSO[a]", "##teamcity[a]"):  # fmt: skip
+        shown = escaped(name)
+        assert not shown.lstrip().startswith("::")
+        assert not any(start in shown.lower() for start in ("##vso[", "##[", "##teamcity["))
+    for name in ("::1:8501", "a::b", "std::vector", "## title", "::", "::a"):
+        assert escaped(name) == name
+
+
 @settings(deadline=None, max_examples=8)
 @given(st.lists(TEXTS, min_size=20, max_size=20))
 def test_a_shell_reads_each_word_back(words):
