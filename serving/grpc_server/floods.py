@@ -5,6 +5,7 @@ connection that sends headers without end (CONTINUATION frames) or other frames 
 Each such connection occupies one of gRPC's few threads, so that new connections wait for seconds.
 """
 
+import re
 import socket
 import struct
 import threading
@@ -19,6 +20,8 @@ _RESETS_PER_SECOND = 4000
 _PAUSE = 0.25  # seconds between two looks
 _SHARE = 0.02  # of a core that looks may take: with thousands of connections they are rarer
 _PATIENCE = 5.0  # seconds; a client that calls would connect again and call as often as it can
+_GRACE = 1.5  # seconds without any call: a busy server notes calls late
+_SCOPE = re.compile(r"%25.*?(?=%5D:)")
 _RECEIVED = struct.Struct("=128xQ")  # `tcpi_bytes_received` of Linux's `struct tcp_info`
 
 
@@ -32,6 +35,8 @@ class _Client:
     """Calls whose response is not completely sent."""
     resets: int = 0
     has_called: bool = True
+    """Whether it has called since the last look."""
+    ever_called: bool = False
     base: int = 0
     """Bytes that had been received when it last called."""
     since: float = field(default_factory=time.monotonic)
@@ -62,6 +67,7 @@ class Floods:
         with self._lock:
             client = self._client(peer)
             client.has_called |= calls >= 0
+            client.ever_called |= calls >= 0
             client.open += calls
             client.arriving += arriving
 
@@ -71,7 +77,7 @@ class Floods:
             self._client(peer).resets += 1
 
     def _client(self, peer: str) -> _Client:
-        return self._clients.setdefault(peer, _Client())
+        return self._clients.setdefault(without_scope(peer), _Client())
 
     def look(self, sockets: Iterator[socket.socket], now: float) -> int:
         """Shut down the connections that flood the server; return their number."""
@@ -110,8 +116,7 @@ class Floods:
                 return False
             if client.flooding_since is None:
                 client.flooding_since = now
-            calls = client.open or resets
-            return not calls or now - client.flooding_since > _PATIENCE
+            return now - client.flooding_since > (_PATIENCE if client.ever_called else _GRACE)
 
     def _run(self, sockets: Callable[[], Iterator[socket.socket]]) -> None:
         took = 0.0
@@ -122,8 +127,16 @@ class Floods:
 
 
 def peer_name(host: str, port: int) -> str:
-    """Return the name that gRPC gives to the peer with this address."""
-    host = host.removeprefix("::ffff:")  # an IPv4 client of a socket for both
+    """Return the name that gRPC gives to the peer with this address, without an IPv6 scope."""
+    host = host.partition("%")[0].removeprefix("::ffff:")  # an IPv4 client of a socket for both
     if ":" not in host:
         return f"ipv4:{host}:{port}"
     return f"ipv6:{quote(f'[{host}]', safe=':')}:{port}"
+
+
+def without_scope(peer: str) -> str:
+    """Return gRPC's name of a peer without the scope of its address, as %25eth0.
+
+    Linux may or may not give the scope of a link-local address.
+    """
+    return _SCOPE.sub("", peer)

@@ -3,7 +3,9 @@
 The data plane raises them, and gRPC and REST convert them. No other module maps errors to codes.
 """
 
+import json
 import logging
+from typing import Any
 
 from deploykit.transforms.common.errors import CodedError, Error
 
@@ -11,6 +13,8 @@ logger = logging.getLogger("deploykit")
 
 OK = "OK"
 MESSAGE_LENGTH = 1024  # TensorFlow Serving truncates there
+MAX_SHOWN = 60
+"""Maximum number of characters of a value in a message."""
 
 SERVED_HERE = "served here"
 """Precedes the list of available models or versions in messages of deploykit's server."""
@@ -46,6 +50,16 @@ def code_of(http_status: int) -> str:
 def shortened(message: str) -> str:
     """Return a message truncated for the client, as it may repeat parts of the request."""
     return message[:MESSAGE_LENGTH]
+
+
+def shown(value: Any) -> str:
+    """Return a value as text for a message; lists and objects are abbreviated."""
+    if type(value) is list:
+        return f"a list of {len(value)}"
+    if type(value) is dict:
+        return f"an object of {len(value)}"
+    text = json.dumps(value[:MAX_SHOWN] if type(value) is str else value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 class ServingError(CodedError):

@@ -8,7 +8,7 @@ https://github.com/triton-inference-server/server/tree/main/docs/protocol
 from collections.abc import Mapping
 from typing import Any
 
-from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.protocol.errors import refused, shown
 
 SIGNATURE_NAME = "signature_name"
 """The parameter of a request that selects a signature."""
@@ -56,20 +56,18 @@ def class_count(parameters: Parameters, where: str) -> int:
     if count is None:
         return 0
     if type(count) is not int or not 0 <= count <= _MOST_CLASSES:
-        raise _mistyped(CLASSIFICATION, count).within(where)
+        raise refused(
+            "infer-field-type",
+            what=f"the parameter '{CLASSIFICATION}'",
+            got=shown(count),
+            expected=f"a whole number from 0 to {_MOST_CLASSES}",
+        ).within(where)
     return count
 
 
 def _check(parameters: Parameters, unsupported: Mapping[str, str], where: str) -> None:
     for name, feature in unsupported.items():
         if (value := parameters.get(name)) not in _UNUSED:
-            got = str(value)[:40]
             raise refused(
-                "infer-parameter-unsupported", name=name, got=got, feature=feature
+                "infer-parameter-unsupported", name=name, got=shown(value), feature=feature
             ).within(where)
-
-
-def _mistyped(name: str, got: object) -> ServingError:
-    expected = "a number of classes"
-    what = f"the parameter '{name}'"
-    return refused("infer-field-type", what=what, got=str(got)[:40], expected=expected)

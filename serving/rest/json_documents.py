@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from deploykit.serving.protocol.errors import refused
+from deploykit.serving.protocol.errors import MAX_SHOWN, refused, shown
 from deploykit.transforms.ir.tensors import Array
 
 BINARY = "b64"
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-MAX_SHOWN = 60
-"""Maximum number of characters of a value in a message."""
 
 
 def signature_name(document: dict[str, Any]) -> str:
@@ -75,16 +73,6 @@ def kind(value: Any) -> str:
         return {None: "Null", False: "False", True: "True"}[value]
     kinds: dict[type, str] = {dict: "Object", list: "Array", str: "String"}
     return kinds.get(type(value), "Number")
-
-
-def shown(value: Any) -> str:
-    """Return a value as text for a message; lists and objects are abbreviated."""
-    if type(value) is list:
-        return f"a list of {len(value)}"
-    if type(value) is dict:
-        return f"an object of {len(value)}"
-    text = json.dumps(value[:MAX_SHOWN] if type(value) is str else value)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 # An unclosed string ends with the text, so that a search takes linear time.

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from deploykit.serving.protocol.codec import check_strings
-from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.protocol.errors import ServingError, refused, shown
 from deploykit.serving.protocol.infer_parameters import (
     check_tensor,
     class_count,
@@ -30,7 +30,6 @@ from deploykit.serving.protocol.open_inference import (
 )
 from deploykit.serving.protocol.versions import check_name
 from deploykit.serving.rest.http_requests import Buffer
-from deploykit.serving.rest.json_documents import shown
 from deploykit.serving.rest.json_outputs import to_json
 from deploykit.serving.rest.json_tensors import to_array
 from deploykit.transforms.ir.tensors import Array

@@ -8,7 +8,7 @@ import numpy as np
 
 from deploykit.serving.execution.classify_regress import with_context
 from deploykit.serving.protocol.codec import check_strings
-from deploykit.serving.protocol.errors import ServingError, refused, shortened
+from deploykit.serving.protocol.errors import ServingError, refused, shortened, shown
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.protocol.signatures import DEFAULT, Tensor
 from deploykit.serving.rest.json_documents import (
@@ -16,7 +16,6 @@ from deploykit.serving.rest.json_documents import (
     kind,
     narrowed,
     parse,
-    shown,
     signature_name,
     to_bytes,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.serving.protocol.errors import ServingError, refused
+from deploykit.serving.protocol.errors import ServingError, refused, shown
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest.json_documents import (
     FLOATS,
@@ -18,7 +18,6 @@ from deploykit.serving.rest.json_documents import (
     is_binary,
     kind,
     narrowed,
-    shown,
     to_bytes,
 )
 from deploykit.transforms.ir.tensors import MAX_RANK, Array, numpy_type
