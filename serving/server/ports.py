@@ -20,7 +20,7 @@ ChannelOption = tuple[str, str | int]
 UNBOUNDED = -1
 _HANDSHAKE_MS = 10_000  # until a client has completed the handshake
 _PING_MS, _ANSWER_MS = 10_000, 5_000  # detects a lost client within 15 s
-_CONNECTION_STREAMS = 200
+_CONNECTION_STREAMS = 400
 """Open streams of a connection, at least. gRPC counts those that the client has just reset."""
 _PATIENCE_MS = 5_000  # minimum interval of pings from clients
 

@@ -127,7 +127,7 @@ def start(settings: ServerSettings) -> RunningServer:
     Error, ServingError: as in `Server`, before it listens. KeyboardInterrupt: a signal arrived.
     """
     if _is_own_process and settings.memory_limit is not None:
-        bound_allocations(settings.memory_limit)
+        bound_allocations(settings.memory_limit // settings.workers)
     server = Server(settings)
     started: Future[None] = Future()
 

@@ -64,6 +64,19 @@ def test_a_loaded_version_must_fit(used):
     MemoryLimit(None).check_loaded("m", 1)
 
 
+def test_a_refused_version_is_loaded_again_only_if_it_may_fit(tmp_path, used):
+    bound, folder = MemoryLimit(200), version_of(tmp_path / "1", 10)
+    bound.check_files("m", 1, folder)
+    used.held = 250
+    with raises(ServingError, "version-over-memory", got=250):
+        bound.check_loaded("m", 1)
+    used.held = 100
+    with raises(ServingError, "version-over-memory", got=250):
+        bound.check_files("m", 1, folder)
+    used.held = 40
+    bound.check_files("m", 1, folder)
+
+
 def test_a_version_beyond_the_limit_is_closed_and_the_others_serve(tmp_path, used, monkeypatch):
     model, closed = tmp_path / "m", []
     half_plus(model, 2, version=1)
