@@ -42,7 +42,7 @@ _reserved = _SPARE
 
 
 @dataclass(frozen=True)
-class Usage:
+class MemoryUsage:
     """The memory of a process in bytes."""
 
     resident: int
@@ -51,7 +51,7 @@ class Usage:
     """Address space, by the resource that limits it."""
 
 
-def usage(pid: int | str = "self") -> Usage | None:
+def usage(pid: int | str = "self") -> MemoryUsage | None:
     """Return the memory of a process; None: it has ended."""
     sizes = {}
     with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ def usage(pid: int | str = "self") -> Usage | None:
     if not sizes:  # a process that has ended and was not waited for has no memory
         return None
     counted = [sizes[name] for name in _COUNTED if name in sizes] or [sizes.get("VmRSS:", 0)]
-    return Usage(sum(counted), {kind: sizes.get(name, 0) for name, kind in _SPACES.items()})
+    return MemoryUsage(sum(counted), {kind: sizes.get(name, 0) for name, kind in _SPACES.items()})
 
 
 def _stated_in() -> int:
@@ -138,7 +138,7 @@ def own_limit() -> int | None:
 
 
 @dataclass(frozen=True)
-class State:
+class MemoryState:
     """How a process stands to its limits."""
 
     is_exceeded: bool
@@ -146,7 +146,7 @@ class State:
     """Whether it is near any limit of memory or address space."""
 
 
-def state(pid: int) -> State | None:
+def state(pid: int) -> MemoryState | None:
     """Return how a process stands to its limits; None: it has ended, or states none."""
     now = usage(pid)
     try:
@@ -160,7 +160,7 @@ def state(pid: int) -> State | None:
         limit != resource.RLIM_INFINITY and now.spaces[kind] + _SPARE > _NEAR[kind] * limit
         for kind, limit in limits.items()
     )
-    return State(now.resident > most, is_near)
+    return MemoryState(now.resident > most, is_near)
 
 
 class Family:
