@@ -56,8 +56,9 @@ CHANGING = ("benchmark",)  # lines depend on the load of the machine
 
 
 @pytest.fixture
-def run(tmp_path, deploykit):
-    """Run a command on files of a name."""
+def run(tmp_path, deploykit, monkeypatch):
+    """Run a command on files of a name, without wrapping its tables."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def command(line, name):
         folder = tmp_path / name
