@@ -16,6 +16,7 @@ from deploykit.transforms.ir.tfrecord import count_records, is_gzip, read_all_re
 
 _NAME = re.compile(r"\.tfrec(ords?)?($|[.-])", re.IGNORECASE)
 _LOOKED_AT = 64  # records of which the features follow
+_TEXT = re.compile(rb"[\t\n\r -~]*")
 _LISTS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 
 
@@ -39,7 +40,10 @@ class PlainRecords:
 
     features: Mapping[str, Feature]
     sizes: Mapping[str, int]
-    """The size of a feature of bytes, if all looked at have one; such bytes may be an array."""
+    """The size of a feature of bytes that are no text, if all looked at have one size.
+
+    Such bytes may be an array.
+    """
     counts: tuple[int, ...]
     """The number of records in each file, with a truncated last one: reading it reports that."""
     compression: str
@@ -68,8 +72,10 @@ def plain_records(source: str, files: Sequence[Path]) -> PlainRecords:
     for name in sorted(names):
         features[name] = _feature([each[name] for each in lists])
         if features[name] == Feature("string"):
-            lengths = {len(each[name][1][0]) for each in lists}
-            sizes |= {name: lengths.pop()} if len(lengths) == 1 else {}
+            contents = [bytes(each[name][1][0]) for each in lists]
+            is_text = all(_TEXT.fullmatch(content) for content in contents)
+            if not is_text and len({len(content) for content in contents}) == 1:
+                sizes[name] = len(contents[0])
     return PlainRecords(features, sizes, counts, "GZIP" if is_packed else "")
 
 
@@ -78,7 +84,8 @@ def fitted(
 ) -> Feature:
     """Return a feature of plain records as an input takes it.
 
-    A list of as many values as the input is an array of its shape, and so are bytes of its size.
+    A list of as many values as the input is an array of its shape, and so are bytes of its size,
+    but not those of one value: a text of 4 digits has the size of a float32.
 
     Args:
         feature: the feature as the records state it.
@@ -91,7 +98,8 @@ def fitted(
     row = shape[1:]
     is_known = min(row, default=1) > 0
     if feature.dtype == "string" and type_ not in ("", "string"):
-        wanted = math.prod(row) * numpy_type(type_).itemsize if is_known else None
+        is_array = is_known and math.prod(row) > 1
+        wanted = math.prod(row) * numpy_type(type_).itemsize if is_array else None
         return Feature(type_, row, "raw") if size is not None and size == wanted else feature
     if is_known and None not in feature.shape:
         fits = math.prod(row) == math.prod(size or 0 for size in feature.shape)
