@@ -13,6 +13,7 @@ import deploykit
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.ir.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
+from tests.deploykit.data import made_up
 from tests.deploykit.storage.tiny_images import TIFF, WEBP, decodable
 from tests.support import Containing, raises, tf
 
@@ -193,6 +194,28 @@ def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
     assert (found.rows, len(found.skipped)) == (2, 1)
     (part,) = (tmp_path / "out").glob("*.npz")
     assert np.load(part)["y"].tolist() == [[1, 2], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [("int32", 7, 2147483653), ("int8", 127, -129)],
+)
+def test_integers_of_records_beyond_the_type_of_the_input_are_bad_rows(tmp_path, dtype, good, bad):
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(dtype, (None,), "x")
+        tf.identity(x, name="y")
+    records = [made_up.example(x=[value]) for value in (good, bad, good)]
+    (tmp_path / "rows.tfrecord").write_bytes(b"".join(map(framed, records)))
+    found = deploykit.infer(
+        graph.as_graph_def(),
+        tmp_path / "rows.tfrecord",
+        tmp_path / "out",
+        on_error="skip",
+        format="npz",
+    )
+    assert [each["row"] for each in found.skipped] == [1]
+    (part,) = (tmp_path / "out").glob("*.npz")
+    assert np.load(part)["y"].tolist() == [good, good]
 
 
 EMPTY = {
