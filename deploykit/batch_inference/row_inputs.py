@@ -46,8 +46,10 @@ class RowInputs:
     def _at_once(self, batch: RowBatch) -> Inputs | None:
         """Return the inputs of all rows; None if some rows are invalid."""
         arrays = batch.arrays or self._parsed(batch)
+        if arrays is None:
+            return None
         try:
-            return arrays and {
+            return {
                 name: in_python(
                     steps,
                     replace(self._pipeline.features[steps.feature], content=""),

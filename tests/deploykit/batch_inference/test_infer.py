@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -300,3 +301,12 @@ def test_a_table_in_memory_without_rows_gives_one_without_rows(kind):
     assert len(found) == 0
     names = found.column_names if kind == "arrow" else found.columns
     assert list(names) == ["row", "id", "scores"]
+
+
+def test_a_table_in_memory_has_no_columns_of_temporary_folders(tmp_path, monkeypatch):
+    folder = tmp_path / "b=9"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    table = pyarrow.table({"x": [[1.0, 2.0, 3.0, 4.0]]})
+    with raises(GraphError, "unknown-name", name="b"):
+        deploykit.infer(tiny_model(), table, keep_columns=["b"])
