@@ -1,5 +1,6 @@
 """Detects the data at a path: TFRecord shards, CSV files, images or arrays, and their features."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
 from deploykit.verification.samples import names_of_inputs
 from deploykit.verification.synthetic.sample_inputs import type_and_shape
+
+logger = logging.getLogger("deploykit")
 
 Columns = Mapping[str, int | tuple[int, int]]
 """For each feature, a column number or a range of columns (start, end), without the end."""
@@ -191,10 +194,13 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
         found.warn_of_skipped()
         return _images(folder, found)
     tables = [file for file in files if format_of(file) == "csv"]
+    if shards := record_names(folder):
+        if tables:
+            names = ", ".join(file.name for file in tables[:5])
+            logger.warning("%s: left out next to TFRecords (%d): %s", folder, len(tables), names)
+        return _plain(str(folder), shards)
     if tables:
         return _csv(str(folder), tables, columns)
-    if shards := record_names(folder):
-        return _plain(str(folder), shards)
     state = "contains no such files" if files else "is empty"
     raise FileError("data-folder-kind", source=folder, got=state)
 

@@ -125,3 +125,13 @@ def test_texts_and_single_values_are_not_taken_for_raw_arrays(tmp_path, content,
     if expected.content:
         fed = pipeline_for(data, graph(x=("float32", shape)), epochs=1).fed
         assert fed["x"].startswith("bytes read as raw float32 2 ")
+
+
+def test_only_records_beside_other_files_are_read(tmp_path, caplog):
+    (tmp_path / "a.tfrecord-00000-of-00001").write_bytes(framed(made_up.example(x=[1.5])))
+    for end in (".idx", ".crc", ".json"):
+        (tmp_path / f"a.tfrecord-00000-of-00001{end}").write_text("1 2 3")
+    (tmp_path / "labels.csv").write_text("1,2\n")
+    data = open_data(str(tmp_path))
+    assert (data.kind, data.counts) == ("records", (1,))
+    assert "left out next to TFRecords (1): labels.csv" in caplog.text
