@@ -119,7 +119,8 @@ def open_data(
     names, or the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV
     files. By default, the last column is `label` and the others are `x`. The named columns of a
     table (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
-    of its column becomes such a row. With `may_be_empty`, arrays may have no samples.
+    of its column becomes such a row. With `may_be_empty`, arrays and TFRecords without an
+    index may have no samples.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
@@ -128,7 +129,7 @@ def open_data(
     if (records := one_set(place)) is not None:
         result = _records(*records, is_named=place.name.endswith(END))
     elif os.path.isdir(place):
-        result = _folder(place, columns)
+        result = _folder(place, columns, may_be_empty)
     elif columns is None and is_table_for(path, graph):
         result = _with_rows(_arrays(path, may_be_empty), graph)
     elif format_of(place) == "csv":
@@ -136,7 +137,7 @@ def open_data(
         result = _csv(path, [place], columns)
     elif is_records(place):
         check_regular(place)
-        result = _shard(place)
+        result = _shard(place, may_be_empty)
     else:
         result = _arrays(path, may_be_empty)
     if columns is not None and result.kind != "csv":
@@ -181,7 +182,7 @@ def is_arrays(path: str, graph: Graph | None = None) -> bool:
     return is_table_for(path, graph) or not is_other
 
 
-def _folder(folder: Path, columns: Columns | None) -> Data:
+def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
     names = index_names(folder)
     if len(names) > 1:
         raise GraphError(
@@ -196,9 +197,9 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     tables = [file for file in files if format_of(file) == "csv"]
     if shards := record_names(folder):
         if tables:
-            names = ", ".join(file.name for file in tables[:5])
-            logger.warning("%s: left out next to TFRecords (%d): %s", folder, len(tables), names)
-        return _plain(str(folder), shards)
+            text = ", ".join(file.name for file in tables[:5])
+            logger.warning("%s: left out next to TFRecords (%d): %s", folder, len(tables), text)
+        return _plain(str(folder), shards, may_be_empty)
     if tables:
         return _csv(str(folder), tables, columns)
     state = "contains no such files" if files else "is empty"
@@ -217,7 +218,7 @@ def _records(folder: Path, name: str, is_named: bool = False) -> Data:
     )  # fmt: skip
 
 
-def _shard(file: Path) -> Data:
+def _shard(file: Path, may_be_empty: bool) -> Data:
     """Return one file of TFRecords, with the features of its index if it has one."""
     for name in index_names(file.parent):
         index = load_index(file.parent, name)
@@ -227,12 +228,14 @@ def _shard(file: Path) -> Data:
             return replace(
                 whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""
             )
-    return _plain(str(file), [file])
+    return _plain(str(file), [file], may_be_empty)
 
 
-def _plain(path: str, files: Sequence[Path]) -> Data:
+def _plain(path: str, files: Sequence[Path], may_be_empty: bool) -> Data:
     """Return TFRecords without an index."""
     found = plain_records(path, files)
+    if not (any(found.counts) or may_be_empty):
+        raise GraphError("no-samples", source=path, purpose="run")
     return Data(
         path, "records", tuple(map(str, files)), found.features, counts=found.counts,
         compression=found.compression, byte_sizes=found.sizes,
@@ -250,6 +253,10 @@ def fitting(data: Data, graph: Graph | None, features: Mapping[str, str]) -> Dat
     for tensor, names in inputs.items():
         type_, shape = type_and_shape(graph, tensor)[:2]
         stated = [features[name] for name in names if features.get(name)]
+        if not data.records:  # without records, they have any features
+            row = tuple(None if size < 0 else size for size in (shape or ())[1:])
+            results[(*stated, *names)[0]] = Feature(type_ or "float32", row)
+            continue
         known = [name for name in (*stated, *names) if name in results]
         if not known and len(inputs) == 1:
             known = data.unlabelled if len(data.unlabelled) == 1 else data.only_of_type(type_)

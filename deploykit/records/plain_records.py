@@ -53,8 +53,7 @@ def plain_records(source: str, files: Sequence[Path]) -> PlainRecords:
     """Return the content of files.
 
     FileError: a file cannot be read. VerificationError: a length is damaged; the message names the
-    file and the byte. GraphError: the records are not Examples, there are none, or only some files
-    are compressed.
+    file and the byte. GraphError: the records are not Examples, or only some files are compressed.
     """
     packed = {is_gzip(file) for file in files}
     if len(packed) > 1:
@@ -63,7 +62,7 @@ def plain_records(source: str, files: Sequence[Path]) -> PlainRecords:
     counts = tuple(count_records(file, is_packed) for file in files)
     file, count = next(((f, n) for f, n in zip(files, counts, strict=True) if n), (None, 0))
     if file is None:
-        raise GraphError("no-samples", source=source, purpose="run")
+        return PlainRecords({}, {}, counts, "GZIP" if is_packed else "")
     records = islice(read_all_records(file, is_packed, count), _LOOKED_AT)
     lists = _lists(file, (item for item in records if isinstance(item, bytes)))
     names = [name for name in lists[0] if all(name in each for each in lists)] if lists else []

@@ -229,6 +229,8 @@ def empty_file(folder: Path, end: str) -> Path:
     path = folder / f"none.{end}"
     if end == "parquet":
         pyarrow.parquet.write_table(pyarrow.table(EMPTY), path)
+    elif end == "tfrecord":
+        path.write_bytes(b"")
     elif end == "npz":
         np.savez(path, x=np.zeros((0, 4), np.float32))
     elif end == "csv":
@@ -240,7 +242,8 @@ def empty_file(folder: Path, end: str) -> Path:
 
 @pytest.mark.parametrize(
     ("end", "format_"),
-    [*((end, "parquet") for end in ("parquet", "jsonl", "ndjson", "json", "csv", "npz")),
+    [*((end, "parquet")
+       for end in ("parquet", "jsonl", "ndjson", "json", "csv", "npz", "tfrecord")),
      *(("parquet", format_) for format_ in ("csv", "npz", "tfrecord", "jsonl"))],
 )  # fmt: skip
 def test_data_without_rows_gives_a_result_without_rows(tmp_path, end, format_):
@@ -262,6 +265,15 @@ def test_data_without_rows_gives_a_result_without_rows(tmp_path, end, format_):
     assert again.run.kept == 1
     with pytest.raises(Error):  # nothing would be compared
         deploykit.verify(tiny_model(), tiny_model(), data=path)
+
+
+def test_a_folder_of_records_without_any_gives_a_result_without_rows(tmp_path):
+    first = empty_file(tmp_path, "parquet")
+    deploykit.infer(tiny_model(), first, tmp_path / "out", format="tfrecord")
+    for index in (tmp_path / "out").glob("*.json"):
+        index.unlink()  # as another program finds these records
+    found = deploykit.infer(tiny_model(), tmp_path / "out", tmp_path / "again")
+    assert (found.rows, found.skipped) == (0, [])
 
 
 def test_a_header_without_rows_keeps_its_columns(tmp_path):
