@@ -119,15 +119,15 @@ def open_data(
     names, or the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV
     files. By default, the last column is `label` and the others are `x`. The named columns of a
     table (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
-    of its column becomes such a row. With `may_be_empty`, arrays and TFRecords without an
-    index may have no samples.
+    of its column becomes such a row. With `may_be_empty`, arrays and TFRecords may have no
+    samples.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
     """
     place = Path(path)
     if (records := one_set(place)) is not None:
-        result = _records(*records, is_named=place.name.endswith(END))
+        result = _records(*records, place.name.endswith(END), may_be_empty)
     elif os.path.isdir(place):
         result = _folder(place, columns, may_be_empty)
     elif columns is None and is_table_for(path, graph):
@@ -189,7 +189,7 @@ def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
             "record-names-several", folder=folder, names=names, example=folder / names[0]
         )
     if names:
-        return _records(folder, names[0])
+        return _records(folder, names[0], may_be_empty=may_be_empty)
     files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     if (found := list_images(folder)).images:
         found.warn_of_skipped()
@@ -206,10 +206,10 @@ def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
     raise FileError("data-folder-kind", source=folder, got=state)
 
 
-def _records(folder: Path, name: str, is_named: bool = False) -> Data:
+def _records(folder: Path, name: str, is_named: bool = False, may_be_empty: bool = False) -> Data:
     index = load_index(folder, name)
     counts = shard_counts(folder, index, is_named)
-    if not any(counts):
+    if not (any(counts) or may_be_empty):
         raise FileError("index-without-records", source=folder)
     return Data(
         str(folder), "records", tuple(index.files(folder)), dict(index.features),
@@ -223,7 +223,7 @@ def _shard(file: Path, may_be_empty: bool) -> Data:
     for name in index_names(file.parent):
         index = load_index(file.parent, name)
         if file.name in (shard.file for shard in index.shards):
-            whole = _records(file.parent, name)
+            whole = _records(file.parent, name, may_be_empty=may_be_empty)
             place = list(map(os.path.basename, whole.files)).index(file.name)
             return replace(
                 whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""

@@ -270,6 +270,11 @@ def test_data_without_rows_gives_a_result_without_rows(tmp_path, end, format_):
 def test_a_folder_of_records_without_any_gives_a_result_without_rows(tmp_path):
     first = empty_file(tmp_path, "parquet")
     deploykit.infer(tiny_model(), first, tmp_path / "out", format="tfrecord")
+    with tf.Graph().as_default() as graph:
+        scores = tf.compat.v1.placeholder(tf.float32, (None, 3), "scores")
+        tf.identity(scores, "y")
+    known = deploykit.infer(graph.as_graph_def(), tmp_path / "out", tmp_path / "known")
+    assert (known.rows, known.skipped) == (0, [])
     for index in (tmp_path / "out").glob("*.json"):
         index.unlink()  # as another program finds these records
     found = deploykit.infer(tiny_model(), tmp_path / "out", tmp_path / "again")
