@@ -107,22 +107,30 @@ def fitted(
 
 
 def _lists(file: Path, records: Iterable[bytes]) -> list[dict[str, tuple[str, Any]]]:
-    """Return the dtype and the values of each feature. GraphError: they are not Examples."""
+    """Return the dtype and the values of each feature, of the records that are Examples with some.
+
+    The others are invalid rows. GraphError: there are only others.
+    """
     from google.protobuf import message
 
     from deploykit.transforms.ir.protos import Example
 
-    results = []
+    results, others = [], 0
     for record in records:
         try:
             given = Example.FromString(record).features.feature
         except message.DecodeError:
-            raise GraphError("not-an-example", source=file) from None
+            others += 1
+            continue
         kinds = {name: item.WhichOneof("kind") for name, item in given.items()}
-        results.append({
+        found = {
             name: (_LISTS[kind], getattr(given[name], kind).value)
-            for name, kind in kinds.items() if kind
-        })  # fmt: skip
+            for name, kind in kinds.items()
+            if kind
+        }
+        results += [found] if found else []
+    if others and not results:
+        raise GraphError("not-an-example", source=file)
     return results
 
 

@@ -145,6 +145,16 @@ def test_a_record_that_is_no_example_is_a_bad_row(tmp_path):
     assert (found.rows, [each["row"] for each in found.skipped]) == (19, [6])
 
 
+def test_records_without_an_index_that_are_no_examples_are_bad_rows(tmp_path):
+    good = made_up.example(x=[1.0, 2.0, 3.0, 4.0])
+    records = [b"\xff\xff", good, b"", good]
+    (tmp_path / "rows.tfrecord").write_bytes(b"".join(map(framed, records)))
+    found = deploykit.infer(
+        tiny_model(), tmp_path / "rows.tfrecord", tmp_path / "out", on_error="skip"
+    )
+    assert (found.rows, [each["row"] for each in found.skipped]) == (2, [0, 2])
+
+
 def test_arrays_bear_the_names_of_inputs(tmp_path):
     rows = np.ones((20, 4), np.float32)
     np.savez(tmp_path / "rows.npz", y=rows, z=rows)
