@@ -93,7 +93,8 @@ def infer(
         keep_columns=list(dict.fromkeys(map(str, how.keep_columns))),
     )
     with frame.in_folder() as folder:
-        inferred = _inferred(model, folder / "data.parquet", folder / "out", how)
+        file = folder / "data.parquet"
+        inferred = _inferred(model, file, folder / "out", how, has_folders=False)
         files = [folder / "out" / shard["file"] for shard in inferred.index["shards"]]
         return frame.predictions(files, how.keep_columns)
 
@@ -103,8 +104,9 @@ def _inferred(
     data: str | os.PathLike[str],
     out: str | os.PathLike[str],
     how: InferOptions,
+    has_folders: bool = True,
 ) -> Inferred:
-    """Run batch inference over data on disk."""
+    """Run batch inference over data on disk, whose folders may state columns."""
     source = source_of(model)
     how = replace(how, scheduler=_FORMER.get(how.scheduler, how.scheduler))
     _check(how)
@@ -114,7 +116,8 @@ def _inferred(
         with _children(source):
             opened = open_model(source)
             opened.refuse_effects(how.allow_ops)
-            plan = planned(opened, data, out, how, tuned_settings(source, how.tuned, opened.sha256))
+            settings = tuned_settings(source, how.tuned, opened.sha256)
+            plan = planned(opened, data, out, how, settings, has_folders=has_folders)
         folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
         with folder as results:
             return carried_out(plan, _backend(how, address), results, work)

@@ -67,22 +67,24 @@ def planned(
     out: str | os.PathLike[str],
     how: InferOptions,
     settings: RunConfig,
+    has_folders: bool = True,
 ) -> InferPlan:
     """Return the plan, reading only as much of the data as needed.
 
-    FileError, GraphError: the data cannot be read, or does not match the model.
+    Folders state columns of a table with `has_folders`. FileError, GraphError: the data cannot be
+    read, or does not match the model.
     """
-    if not opened.frozen.inputs:
-        raise GraphError("model-without-input", source=opened.source)
     graph, settings = opened.frozen, _of_a_worker(opened, settings)
+    if not graph.inputs:
+        raise GraphError("model-without-input", source=opened.source)
     outputs = column_names(opened, how.keep_columns)
     labels = opened.about.labels if how.labels is None else labels_from(how.labels)
     columns = expected_columns(opened, outputs, how.top, labels)
     results = [TOP_CLASSES, TOP_SCORES, TOP_LABELS] if how.top else list(outputs)
     rows = {name: columns[name].shape if name in columns else (None,) for name in results}
-    added = {f"{name}{SHAPE_END}" for name, shape in rows.items() if how.top or None in shape}
-    added |= set(results if how.top else ())
-    path, result, pipeline, extra = _opened_data(opened, data, how, settings, added)
+    added = set(results if how.top else ())
+    added |= {f"{name}{SHAPE_END}" for name, shape in rows.items() if how.top or None in shape}
+    path, result, pipeline, extra = _opened_data(opened, data, how, settings, added, has_folders)
     parts = cut_parts(result, _row_bytes(rows, how.top))
     task = InferTask(
         model="",
@@ -126,6 +128,7 @@ def _opened_data(
     how: InferOptions,
     settings: RunConfig,
     added: set[str],
+    has_folders: bool,
 ) -> tuple[str, Data, Pipeline, dict[str, Any]]:
     """Return the path, the data, its pipeline, and the options that decide what rows contain.
 
@@ -136,7 +139,7 @@ def _opened_data(
         path = os.path.abspath(path)  # workers may have other current folders
     declared = InputPipelineOptions(preprocess=how.preprocess).declared(graph)
     vocabulary = how.vocabulary or vocabulary_beside(opened.source)
-    choice = ColumnChoice(how.columns, tuple(how.keep_columns), vocabulary)
+    choice = ColumnChoice(how.columns, tuple(how.keep_columns), vocabulary, has_folders)
     result: Data
     extra: dict[str, Any] = {}
     with naming(folder_of(path)):

@@ -5,15 +5,16 @@ invalid ones. Images and texts of different lengths are always converted one by 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from deploykit.batch_inference.reading.data_parts import RowBatch, place_of
-from deploykit.data.apply_preprocessing import in_graph, in_python, together
+from deploykit.data.apply_preprocessing import in_graph, in_python, raw_in_graph, together
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
-from deploykit.data.preprocessing_plan import is_computed, keeps_files
+from deploykit.data.preprocessing_plan import keeps_files
 from deploykit.data.reading import example, prepared
-from deploykit.data.tfdata import example_spec, inputs_of
+from deploykit.data.tfdata import example_spec
 from deploykit.records.examples import Feature
 from deploykit.storage.image_files import too_large
 from deploykit.transforms.common.errors import GraphError
@@ -44,15 +45,23 @@ class RowInputs:
 
     def _at_once(self, batch: RowBatch) -> Inputs | None:
         """Return the inputs of all rows; None if some rows are invalid."""
-        features = self._pipeline.features
-        if batch.arrays:
-            try:
-                return {
-                    name: in_python(steps, features[steps.feature], batch.arrays[steps.feature])
-                    for name, steps in self._pipeline.steps.items()
-                }
-            except GraphError:
-                return None
+        arrays = batch.arrays or self._parsed(batch)
+        if arrays is None:
+            return None
+        try:
+            return {
+                name: in_python(
+                    steps,
+                    replace(self._pipeline.features[steps.feature], content=""),
+                    arrays[steps.feature],
+                )
+                for name, steps in self._pipeline.steps.items()
+            }
+        except GraphError:
+            return None
+
+    def _parsed(self, batch: RowBatch) -> Inputs | None:
+        """Return the features of all rows, which are records; None if some rows are invalid."""
         import tensorflow as tf
 
         if self._parse is None:
@@ -109,23 +118,21 @@ def photo_maker(steps: Steps, feature: Feature) -> Callable[[bytes], Array]:
 
 
 def batch_parser(pipeline: Pipeline) -> Callable[[Sequence[bytes]], Inputs]:
-    """Return a function that converts serialized Examples into inputs."""
+    """Return a function that converts serialized Examples into features, none of them images.
+
+    It does not convert them to the dtypes of inputs, as TensorFlow does not report lost values.
+    """
     import tensorflow as tf
 
     features = pipeline.features
     with tf.Graph().as_default() as graph:
         contents = tf.compat.v1.placeholder(tf.string, (None,))
         parsed = tf.io.parse_example(contents, example_spec(features))
-        for steps in pipeline.steps.values():  # a cast to integers would silently truncate
-            value = parsed[steps.feature]
-            is_cut = value.dtype.is_floating and tf.as_dtype(steps.dtype).is_integer
-            if is_cut and not is_computed(steps, features[steps.feature]):
-                whole = tf.debugging.assert_equal(value, tf.round(value))
-                with tf.control_dependencies([whole]):
-                    parsed[steps.feature] = tf.identity(value)
-        inputs = inputs_of(pipeline, parsed)
-    run = _session(graph).make_callable(list(inputs.values()), [contents])
-    return lambda given: dict(zip(inputs, run(given), strict=True))
+        for name, feature in features.items():
+            if feature.content == "raw":
+                parsed[name] = raw_in_graph(feature, parsed[name])
+    run = _session(graph).make_callable(list(parsed.values()), [contents])
+    return lambda given: dict(zip(parsed, run(given), strict=True))
 
 
 def _session(graph: Any) -> Any:

@@ -1,5 +1,6 @@
 """Detects the data at a path: TFRecord shards, CSV files, images or arrays, and their features."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
 from deploykit.verification.samples import names_of_inputs
 from deploykit.verification.synthetic.sample_inputs import type_and_shape
+
+logger = logging.getLogger("deploykit")
 
 Columns = Mapping[str, int | tuple[int, int]]
 """For each feature, a column number or a range of columns (start, end), without the end."""
@@ -116,16 +119,17 @@ def open_data(
     names, or the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV
     files. By default, the last column is `label` and the others are `x`. The named columns of a
     table (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
-    of its column becomes such a row. With `may_be_empty`, arrays may have no samples.
+    of its column becomes such a row. With `may_be_empty`, arrays and TFRecords may have no
+    samples.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
     """
     place = Path(path)
     if (records := one_set(place)) is not None:
-        result = _records(*records, is_named=place.name.endswith(END))
+        result = _records(*records, place.name.endswith(END), may_be_empty)
     elif os.path.isdir(place):
-        result = _folder(place, columns)
+        result = _folder(place, columns, may_be_empty)
     elif columns is None and is_table_for(path, graph):
         result = _with_rows(_arrays(path, may_be_empty), graph)
     elif format_of(place) == "csv":
@@ -133,7 +137,7 @@ def open_data(
         result = _csv(path, [place], columns)
     elif is_records(place):
         check_regular(place)
-        result = _shard(place)
+        result = _shard(place, may_be_empty)
     else:
         result = _arrays(path, may_be_empty)
     if columns is not None and result.kind != "csv":
@@ -178,31 +182,34 @@ def is_arrays(path: str, graph: Graph | None = None) -> bool:
     return is_table_for(path, graph) or not is_other
 
 
-def _folder(folder: Path, columns: Columns | None) -> Data:
+def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
     names = index_names(folder)
     if len(names) > 1:
         raise GraphError(
             "record-names-several", folder=folder, names=names, example=folder / names[0]
         )
     if names:
-        return _records(folder, names[0])
+        return _records(folder, names[0], may_be_empty=may_be_empty)
     files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     if (found := list_images(folder)).images:
         found.warn_of_skipped()
         return _images(folder, found)
     tables = [file for file in files if format_of(file) == "csv"]
+    if shards := record_names(folder):
+        if tables:
+            text = ", ".join(file.name for file in tables[:5])
+            logger.warning("%s: left out next to TFRecords (%d): %s", folder, len(tables), text)
+        return _plain(str(folder), shards, may_be_empty)
     if tables:
         return _csv(str(folder), tables, columns)
-    if shards := record_names(folder):
-        return _plain(str(folder), shards)
     state = "contains no such files" if files else "is empty"
     raise FileError("data-folder-kind", source=folder, got=state)
 
 
-def _records(folder: Path, name: str, is_named: bool = False) -> Data:
+def _records(folder: Path, name: str, is_named: bool = False, may_be_empty: bool = False) -> Data:
     index = load_index(folder, name)
     counts = shard_counts(folder, index, is_named)
-    if not any(counts):
+    if not (any(counts) or may_be_empty):
         raise FileError("index-without-records", source=folder)
     return Data(
         str(folder), "records", tuple(index.files(folder)), dict(index.features),
@@ -211,22 +218,24 @@ def _records(folder: Path, name: str, is_named: bool = False) -> Data:
     )  # fmt: skip
 
 
-def _shard(file: Path) -> Data:
+def _shard(file: Path, may_be_empty: bool) -> Data:
     """Return one file of TFRecords, with the features of its index if it has one."""
     for name in index_names(file.parent):
         index = load_index(file.parent, name)
         if file.name in (shard.file for shard in index.shards):
-            whole = _records(file.parent, name)
+            whole = _records(file.parent, name, may_be_empty=may_be_empty)
             place = list(map(os.path.basename, whole.files)).index(file.name)
             return replace(
                 whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""
             )
-    return _plain(str(file), [file])
+    return _plain(str(file), [file], may_be_empty)
 
 
-def _plain(path: str, files: Sequence[Path]) -> Data:
+def _plain(path: str, files: Sequence[Path], may_be_empty: bool) -> Data:
     """Return TFRecords without an index."""
     found = plain_records(path, files)
+    if not (any(found.counts) or may_be_empty):
+        raise GraphError("no-samples", source=path, purpose="run")
     return Data(
         path, "records", tuple(map(str, files)), found.features, counts=found.counts,
         compression=found.compression, byte_sizes=found.sizes,
@@ -244,6 +253,10 @@ def fitting(data: Data, graph: Graph | None, features: Mapping[str, str]) -> Dat
     for tensor, names in inputs.items():
         type_, shape = type_and_shape(graph, tensor)[:2]
         stated = [features[name] for name in names if features.get(name)]
+        if not data.records:  # without records, they have any features
+            row = tuple(None if size < 0 else size for size in (shape or ())[1:])
+            results[(*stated, *names)[0]] = Feature(type_ or "float32", row)
+            continue
         known = [name for name in (*stated, *names) if name in results]
         if not known and len(inputs) == 1:
             known = data.unlabelled if len(data.unlabelled) == 1 else data.only_of_type(type_)

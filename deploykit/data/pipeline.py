@@ -192,7 +192,9 @@ class Pipeline:
         feature = self.data.features[steps.feature]
         if feature.content != "image":
             done = ", ".join(changes(steps)) or "as they are"
-            return f"{kind_of(feature.dtype, feature.shape, self.data.path)}, {done}"
+            is_guess = feature.content == "raw" and self.data.byte_sizes is not None
+            kind = kind_of(feature.dtype, feature.shape, self.data.path)
+            return f"{'bytes read as raw ' if is_guess else ''}{kind}, {done}"
         seen = set(_sizes(self.data, steps.feature))
         sizes = f"photos{' of several sizes' if len(seen) > 1 else ''.join(f' {s}' for s in seen)}"
         becomes = "as files" if keeps_files(steps, feature) else ", ".join(changes(steps))

@@ -72,6 +72,8 @@ def open_source(
     else:
         for path in paths:
             check_regular(path)
+            if kind is None and format_of(path) not in (None, "csv"):
+                raise GraphError("records-not-from", source=path, known=("images", *_FILES))
         kind = kind or _kind_of(paths[0])
     if (labels is not None or raw) and kind != "images":
         raise GraphError(

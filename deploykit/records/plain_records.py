@@ -14,8 +14,9 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.ir.tfrecord import count_records, is_gzip, read_all_records
 
-_NAME = re.compile(r"\.tfrec(ords?)?($|[.-])", re.IGNORECASE)
+_NAME = re.compile(r"\.tfrec(ords?)?(-\d+-of-\d+)?(\.gz)?$", re.IGNORECASE)
 _LOOKED_AT = 64  # records of which the features follow
+_TEXT = re.compile(rb"[\t\n\r -~]*")
 _LISTS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 
 
@@ -39,7 +40,10 @@ class PlainRecords:
 
     features: Mapping[str, Feature]
     sizes: Mapping[str, int]
-    """The size of a feature of bytes, if all looked at have one; such bytes may be an array."""
+    """The size of a feature of bytes that are no text, if all looked at have one size.
+
+    Such bytes may be an array.
+    """
     counts: tuple[int, ...]
     """The number of records in each file, with a truncated last one: reading it reports that."""
     compression: str
@@ -49,8 +53,7 @@ def plain_records(source: str, files: Sequence[Path]) -> PlainRecords:
     """Return the content of files.
 
     FileError: a file cannot be read. VerificationError: a length is damaged; the message names the
-    file and the byte. GraphError: the records are not Examples, there are none, or only some files
-    are compressed.
+    file and the byte. GraphError: the records are not Examples, or only some files are compressed.
     """
     packed = {is_gzip(file) for file in files}
     if len(packed) > 1:
@@ -59,7 +62,7 @@ def plain_records(source: str, files: Sequence[Path]) -> PlainRecords:
     counts = tuple(count_records(file, is_packed) for file in files)
     file, count = next(((f, n) for f, n in zip(files, counts, strict=True) if n), (None, 0))
     if file is None:
-        raise GraphError("no-samples", source=source, purpose="run")
+        return PlainRecords({}, {}, counts, "GZIP" if is_packed else "")
     records = islice(read_all_records(file, is_packed, count), _LOOKED_AT)
     lists = _lists(file, (item for item in records if isinstance(item, bytes)))
     names = [name for name in lists[0] if all(name in each for each in lists)] if lists else []
@@ -68,8 +71,10 @@ def plain_records(source: str, files: Sequence[Path]) -> PlainRecords:
     for name in sorted(names):
         features[name] = _feature([each[name] for each in lists])
         if features[name] == Feature("string"):
-            lengths = {len(each[name][1][0]) for each in lists}
-            sizes |= {name: lengths.pop()} if len(lengths) == 1 else {}
+            contents = [bytes(each[name][1][0]) for each in lists]
+            is_text = all(_TEXT.fullmatch(content) for content in contents)
+            if not is_text and len({len(content) for content in contents}) == 1:
+                sizes[name] = len(contents[0])
     return PlainRecords(features, sizes, counts, "GZIP" if is_packed else "")
 
 
@@ -78,7 +83,8 @@ def fitted(
 ) -> Feature:
     """Return a feature of plain records as an input takes it.
 
-    A list of as many values as the input is an array of its shape, and so are bytes of its size.
+    A list of as many values as the input is an array of its shape, and so are bytes of its size,
+    but not those of one value: a text of 4 digits has the size of a float32.
 
     Args:
         feature: the feature as the records state it.
@@ -91,7 +97,8 @@ def fitted(
     row = shape[1:]
     is_known = min(row, default=1) > 0
     if feature.dtype == "string" and type_ not in ("", "string"):
-        wanted = math.prod(row) * numpy_type(type_).itemsize if is_known else None
+        is_array = is_known and math.prod(row) > 1
+        wanted = math.prod(row) * numpy_type(type_).itemsize if is_array else None
         return Feature(type_, row, "raw") if size is not None and size == wanted else feature
     if is_known and None not in feature.shape:
         fits = math.prod(row) == math.prod(size or 0 for size in feature.shape)
@@ -100,22 +107,30 @@ def fitted(
 
 
 def _lists(file: Path, records: Iterable[bytes]) -> list[dict[str, tuple[str, Any]]]:
-    """Return the dtype and the values of each feature. GraphError: they are not Examples."""
+    """Return the dtype and the values of each feature, of the records that are Examples with some.
+
+    The others are invalid rows. GraphError: there are only others.
+    """
     from google.protobuf import message
 
     from deploykit.transforms.ir.protos import Example
 
-    results = []
+    results, others = [], 0
     for record in records:
         try:
             given = Example.FromString(record).features.feature
         except message.DecodeError:
-            raise GraphError("not-an-example", source=file) from None
+            others += 1
+            continue
         kinds = {name: item.WhichOneof("kind") for name, item in given.items()}
-        results.append({
+        found = {
             name: (_LISTS[kind], getattr(given[name], kind).value)
-            for name, kind in kinds.items() if kind
-        })  # fmt: skip
+            for name, kind in kinds.items()
+            if kind
+        }
+        results += [found] if found else []
+    if others and not results:
+        raise GraphError("not-an-example", source=file)
     return results
 
 

@@ -94,6 +94,8 @@ class ColumnChoice:
     keep: tuple[str, ...] = ()
     vocabulary: str | os.PathLike[str] | None = None
     """The file with the pieces of texts, for a model that takes token ids."""
+    has_folders: bool = True
+    """Whether folders may state columns; those of a temporary file do not."""
 
 
 def open_table(
@@ -110,9 +112,11 @@ def open_table(
     declared = declared.among(graph)
     stated = [declared.of(names).feature for names in names_of_inputs(graph).values()]
     used = {*choice.keep, *choice.columns.values(), *named, *stated}
-    types, counts, mixed = column_types(path, format_, [file.path for file in files], used)
     paths = [file.path for file in files]
-    stated_by = {k: type_ for k, type_ in partition_types(paths).items() if k not in types}
+    chosen = {*choice.keep, *choice.columns.values(), *stated}
+    stated_by = partition_types(path, paths, chosen) if choice.has_folders else {}
+    types, counts, mixed = column_types(path, format_, paths, used, used & stated_by.keys())
+    stated_by = {name: type_ for name, type_ in stated_by.items() if name not in types}
     data = TableData(
         folder_of(path), KIND, tuple(paths), {}, counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),

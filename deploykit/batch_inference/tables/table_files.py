@@ -1,6 +1,7 @@
 """Finds the files of a table: a file, a folder or a glob, on disk, `s3://` or `gs://`."""
 
 import fnmatch
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,8 @@ from deploykit.storage import data_files
 from deploykit.transforms.common.errors import FileError, GraphError, cannot_be
 from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.untrusted.files import check_regular
+
+logger = logging.getLogger("deploykit")
 
 _REMOTE = re.compile(r"(s3|gs|file)://")
 _GLOB, _REMOTE_GLOB = re.compile(r"[*?\[]"), re.compile(r"[*\[]")
@@ -105,11 +108,16 @@ def table_files(path: str) -> tuple[TableFile, ...]:
     try:
         decoded = unquote if is_remote(path) else str
         listed = {file.path: file for file in _listed(path)}
-        results = [listed[name] for name in sorted(tables_among(listed), key=decoded)]
+        names = list(listed) if is_glob(path) else tables_among(listed)
+        results = [listed[name] for name in sorted(names, key=decoded)]
     except OSError as error:
         raise _unreadable(path, error) from None
     if not results:
         raise FileError("table-files-missing", source=path, known=data_files.TABLES)
+    if others := sorted(listed.keys() - set(names)):
+        logger.warning(
+            "%s: left out next to other tables (%d): %s", path, len(others), ", ".join(others[:5])
+        )
     formats = {format_of(file.path) for file in results}
     if len(formats) > 1:
         raise GraphError("table-formats-several", source=path, known=sorted(map(str, formats)))
@@ -117,10 +125,10 @@ def table_files(path: str) -> tuple[TableFile, ...]:
 
 
 def tables_among(paths: Iterable[str]) -> list[str]:
-    """Return the paths of tables; JSON next to tables of another end only describes these."""
+    """Return the tables in a folder; JSON next to CSV or Parquet only describes these."""
     tables = [path for path in paths if format_of(path)]
     others = [path for path in tables if not data_files.is_json(_name_of(path))]
-    return others or tables
+    return others if any(format_of(path) != "jsonl" for path in others) else tables
 
 
 def _name_of(path: str) -> str:

@@ -23,11 +23,16 @@ _HEADER = 1 << 16  # bytes of a CSV file in which its header is looked for
 
 
 def column_types(
-    path: str, format_: str, files: Sequence[str], used: Collection[str]
+    path: str,
+    format_: str,
+    files: Sequence[str],
+    used: Collection[str],
+    in_folders: Collection[str] = (),
 ) -> tuple[dict[str, Any], tuple[int, ...], tuple[str, ...]]:
     """Return the types of the columns, the rows of each Parquet file, and the mixed columns.
 
-    JSON Lines are read until each of the `used` columns that exist has a value.
+    JSON Lines are read until each of the `used` columns that exist has a value, and to the end if
+    one of those that folders state, which are `in_folders`, is in no line.
     """
     pa = arrow("reading a table")
     if format_ == "parquet":
@@ -37,7 +42,7 @@ def column_types(
         first = next(blocks, None)
         if first is None:  # without rows, it has any columns
             return dict.fromkeys(filter(None, used), pa.null()), (0,) * len(files), ()
-        if types := _of_jsonl(pa, chain([first], blocks), used):
+        if types := _of_jsonl(pa, chain([first], blocks), used, in_folders):
             return types, (), ()
         raise GraphError(
             "damaged-or-not", source=path, what="jsonl file", reason="no line is a JSON object"
@@ -174,7 +179,10 @@ def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _of_jsonl(
-    pa: Any, blocks: Iterable[tuple[str, bytes]], used: Collection[str]
+    pa: Any,
+    blocks: Iterable[tuple[str, bytes]],
+    used: Collection[str],
+    in_folders: Collection[str],
 ) -> dict[str, Any]:
     """Return the types of the columns of JSON Lines, where a time is a string as in JSON.
 
@@ -188,7 +196,8 @@ def _of_jsonl(
             is_new = name not in types
             if is_new or (_is_unknown(pa, types[name]) and not pa.types.is_null(type_)):
                 types[name] = type_
-        if not any(_is_unknown(pa, types[name]) for name in used if name in types):
+        is_sought = any(_is_unknown(pa, types[name]) for name in used if name in types)
+        if not is_sought and types.keys() >= set(in_folders):
             break
     return types
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import deploykit
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.ir.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
+from tests.deploykit.data import made_up
 from tests.deploykit.storage.tiny_images import TIFF, WEBP, decodable
 from tests.support import Containing, raises, tf
 
@@ -143,6 +145,16 @@ def test_a_record_that_is_no_example_is_a_bad_row(tmp_path):
     assert (found.rows, [each["row"] for each in found.skipped]) == (19, [6])
 
 
+def test_records_without_an_index_that_are_no_examples_are_bad_rows(tmp_path):
+    good = made_up.example(x=[1.0, 2.0, 3.0, 4.0])
+    records = [b"\xff\xff", good, b"", good]
+    (tmp_path / "rows.tfrecord").write_bytes(b"".join(map(framed, records)))
+    found = deploykit.infer(
+        tiny_model(), tmp_path / "rows.tfrecord", tmp_path / "out", on_error="skip"
+    )
+    assert (found.rows, [each["row"] for each in found.skipped]) == (2, [0, 2])
+
+
 def test_arrays_bear_the_names_of_inputs(tmp_path):
     rows = np.ones((20, 4), np.float32)
     np.savez(tmp_path / "rows.npz", y=rows, z=rows)
@@ -195,6 +207,28 @@ def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
     assert np.load(part)["y"].tolist() == [[1, 2], [5, 6]]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [("int32", 7, 2147483653), ("int8", 127, -129)],
+)
+def test_integers_of_records_beyond_the_type_of_the_input_are_bad_rows(tmp_path, dtype, good, bad):
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(dtype, (None,), "x")
+        tf.identity(x, name="y")
+    records = [made_up.example(x=[value]) for value in (good, bad, good)]
+    (tmp_path / "rows.tfrecord").write_bytes(b"".join(map(framed, records)))
+    found = deploykit.infer(
+        graph.as_graph_def(),
+        tmp_path / "rows.tfrecord",
+        tmp_path / "out",
+        on_error="skip",
+        format="npz",
+    )
+    assert [each["row"] for each in found.skipped] == [1]
+    (part,) = (tmp_path / "out").glob("*.npz")
+    assert np.load(part)["y"].tolist() == [good, good]
+
+
 EMPTY = {
     "x": pyarrow.array([], pyarrow.list_(pyarrow.float32())),
     "id": pyarrow.array([], "string"),
@@ -205,6 +239,8 @@ def empty_file(folder: Path, end: str) -> Path:
     path = folder / f"none.{end}"
     if end == "parquet":
         pyarrow.parquet.write_table(pyarrow.table(EMPTY), path)
+    elif end == "tfrecord":
+        path.write_bytes(b"")
     elif end == "npz":
         np.savez(path, x=np.zeros((0, 4), np.float32))
     elif end == "csv":
@@ -216,7 +252,8 @@ def empty_file(folder: Path, end: str) -> Path:
 
 @pytest.mark.parametrize(
     ("end", "format_"),
-    [*((end, "parquet") for end in ("parquet", "jsonl", "ndjson", "json", "csv", "npz")),
+    [*((end, "parquet")
+       for end in ("parquet", "jsonl", "ndjson", "json", "csv", "npz", "tfrecord")),
      *(("parquet", format_) for format_ in ("csv", "npz", "tfrecord", "jsonl"))],
 )  # fmt: skip
 def test_data_without_rows_gives_a_result_without_rows(tmp_path, end, format_):
@@ -238,6 +275,20 @@ def test_data_without_rows_gives_a_result_without_rows(tmp_path, end, format_):
     assert again.run.kept == 1
     with pytest.raises(Error):  # nothing would be compared
         deploykit.verify(tiny_model(), tiny_model(), data=path)
+
+
+def test_a_folder_of_records_without_any_gives_a_result_without_rows(tmp_path):
+    first = empty_file(tmp_path, "parquet")
+    deploykit.infer(tiny_model(), first, tmp_path / "out", format="tfrecord")
+    with tf.Graph().as_default() as graph:
+        scores = tf.compat.v1.placeholder(tf.float32, (None, 3), "scores")
+        tf.identity(scores, "y")
+    known = deploykit.infer(graph.as_graph_def(), tmp_path / "out", tmp_path / "known")
+    assert (known.rows, known.skipped) == (0, [])
+    for index in (tmp_path / "out").glob("*.json"):
+        index.unlink()  # as another program finds these records
+    found = deploykit.infer(tiny_model(), tmp_path / "out", tmp_path / "again")
+    assert (found.rows, found.skipped) == (0, [])
 
 
 def test_a_header_without_rows_keeps_its_columns(tmp_path):
@@ -277,3 +328,12 @@ def test_a_table_in_memory_without_rows_gives_one_without_rows(kind):
     assert len(found) == 0
     names = found.column_names if kind == "arrow" else found.columns
     assert list(names) == ["row", "id", "scores"]
+
+
+def test_a_table_in_memory_has_no_columns_of_temporary_folders(tmp_path, monkeypatch):
+    folder = tmp_path / "b=9"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    table = pyarrow.table({"x": [[1.0, 2.0, 3.0, 4.0]]})
+    with raises(GraphError, "unknown-name", name="b"):
+        deploykit.infer(tiny_model(), table, keep_columns=["b"])

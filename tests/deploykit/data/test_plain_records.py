@@ -9,7 +9,7 @@ import pytest
 
 from deploykit.batch_inference.reading.partitions import cut_parts
 from deploykit.batch_inference.reading.readers import reader_for
-from deploykit.data.data import Data, is_arrays, open_data
+from deploykit.data.data import Data, fitting, is_arrays, open_data
 from deploykit.data.pipeline import pipeline_for
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.reading import batches
@@ -110,3 +110,28 @@ def test_damage_of_records_without_an_index_names_the_file_and_the_byte(tmp_path
     (tmp_path / "b.tfrecord").write_bytes(gzip.compress(whole))
     with raises(GraphError, "records-partly-compressed"):
         open_data(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "shape", "expected"),
+    [(b"1.25", (-1,), Feature("string")), (b"1.25", (-1, 1), Feature("string")),
+     (b"\0\0\0\x80", (-1,), Feature("string")), (b"1.25,2.5", (-1, 2), Feature("string")),
+     (np.float32([1.25, 2.5]).tobytes(), (-1, 2), Feature("float32", (2,), "raw"))],
+)  # fmt: skip
+def test_texts_and_single_values_are_not_taken_for_raw_arrays(tmp_path, content, shape, expected):
+    (tmp_path / "a.tfrecord").write_bytes(framed(made_up.example(x=[content])))
+    data = fitting(open_data(str(tmp_path)), graph(x=("float32", shape)), {})
+    assert data.features == {"x": expected}
+    if expected.content:
+        fed = pipeline_for(data, graph(x=("float32", shape)), epochs=1).fed
+        assert fed["x"].startswith("bytes read as raw float32 2 ")
+
+
+def test_only_records_beside_other_files_are_read(tmp_path, caplog):
+    (tmp_path / "a.tfrecord-00000-of-00001").write_bytes(framed(made_up.example(x=[1.5])))
+    for end in (".idx", ".crc", ".json"):
+        (tmp_path / f"a.tfrecord-00000-of-00001{end}").write_text("1 2 3")
+    (tmp_path / "labels.csv").write_text("1,2\n")
+    data = open_data(str(tmp_path))
+    assert (data.kind, data.counts) == ("records", (1,))
+    assert "left out next to TFRecords (1): labels.csv" in caplog.text

@@ -8,6 +8,8 @@ import pytest
 
 from deploykit.records.images import Images
 from deploykit.records.index import load_index
+from deploykit.records.open_source import open_source
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.records.conftest import (
     LABELS,
     cifar_batch,
@@ -17,7 +19,7 @@ from tests.deploykit.records.conftest import (
     parsed,
     png,
 )
-from tests.support import tf
+from tests.support import raises, tf
 
 
 @pytest.fixture
@@ -277,3 +279,13 @@ def test_cifar_as_python_2_wrote_it(records, tmp_path):
 def test_a_transposition_of_pixels_would_be_seen(tmp_path):
     images, _ = cifar_batch(tmp_path / "a.bin")
     assert not np.array_equal(images, images.transpose(0, 2, 1, 3))
+
+
+@pytest.mark.parametrize("end", ["json", "jsonl", "ndjson.gz", "parquet"])
+def test_tables_of_other_formats_are_refused(tmp_path, end):
+    path = tmp_path / f"a.{end}"
+    path.write_text('{"x": 1}\n')
+    with raises(GraphError, "records-not-from", source=path):
+        open_source([path])
+    if end == "jsonl":
+        assert open_source([path], kind="text") is not None

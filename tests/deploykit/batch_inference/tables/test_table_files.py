@@ -164,13 +164,25 @@ def test_a_header_in_other_quotes_and_an_empty_file_are_the_same(tmp_path):
     assert not bad
 
 
-def test_json_next_to_other_tables_only_describes_them(tmp_path):
+def test_json_next_to_other_tables_only_describes_them(tmp_path, caplog):
     (tmp_path / "notes.json").write_text('{"x": 7}\n')
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'[{"x": 8}]'))
     assert [values["x"] for *_, values, _ in read(opened(tmp_path, MODEL))[0]] == [8, 7]
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"x\n1\n"))
     assert takes_columns(str(tmp_path), MODEL, Preprocessing(), ColumnChoice())
     assert [values["x"] for *_, values, _ in read(opened(tmp_path, MODEL))[0]] == [1]
+    assert "left out next to other tables (2)" in caplog.text
+    assert "notes.json" in caplog.text
+    with raises(GraphError, "table-formats-several"):  # of a pattern, all files are meant
+        table_files(f"{tmp_path}/*")
+
+
+def test_json_and_json_lines_are_one_table(tmp_path):
+    for number, end in enumerate(("json", "jsonl", "ndjson", "json")):
+        (tmp_path / f"{number}.{end}").write_text(f'{{"x": {number}}}\n')
+    for path in (tmp_path, tmp_path / "*"):
+        good, bad = read(opened(path, MODEL))
+        assert ([values["x"] for *_, values, _ in good], bad) == ([0, 1, 2, 3], {})
 
 
 def test_a_folder_is_a_table_by_the_files_that_are_read(tmp_path):
@@ -261,3 +273,40 @@ def test_only_columns_of_folders_may_be_used_and_files_take_precedence(tmp_path)
     assert values == {"z": 0.5}  # the only column of numbers in the files
     with raises(GraphError, "unknown-name", name="q"):
         opened(tmp_path, MODEL, {"x": "q"})
+
+
+def test_a_column_of_later_lines_takes_precedence_over_a_folder(tmp_path):
+    folder = tmp_path / "x=5"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text('{"z": 1}\n')
+    (folder / "b.jsonl").write_text('{"z": 2, "x": 7}\n')
+    good, bad = read(opened(tmp_path, MODEL))
+    assert [int(values["x"]) for *_, values, _ in good] == [7]
+    assert len(bad) == 1
+
+
+def test_folders_above_a_path_state_only_columns_that_are_named(tmp_path):
+    folder = tmp_path / "b=9" / "x=5"
+    folder.mkdir(parents=True)
+    path = write_table(folder / "a.parquet", pa.table({"z": ["t"]}))
+    assert [values["x"] for *_, values, _ in read(opened(folder, MODEL))[0]] == [5]
+    with raises(GraphError, "column-type", name="z"):
+        opened(path, MODEL)
+    good, _ = read(opened(path, MODEL, {"x": "x"}, keep=["b"]))
+    assert [(values["x"], kept["b"]) for *_, values, kept in good] == [(5, 9)]
+
+
+def test_names_and_values_of_folders_are_decoded(tmp_path):
+    write_table(_made(tmp_path / "my%20x=1%2B") / "a.csv", pa.table({"x": [1]}))
+    data = opened(tmp_path, MODEL, keep=["my x"])
+    assert [kept["my x"] for *_, kept in read(data)[0]] == ["1+"]
+    for name in ("k=%ff%fe", "%ff=1"):
+        write_table(_made(tmp_path / "other" / name) / "a.csv", pa.table({"x": [1]}))
+        with raises(GraphError, "partition-not-utf8", got=name):
+            opened(tmp_path / "other", MODEL)
+        (tmp_path / "other" / name).rename(tmp_path / f"{len(name)} plain %ff")
+
+
+def _made(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
