@@ -14,7 +14,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.ir.tfrecord import count_records, is_gzip, read_all_records
 
-_NAME = re.compile(r"\.tfrec(ords?)?(-\d+-of-\d+)?(\.gz)?$", re.IGNORECASE)
+_NAME = re.compile(r"\.tfrec(ords?)?([.-]\d+(-of-\d+)?)?(\.gz)?$", re.IGNORECASE)
 _LOOKED_AT = 64  # records of which the features follow
 _TEXT = re.compile(rb"[\t\n\r -~]*")
 _LISTS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
