@@ -11,7 +11,7 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.engines.engine_folder import FOLDER
 from deploykit.transforms.runtime.memory import give_back
 from deploykit.transforms.runtime.process_limits import usable_memory
-from deploykit.transforms.runtime.resident_memory import bound_address_space, resident
+from deploykit.transforms.runtime.resident_memory import resident
 
 _MIB = 1 << 20
 
@@ -19,14 +19,6 @@ _MIB = 1 << 20
 def default_limit() -> int:
     """Return the default limit in MiB: a share of the available memory, besides this process."""
     return (usable_memory() + resident()) // _MIB
-
-
-def bound_allocations(limit: int) -> None:
-    """Let allocations far beyond the limit (in MiB) fail, so that the machine does not run short.
-
-    A process has more address space than resident memory, hence the distance to the limit.
-    """
-    bound_address_space(limit * _MIB)
 
 
 class MemoryLimit:

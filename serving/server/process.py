@@ -11,7 +11,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from deploykit.serving.server.memory_limit import bound_allocations
 from deploykit.serving.server.ports import bracketed
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
@@ -25,6 +24,7 @@ from deploykit.serving.server.shutdown import (
     was_terminated,
 )
 from deploykit.transforms.common.documents import AsHtml, written
+from deploykit.transforms.runtime import resident_memory
 from deploykit.transforms.runtime.memory import keep_less
 from deploykit.transforms.runtime.tensorflow_start import expect_sessions
 
@@ -127,7 +127,7 @@ def start(settings: ServerSettings) -> RunningServer:
     Error, ServingError: as in `Server`, before it listens. KeyboardInterrupt: a signal arrived.
     """
     if _is_own_process and settings.memory_limit is not None:
-        bound_allocations(settings.memory_limit // settings.workers)
+        resident_memory.bound_address_space((settings.memory_limit << 20) // settings.workers)
     server = Server(settings)
     started: Future[None] = Future()
 

@@ -35,21 +35,28 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_a_model_that_needs_more_than_the_limit(command, tmp_path, monkeypatch, deploykit):
+@pytest.fixture
+def limited(tmp_path, monkeypatch, deploykit):
+    """Run a command under a limit of 4000 MiB on a graph of some parts, with samples beside it."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "m.pb").write_bytes(graph_of(parts=40, reserved=0))
     np.savez("data.npz", x=np.random.default_rng(1).normal(size=(8, 16)).astype("f4"))
-    outcome = deploykit(*command, "--memory-limit=4000")
+
+    def run(command, parts, reserved):
+        (tmp_path / "m.pb").write_bytes(graph_of(parts, reserved))
+        return deploykit(*command, "--memory-limit=4000")
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_model_that_needs_more_than_the_limit(command, tmp_path, limited):
+    outcome = limited(command, parts=40, reserved=0)
     assert outcome.status == 6
     assert "needs more than 3.91 GiB of memory" in outcome.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"m.pb", "data.npz"}
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_a_model_that_reserves_more_than_the_limit(command, tmp_path, monkeypatch, deploykit):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "m.pb").write_bytes(graph_of(parts=1, reserved=72))
-    np.savez("data.npz", x=np.random.default_rng(1).normal(size=(8, 16)).astype("f4"))
-    outcome = deploykit(*command, "--memory-limit=4000")
+def test_a_model_that_reserves_more_than_the_limit(command, limited):
+    outcome = limited(command, parts=1, reserved=72)
     assert outcome.status == 0, outcome.stderr
