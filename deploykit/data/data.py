@@ -16,6 +16,7 @@ from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
 from deploykit.storage.tables import is_number, is_table
 from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.untrusted.files import GZIP_END, text_lines
 from deploykit.verification import samples
@@ -198,7 +199,7 @@ def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
     if shards := record_names(folder):
         if tables:
             text = ", ".join(file.name for file in tables[:5])
-            logger.warning("%s: left out next to TFRecords (%d): %s", folder, len(tables), text)
+            logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(tables), text)
         return _plain(str(folder), shards, may_be_empty)
     if tables:
         return _csv(str(folder), tables, columns)
@@ -355,7 +356,7 @@ def _first_line(file: Path) -> str:
     if not line:
         raise GraphError("csv-line-empty", source=file)
     if "\r" in line:
-        raise GraphError("csv-line-ends", source=file)
+        raise GraphError("csv-line-ends", source=file, file=shell_word(str(file)))
     return line
 
 

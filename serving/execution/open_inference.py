@@ -82,7 +82,6 @@ def only_input(model: str, signature: Signature, content: memoryview) -> dict[st
     if (known != 1) if is_text else len(unknown) > 1:
         raise refused(
             "infer-raw-body-shape",
-            name=name,
             expected=_listed(signature.inputs),
             header=HEADER_LENGTH,
         )

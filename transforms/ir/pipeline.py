@@ -315,11 +315,12 @@ def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
     """
     graph.check()
     for step in steps:
+        if step.failure:
+            yield Result(step.name, graph.copy(), 0.0, (), step.failure)
+            continue
         start = time.perf_counter()
         work, failure = graph.copy(), None
         try:
-            if step.failure:
-                raise PipelineError(step.failure)
             if step.name not in LOOKING_BEYOND:
                 work.prune()
             function(step.name)(work, **step.arguments)

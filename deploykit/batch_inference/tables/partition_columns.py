@@ -22,7 +22,7 @@ def partition_types(path: str, files: Iterable[str], named: Collection[str]) -> 
     """Return the Arrow type of each column: int32 if all values are such integers, else string.
 
     The columns are those of folders at or below a path, and the `named` ones, also of those above
-    it: nobody thinks of the folders above when inputs are matched by name.
+    it: only the user knows that a folder above is meant as an input.
 
     GraphError: a name or a value is not UTF-8.
     """

@@ -116,7 +116,7 @@ def table_files(path: str) -> tuple[TableFile, ...]:
         raise FileError("table-files-missing", source=path, known=data_files.TABLES)
     if others := sorted(listed.keys() - set(names)):
         logger.warning(
-            "%s: left out next to other tables (%d): %s", path, len(others), ", ".join(others[:5])
+            "%s: not read next to other tables (%d): %s", path, len(others), ", ".join(others[:5])
         )
     formats = {format_of(file.path) for file in results}
     if len(formats) > 1:

@@ -134,4 +134,4 @@ def test_only_records_beside_other_files_are_read(tmp_path, caplog):
     (tmp_path / "labels.csv").write_text("1,2\n")
     data = open_data(str(tmp_path))
     assert (data.kind, data.counts) == ("records", (1,))
-    assert "left out next to TFRecords (1): labels.csv" in caplog.text
+    assert "not read next to TFRecords (1): labels.csv" in caplog.text
