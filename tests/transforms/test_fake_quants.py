@@ -18,6 +18,7 @@ from deploykit.transforms.int8.stored_codes import holds_codes
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.transforms.runtime.differences import compare
+from tests.int8_cpus import needs_exact_sums
 from tests.support import Containing, ops, random, run, tf
 from tests.transforms.fake_quant_nets import (
     Block,
@@ -76,6 +77,7 @@ def assert_stated(graph: Graph, layers: int, count: int = 32) -> Graph:
     return codes
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("block", list(blocks()), ids=named)
 def test_every_block(block):
     assert_stated(one_block(block), 3)
@@ -228,11 +230,13 @@ NETS = {
 }
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("make", NETS, ids=lambda make: make.__name__)
 def test_every_structure(make):
     assert_stated(net(make, ("out/out",)), NETS[make])
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("make", NETS, ids=lambda make: make.__name__)
 def test_every_structure_in_openvino(make):
     pytest.importorskip("openvino")
@@ -309,6 +313,7 @@ REASONS = {
 }
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("make", REASONS, ids=lambda make: make.__name__)
 def test_what_stays_float_is_named_and_right(make):
     graph = net(make, ("out/out",))

@@ -9,7 +9,6 @@ import pytest
 
 from deploykit.benchmarking.profiling.execution import flops
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.int8.int8_kernels import sums_exactly
 from deploykit.transforms.int8.plan import OPS
 from deploykit.transforms.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.int8.weights import restored, weight_codes
@@ -21,6 +20,7 @@ from deploykit.transforms.layers.layers import channel_axes
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.transforms.runtime.differences import compare
 from deploykit.transforms.shapes.static_shapes import Shapes
+from tests.int8_cpus import needs_exact_sums
 from tests.support import (
     Containing,
     assert_golden,
@@ -132,13 +132,10 @@ def simulated(graph: Graph, feeds, path: str, exact_sums: bool) -> tuple[np.ndar
     return np.clip(np.rint(value / out_step), lowest, levels) * out_step, out_step
 
 
-VNNI = pytest.mark.skipif(not sums_exactly("auto"), reason="sums of pairs saturate here")
-
-
 @pytest.mark.parametrize(
     ("name", "activation", "isa"),
     [
-        pytest.param(name, activation, isa, marks=VNNI if isa == "vnni" else [])
+        pytest.param(name, activation, isa, marks=needs_exact_sums if isa == "vnni" else [])
         for i, name in enumerate(LAYERS)
         for j, activation in enumerate(("", "Relu", "Relu6"))
         for isa in (("avx2", "vnni") if name == "conv" else (("avx2", "vnni")[(i + j) % 2],))

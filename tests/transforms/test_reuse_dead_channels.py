@@ -13,6 +13,7 @@ from deploykit.pipelines.int8 import int8_graph
 from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
+from tests.int8_cpus import needs_exact_sums
 from tests.support import (
     Containing,
     assert_golden,
@@ -129,6 +130,7 @@ def noise(graph: Graph, floats: Graph, folder) -> float:
     return float(np.square(found - exact).sum() / np.square(exact).sum())
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("make", FOUND.values(), ids=FOUND)
 def test_numbers_stay_and_int8_gains(make, tmp_path):
     graph = make()

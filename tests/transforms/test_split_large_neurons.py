@@ -10,6 +10,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.split_large_neurons import _chosen
+from tests.int8_cpus import needs_exact_sums
 from tests.support import (
     Containing,
     assert_golden,
@@ -76,12 +77,14 @@ def test_a_large_neuron_is_split(tmp_path):
     assert error(graph, result, feeds()) <= LOST
 
 
+@needs_exact_sums
 def test_int8_gains_by_it(tmp_path):
     graph = net()
     result = split(graph, tmp_path).graph
     assert noise_db(graph, result, tmp_path) >= noise_db(graph, graph, tmp_path) + 3
 
 
+@needs_exact_sums
 def test_int8_gains_where_a_neuron_reaches_less_than_two_limits(tmp_path):
     graph = net(reach=6)
     result = split(graph, tmp_path, 4.5).graph

@@ -14,6 +14,7 @@ from deploykit.transforms.common.errors import GraphError, NotQuantizedError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Dataset
 from tests.deploykit.conftest import command_line
+from tests.int8_cpus import needs_exact_sums
 from tests.support import Containing, building, raises, random, says, tf
 from tests.transforms.fake_quant_nets import SIZE, Block, C, feeds, image, layer, made, net, rounded
 from tests.transforms.test_fake_quants import LEAST_DB, of_four_bits, residual
@@ -31,6 +32,7 @@ def quantized(graph: Graph, engine: str = "tensorflow", **data) -> Quantized:
     return quantize_fake_quants(graph, StatedData(**data), QuantizeOptions(engine=engine))
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
 @pytest.mark.parametrize(("name", "layers"), [("mobile", 8), ("plain", 4)])
 def test_models_of_tf_mot(name, layers, engine, images, in_process):
@@ -159,6 +161,7 @@ def test_other_modes_are_as_they_were():
         deploykit.quantize(net(of_four_bits, ("out/out",)), mode="weights", minimum_size=1)
 
 
+@needs_exact_sums
 def test_layers_are_ranked_by_what_differs_from_the_fake_quants(in_process):
     graph = net(residual, ("out/out",))
     samples = Dataset.of(graph, {"x": random(64, *SIZE, C)})

@@ -15,6 +15,7 @@ from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.int8.weights import saturates
 from deploykit.transforms.runtime.differences import compare
 from tests.deploykit.quantization.test_calibrated_graph import FORMS, residual_net
+from tests.int8_cpus import needs_exact_sums
 from tests.support import Containing, building, random, run, tf
 from tests.transforms.int8_nets import C, image, layer, relu
 
@@ -60,6 +61,7 @@ def noise(graph, found) -> float:
     return float(10 ** (-difference.sqnr_db / 10))
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("isa", ["vnni", "avx2"])
 def test_rounded_layers_bring_less_noise(net, in_process, isa):
     graph, path, feeds = net

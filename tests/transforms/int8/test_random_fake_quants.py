@@ -7,6 +7,7 @@ from deploykit.pipelines.int8 import read_fake_quants, stated_codes_graph, state
 from deploykit.transforms.int8.fake_quants import OPS, take_weights
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.differences import compare
+from tests.int8_cpus import needs_exact_sums
 from tests.support import Containing, build, ops, random, run, tf
 from tests.transforms.fake_quant_nets import Block, C, image, layer, made, net, rounded
 
@@ -85,6 +86,7 @@ def random_layer(kind: str, per_channel: bool, narrow: bool, seed: int) -> tuple
     return net(make), not narrow
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("narrow", [True, False])
 @pytest.mark.parametrize("per_channel", [True, False])
@@ -144,6 +146,7 @@ def many_clipped(case: str) -> tuple[Graph, int]:
     return graph, int(np.sum(np.rint(run(reader, {})[0] * gamma / steps) == 128))
 
 
+@needs_exact_sums
 @pytest.mark.parametrize(
     ("case", "is_int8"),
     [("a tenth of the peak", False), ("up to 128", True), ("down to -128", False)],
@@ -258,6 +261,7 @@ REASONS = {
 }
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("case", REASONS)
 def test_what_stays_float_is_named(case):
     make, reasons = REASONS[case]
