@@ -20,6 +20,7 @@ Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 
 _SPARE = 8  # for metadata and status calls, while all others run models
 _ARRIVING = 128  # minimum number of calls that may wait for their request; they do not block others
+_QUEUED = 4096  # calls that may wait for a thread: clients that reset many free theirs soon
 LONG = 0.5
 """Seconds; a call that waits longer for its request may be ended for another one."""
 
@@ -52,7 +53,7 @@ class CallThreads(ThreadPoolExecutor):
         """The number of these whose request has arrived."""
         self.waits = threading.Event()
         """Set whenever a call starts to wait for its request."""
-        self._has_arrived = threading.local()
+        self._thread = threading.local()  # of its call: since when, and whether it has arrived
         self._patience = patience
         self._lock = threading.Lock()
         self._waiting: dict[grpc.ServicerContext, float] = {}  # since when, oldest first
@@ -62,16 +63,16 @@ class CallThreads(ThreadPoolExecutor):
         """Accept a call."""
         with self._lock:
             self.occupied += 1
-        future = super().submit(self._call, fn, *args, **kwargs)
+        future = super().submit(self._call, time.monotonic(), fn, *args, **kwargs)
         future.add_done_callback(self._done)
         return future
 
-    def _call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        self._has_arrived.value = False
+    def _call(self, since: float, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        self._thread.since, self._thread.has_arrived = since, False
         try:
             return fn(*args, **kwargs)
         finally:
-            if self._has_arrived.value:
+            if self._thread.has_arrived:
                 with self._lock:
                     self.arrived -= 1
 
@@ -86,10 +87,18 @@ class CallThreads(ThreadPoolExecutor):
         ServingError: no thread is free, or `refuse` rejects a call that runs a model.
         """
         self._check_arrived(computing)
-        if self._on_their_way() >= self._arriving:
-            self.end(*(call for call, _ in self.waiting(self._patience)[:1]))
-        if self._on_their_way() >= self._arriving:
+        if self._on_their_way() < self._arriving:
+            return
+        self.end(*(call for call, _ in self.waiting(self._patience)[:1]))
+        most = self._arriving + (0 if self.arriving >= self._arriving else _QUEUED)
+        if self._on_their_way() >= most:
             raise self._full()
+
+    def free_queued(self) -> None:
+        """End as many stalled calls as calls wait for a thread, if stalled ones have them all."""
+        if self.arriving >= self._arriving:
+            queued = max(0, self._on_their_way() - self.arriving)
+            self.end(*(call for call, _ in self.waiting(self._patience)[:queued]))
 
     def _check_arrived(self, computing: bool) -> None:
         if computing:
@@ -108,22 +117,26 @@ class CallThreads(ThreadPoolExecutor):
         ServingError: there is none, it took too long, or other calls reached the limit first.
         grpc.RpcError: the call was cancelled.
         """
-        data: bytes | None = self.awaited(requests, context)
+        data: bytes | None = self.awaited(requests, context, self._thread.since)
         if data is None:
             raise ServingError("UNIMPLEMENTED", "call-without-request")
         with self._lock:
             self._check_arrived(computing)
             self.arrived += 1
-            self._has_arrived.value = True
+            self._thread.has_arrived = True
         return data
 
-    def awaited(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+    def awaited(
+        self, requests: Iterator[Any], context: grpc.ServicerContext, since: float | None = None
+    ) -> Any:
         """Return the next request of a call once it has arrived; None: the stream has ended.
+
+        It is waited for from now on, or since the call was accepted.
 
         ServingError: it took too long. grpc.RpcError: the call was cancelled.
         """
         with self._lock:
-            self._waiting[context] = time.monotonic()
+            self._waiting[context] = since or time.monotonic()
         if not self.waits.is_set():
             self.waits.set()
         first = failure = None
@@ -256,6 +269,8 @@ class UnfinishedRequests:
     def _run(self) -> None:
         while self._waits.wait() and not self._closed:
             self._waits.clear()
+            for pool in self._pools:
+                pool.free_queued()
             self.look(time.monotonic())
             if any(pool.waiting() for pool in self._pools):
                 self._waits.set()
