@@ -22,6 +22,7 @@ from deploykit.batch_inference.tables.table_values import (
     Bad,
     column_values,
     element_type,
+    is_text,
     text_numbers,
     with_values,
 )
@@ -101,12 +102,9 @@ class TableReader:
 
     def _values(self, name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
         bad: Bad = {}
-        if (
-            self._data.format == "csv"
-            and name not in self._partitions
-            and feature.dtype != "string"
-        ):
-            column, bad = text_numbers(name, column, feature.dtype)
+        is_cells = self._data.format == "csv" or name in self._partitions
+        if is_cells and is_text(column.type) and feature.dtype != "string":
+            column, bad = text_numbers(name, column.cast(self._pa.binary()), feature.dtype)
         array, wrong = column_values(name, column, feature)
         return array, wrong | bad
 

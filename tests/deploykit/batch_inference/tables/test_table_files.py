@@ -2,7 +2,7 @@
 
 import gzip
 import io
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -305,6 +305,76 @@ def test_names_and_values_of_folders_are_decoded(tmp_path):
         with raises(GraphError, "partition-not-utf8", got=name):
             opened(tmp_path / "other", MODEL)
         (tmp_path / "other" / name).rename(tmp_path / f"{len(name)} plain %ff")
+
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+FOLDERS = [  # the names of the folders of one column, its Arrow type, and its values
+    (["7", "-8", "0"], "int32", [7, -8, 0]),
+    (["2147483647", "-2147483648"], "int32", [2**31 - 1, -(2**31)]),
+    (["2147483648", "1"], "int64", [2**31, 1]),
+    (["-9223372036854775808", "9223372036854775807"], "int64", [-(2**63), 2**63 - 1]),
+    (["9223372036854775808", "1"], "string", ["9223372036854775808", "1"]),
+    (["0.5", "2"], "double", [0.5, 2.0]),
+    (["-1.50", ".25", "1E-3", "3."], "double", [-1.5, 0.25, 0.001, 3.0]),
+    (["9007199254740993", "0.5"], "string", ["9007199254740993", "0.5"]),
+    (["1e999"], "string", ["1e999"]),
+    (["01", "12"], "string", ["01", "12"]),
+    (["00.5", "1"], "string", ["00.5", "1"]),
+    (["+4", "0x10", "1_0", "\u0663"], "string", ["+4", "0x10", "1_0", "\u0663"]),
+    (["5", "DE", "2.5"], "string", ["5", "DE", "2.5"]),
+    (["", "4", NULL], "int32", [None, 4, None]),
+    (["", "D%3DE%2F", NULL], "string", [None, "D=E/", None]),
+    ([NULL, ""], "string", [None, None]),
+    (["%31", "2"], "int32", [1, 2]),
+]
+
+
+def _in_folders(tmp_path, names, end):
+    for number, name in enumerate(names):
+        folder = _made(tmp_path / f"{number}" / f"a%20b={name}")
+        write_table(folder / f"part.{end}", pa.table({"x": [number]}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize(("names", "type_", "values"), FOLDERS)
+def test_a_column_of_folders_has_the_narrowest_type_of_all_values(
+    tmp_path, names, type_, values, end
+):
+    path = _in_folders(tmp_path, names, end)
+    data = opened(path, MODEL, keep=["a b"])
+    good, bad = read(data)
+    assert (str(data.types["a b"]), bad) == (type_, {})
+    assert [kept["a b"] for *_, kept in good] == values
+
+
+@pytest.mark.parametrize(("names", "type_", "values"), FOLDERS)
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int8", "string"])
+def test_inputs_take_columns_of_folders_as_they_take_cells(tmp_path, names, type_, values, dtype):
+    path = _in_folders(tmp_path / "folders", names, "parquet")
+    rows = [unquote(name) for name in names if name not in ("", NULL)]
+    table = write_table(tmp_path / "a.csv", pa.table({"a b": rows}))
+    model = graph(y=(dtype, (-1,)))
+
+    def results(path):
+        try:
+            return [values["a b"] for *_, values, _ in read(opened(path, model, {"y": "a b"}))[0]]
+        except GraphError as error:
+            return error.code
+
+    assert results(path) == (results(table) if rows else [])
+
+
+def test_a_column_of_folders_that_a_text_input_takes_is_kept_as_text(tmp_path):
+    path = _in_folders(tmp_path, ["2024", "7"], "parquet")
+    model = graph(y=("string", (-1,)))
+    good, _ = read(opened(path, model, {"y": "a b"}, keep=["a b"]))
+    assert [(row["a b"], kept["a b"]) for *_, row, kept in good] == [
+        (b"2024", "2024"), (b"7", "7")
+    ]  # fmt: skip
+    numbers = graph(y=("string", (-1,)), z=("int64", (-1,)))
+    with raises(GraphError, "column-type", name="a b"):
+        opened(path, numbers, {"y": "a b", "z": "a b"})
 
 
 def _made(folder):
