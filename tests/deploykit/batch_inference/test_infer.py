@@ -1,5 +1,6 @@
 """A model over files gives what it gives row by row, in their order, however many workers do it."""
 
+import gzip
 import hashlib
 import json
 import tempfile
@@ -153,6 +154,46 @@ def test_records_without_an_index_that_are_no_examples_are_bad_rows(tmp_path):
         tiny_model(), tmp_path / "rows.tfrecord", tmp_path / "out", on_error="skip"
     )
     assert (found.rows, [each["row"] for each in found.skipped]) == (2, [0, 2])
+
+
+OTHERS = {  # a record unlike most others, and what the reason of the invalid row contains
+    "missing": ({}, "'x'"),
+    "empty": ({"x": []}, "0 values of type float32 for x, expected 4"),
+    "other length": ({"x": [1.0]}, "1 values of type float32 for x, expected 4"),
+    "other type": ({"x": [1, 2, 3, 4]}, "0 values of type float32 for x, expected 4"),
+    "bytes": ({"x": [b"abcd"]}, "0 values of type float32 for x, expected 4"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("places", [{0}, {5}, {63, 64}, {69}, set(range(69)) - {9, 68}])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_one_record_unlike_most_is_a_bad_row(tmp_path, kind, places, is_packed):
+    other, reason = OTHERS[kind]
+    if len(places) > 64 and kind != "missing":
+        return  # most of the records that are looked at decide
+    records = [made_up.example(label=[n], **({"x": [float(n)] * 4} if n not in places else other))
+               for n in range(70)]  # fmt: skip
+    content = b"".join(map(framed, records))
+    (tmp_path / "rows.tfrecord").write_bytes(gzip.compress(content) if is_packed else content)
+    found = deploykit.infer(
+        tiny_model(), tmp_path / "rows.tfrecord", tmp_path / "out", on_error="skip", processes=1
+    )
+    assert found.rows == 70 - len(places)
+    assert {each["row"] for each in found.skipped} == places
+    assert all(reason in each["reason"] for each in found.skipped)
+
+
+def test_a_feature_that_only_a_late_record_has_is_read(tmp_path):
+    records = [made_up.example(a=[n], b=[n]) for n in range(90)]
+    path = tmp_path / "rows.tfrecord"
+    path.write_bytes(b"".join(map(framed, records)))
+    with raises(GraphError, "feature-missing", name="x"):
+        deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
+    records[80] = made_up.example(x=[1.0] * 4)
+    path.write_bytes(b"".join(map(framed, records)))
+    found = deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
+    assert (found.rows, len(found.skipped)) == (1, 89)
 
 
 def test_arrays_bear_the_names_of_inputs(tmp_path):
