@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.records.examples import Feature
+from deploykit.records.index import RecordsMetadata
 from deploykit.storage.image_folders import is_image_content
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.ir.tfrecord import count_records, is_gzip, read_all_records
 
 _NAME = re.compile(r"\.tfrec(ords?)?([.-]\d+(-of-\d+)?)?(\.gz)?$", re.IGNORECASE)
-_LOOKED_AT = 64  # records of which the features follow
+LOOKED_AT = 64
+"""The number of records from which the features follow."""
 _TEXT = re.compile(rb"[\t\n\r -~]*")
 _List = tuple[str, Sequence[Any]]  # the dtype and the values of a feature in a record
 _LISTS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
@@ -40,6 +42,7 @@ def record_names(folder: Path) -> list[Path]:
 class PlainRecords:
     """The content of TFRecord files, as far as their first Examples state it."""
 
+    files: tuple[Path, ...]
     features: Mapping[str, Feature]
     """The features that any of these Examples has. Records that lack one are invalid rows."""
     optional: frozenset[str]
@@ -48,6 +51,19 @@ class PlainRecords:
     counts: tuple[int, ...]
     """The number of records in each file, with a truncated last one: reading it reports that."""
     compression: str
+
+    def facts(self) -> RecordsMetadata:
+        """Return the fields of a document that describe the records."""
+        counted = zip(self.files, self.counts, strict=True)
+        return {
+            "shards": [
+                {"file": file.name, "records": count, "bytes": file.stat().st_size}
+                for file, count in counted
+            ],
+            "compression": self.compression,
+            "records": sum(self.counts),
+            "optional": sorted(self.optional),
+        }
 
 
 @dataclass(frozen=True)
@@ -76,7 +92,7 @@ def plain_records(source: str, files: Sequence[Path], sought: Collection[str] = 
     counts = tuple(count_records(file, is_packed) for file in files)
     records = _in_order(files, is_packed, counts)
     lists, others = [], 0
-    for record in islice(records, _LOOKED_AT):
+    for record in islice(records, LOOKED_AT):
         found = _lists(record)
         lists += [found] if found else []
         others += found is None
@@ -90,6 +106,7 @@ def plain_records(source: str, files: Sequence[Path], sought: Collection[str] = 
         for name, listed in each.items():
             values.setdefault(name, []).append(listed)
     return PlainRecords(
+        tuple(files),
         {name: _feature(values[name]) for name in sorted(values)},
         frozenset(name for name, found in values.items() if len(found) < len(lists)),
         {name: _usual_size(values[name]) for name in values},
