@@ -20,7 +20,7 @@ from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
-from deploykit.storage.tables import is_number, is_table
+from deploykit.storage.tables import first_lines, has_text, is_number, is_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
@@ -56,7 +56,7 @@ class Data:
     """The class of each image."""
     classes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    """The files of an image folder that are not images, relative to the folder."""
+    """Files relative to the folder: those of images that are not, and empty ones of CSV."""
     unclassed: str = ""
     """The first image next to class folders; such images have no labels."""
     name: str = ""
@@ -286,6 +286,8 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     packed = {is_packed(file) for file in files}
     if len(packed) > 1:
         raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
+    empty = [file for file in files if not has_text(file)] if len(files) > 1 else []
+    files = [file for file in files if file not in empty] or files
     first = _first_line(files[0])
     header = not all(is_number(field) for field in first.split(","))
     width = first.count(",") + 1
@@ -310,6 +312,7 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     return Data(
         path, "csv", tuple(map(str, files)), features, header=header, columns=columns,
         compression="GZIP" if packed == {True} else "",
+        skipped=tuple(file.name for file in empty),
     )  # fmt: skip
 
 
@@ -367,7 +370,7 @@ def _arrays(path: str, may_be_empty: bool) -> Data:
 
 
 def _first_line(file: Path) -> str:
-    line = next(text_lines(file, "CSV file"), "").strip()
+    line = first_lines(file).partition("\n")[0].strip()
     if not line:
         raise GraphError("csv-line-empty", source=file)
     if "\r" in line:

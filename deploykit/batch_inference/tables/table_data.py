@@ -29,7 +29,7 @@ from deploykit.records.examples import Feature
 from deploykit.records.index import index_names, one_set
 from deploykit.records.plain_records import record_names
 from deploykit.storage.image_folders import list_images
-from deploykit.storage.tables import csv_header, is_table
+from deploykit.storage.tables import csv_header, has_text, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.fitting import only_of_type, tell_only
@@ -121,6 +121,11 @@ def open_table(
     data = TableData(
         folder_of(path), KIND, tuple(paths), {}, counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),
+        skipped=tuple(
+            os.path.relpath(file.path, folder_of(path))
+            for file in files
+            if len(files) > 1 and not (file.size or is_remote(path))
+        ),
         types=types | stated_by, partitions=stated_by, keep=choice.keep,
         mixed=(*mixed, *(name for name in numeric if name in stated_by)),
     )  # fmt: skip
@@ -176,7 +181,8 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         files = tables_among(below)
         if not files or list_images(first).images:
             return False
-        first = Path(files[0])
+        full = (file for file in files if format_of(file) != "csv" or has_text(file))
+        first = Path(next(full, files[0]))
     format_ = format_of(first.name)
     if format_ == "csv":
         return declared.columns is None and (

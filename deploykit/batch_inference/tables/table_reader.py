@@ -18,6 +18,7 @@ from deploykit.batch_inference.reading.data_parts import (
 from deploykit.batch_inference.tables.partition_columns import partition_values
 from deploykit.batch_inference.tables.table_data import TableData
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
+from deploykit.batch_inference.tables.table_schema import crashes_arrow
 from deploykit.batch_inference.tables.table_values import (
     Bad,
     column_values,
@@ -167,6 +168,8 @@ class TableReader:
         others = "infer" if any("struct<" in str(type_) for type_ in schema.types) else "ignore"
         parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
         with contextlib.suppress(pa.ArrowInvalid):
+            if crashes_arrow(text):
+                raise pa.ArrowInvalid
             table = arrow_json.read_json(pa.BufferReader(text), read, parse)
             table = table.select(self._columns)
             if len(table) == part.rows and table.schema.types == schema.types:

@@ -92,7 +92,8 @@ def inferred_lines(inferred: Inferred) -> Iterator[str]:
     if len(skipped) > MAX_SHOWN:
         yield f"  and {len(skipped) - MAX_SHOWN:,} more, which the index lists"
     if inferred.skipped_files:
-        yield f"files skipped: {len(inferred.skipped_files):,} that are not images"
+        are = "not images" if inferred.index["data"]["kind"] == "images" else "empty"
+        yield f"files skipped: {len(inferred.skipped_files):,} that are {are}"
     retained = f" ({run.kept:,} of an earlier run)" if run.kept else ""
     yield from filled_lines(
         inferred, f"{{path}}: {{rows:n row}} in {{parts:n part}}, {{index.bytes:size}}{retained}"

@@ -196,6 +196,18 @@ def test_a_feature_that_only_a_late_record_has_is_read(tmp_path):
     assert (found.rows, len(found.skipped)) == (1, 89)
 
 
+@pytest.mark.parametrize("header", ["a,b,c,d\n", ""])
+def test_empty_files_among_others_are_listed_as_skipped(tmp_path, header):
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for number, text in enumerate(["", f"{header}1,2,3,4\n", "", f"{header}5,6,7,8\n"]):
+        (folder / f"{number}.csv").write_text(text)
+    declared = {"format": 1, "columns": {"x": [0, 4]}}
+    found = deploykit.infer(tiny_model(), folder, tmp_path / "out", preprocess=declared)
+    assert (found.rows, found.skipped) == (2, [])
+    assert list(found.skipped_files) == ["0.csv", "2.csv"]
+
+
 def test_arrays_bear_the_names_of_inputs(tmp_path):
     rows = np.ones((20, 4), np.float32)
     np.savez(tmp_path / "rows.npz", y=rows, z=rows)
