@@ -849,14 +849,16 @@ def inspect_records(
     """Show the features, counts, shards and first record of TFRecord data.
 
     Args:
-        folder: the folder that contains the shards, with or without an index.
+        folder: the folder that contains the shards, or one TFRecord file, with or without an index.
         name: Name of the records, if DIR contains records of several names.
 
     FileError: there are no records, or they cannot be read. GraphError: the format of the records
-    is unknown, or their index is damaged. VerificationError: the first record is damaged.
+    is unknown, or their index is damaged. VerificationError: the first record is damaged, or
+    without an index the length of any record.
 
     Commands:
         deploykit records inspect records
+        deploykit records inspect train.tfrecord
         deploykit records inspect records --name train
 
     Example:
@@ -1809,7 +1811,7 @@ def verify_records(
     looks complete; the result states this.
 
     Args:
-        folder: the folder that contains the shards.
+        folder: the folder that contains the shards, or one TFRecord file.
         name: Name of the records, if DIR contains records of several names.
         processes: Number of worker processes, up to 1024 [default: one per CPU core].
 
@@ -1818,6 +1820,7 @@ def verify_records(
 
     Commands:
         deploykit records verify records
+        deploykit records verify train.tfrecord
         deploykit records verify records --name train --processes 4
 
     Example:

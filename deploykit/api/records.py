@@ -12,6 +12,7 @@ from deploykit.records.conversion import Options
 from deploykit.records.examples import Feature
 from deploykit.records.index import Index, RecordsMetadata, by_name
 from deploykit.records.open_source import ConvertedSets, convert_sets
+from deploykit.records.plain_records import PlainRecords
 from deploykit.records.verify_records import Checked, check_folder, inspection, shown
 from deploykit.rendering.progress import working
 from deploykit.storage.parameters import takes_former_names
@@ -137,17 +138,19 @@ def convert_records(
         )
 
 
-def _facts(index: Index | None) -> RecordsMetadata:
-    return {} if index is None else index.facts()
+def _facts(records: Index | PlainRecords | None) -> RecordsMetadata:
+    return {} if records is None else records.facts()
 
 
 @dataclass(frozen=True)
 class RecordsInspection(AsHtml):
-    """The contents of a folder of records."""
+    """The contents of a folder or a file of records."""
 
     folder: Hidden[str]
     index: Annotated[Index | None, Written(flat=True, by=_facts)]
-    """The index of the shards; None if missing. Then `features` describes the first record only."""
+    """The index of the shards; None if missing. Then `features` follows from the first records."""
+    plain: Annotated[PlainRecords | None, Written(flat=True, by=_facts)]
+    """The files and counts without an index; None with one."""
     features: Annotated[Mapping[str, Feature], Written(by=by_name)]
     first: Hidden[Mapping[str, Any]]
     """The values of the first record, by feature."""
@@ -172,21 +175,23 @@ class RecordsInspection(AsHtml):
     )
 )
 def inspect_records(
-    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
+    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR|FILE")],
     *,
     name: Annotated[str | None, Flag(metavar="NAME")] = None,
 ) -> RecordsInspection:
     """Show the features, counts, shards and first record of TFRecord data.
 
     Args:
-        folder: the folder that contains the shards, with or without an index.
+        folder: the folder that contains the shards, or one TFRecord file, with or without an index.
         name: Name of the records, if DIR contains records of several names.
 
     FileError: there are no records, or they cannot be read. GraphError: the format of the records
-    is unknown, or their index is damaged. VerificationError: the first record is damaged.
+    is unknown, or their index is damaged. VerificationError: the first record is damaged, or
+    without an index the length of any record.
 
     Commands:
         deploykit records inspect records
+        deploykit records inspect train.tfrecord
         deploykit records inspect records --name train
 
     Example:
@@ -195,8 +200,10 @@ def inspect_records(
         ['images', 'label']
     """
     with working("records inspect"):
-        index, features, first = inspection(Path(folder), name)
-    return RecordsInspection(os.fspath(folder), index, features, first)
+        index, plain, first = inspection(Path(folder), name)
+    records = index or plain
+    features = {} if records is None else dict(records.features)
+    return RecordsInspection(os.fspath(folder), index, plain, features, first)
 
 
 def _is_there(index: Index | None) -> bool:
@@ -270,7 +277,7 @@ class RecordsVerification(AsHtml):
     )
 )
 def verify_records(
-    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR")],
+    folder: Annotated[str | os.PathLike[str], Flag(metavar="DIR|FILE")],
     *,
     name: Annotated[str | None, Flag(metavar="NAME")] = None,
     processes: Annotated[int | None, Flag(at_most=1024)] = None,
@@ -282,7 +289,7 @@ def verify_records(
     looks complete; the result states this.
 
     Args:
-        folder: the folder that contains the shards.
+        folder: the folder that contains the shards, or one TFRecord file.
         name: Name of the records, if DIR contains records of several names.
         processes: Number of worker processes, up to 1024 [default: one per CPU core].
 
@@ -291,6 +298,7 @@ def verify_records(
 
     Commands:
         deploykit records verify records
+        deploykit records verify train.tfrecord
         deploykit records verify records --name train --processes 4
 
     Example:

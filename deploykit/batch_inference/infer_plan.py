@@ -192,9 +192,9 @@ def _of_a_worker(opened: OpenedModel, settings: RunConfig) -> RunConfig:
 
 
 def _described(data: Data, path: str) -> dict[str, Any]:
-    """Return what identifies the data, and the skipped files of an image folder."""
+    """Return what identifies the data, and the skipped files of a folder."""
     result: dict[str, Any] = {"path": path, "kind": data.kind, "fingerprint": fingerprint(data)}
-    if data.kind == "images":
+    if data.kind == "images" or data.skipped:
         skipped = (os.path.join(data.path, name) for name in data.skipped)
         result["skipped_files"] = [key_of(data, file) for file in skipped]
     return result

@@ -3,10 +3,12 @@
 import itertools
 import json
 import logging
+import sys
 from collections.abc import Sequence
 
 import click
 
+from deploykit.cli.standard_output import replaced
 from deploykit.transforms.common.errors import (
     BugError,
     CodedError,
@@ -21,6 +23,25 @@ from deploykit.transforms.engines.packages import missing_package
 
 _printed = False  # whether the running command has printed its JSON document
 _context: click.Context | None = None  # of the running command
+_shared: memoryview | None = None  # what the process that waits for this one can read
+SHARED = 2
+"""The number of flags that are shared with a waiting process: `share_with`."""
+_UNKNOWN, _JSON, _TEXT = range(3)  # values of the first flag: what standard output is
+
+
+def share_with(flags: memoryview) -> None:
+    """Keep flags up to date: what this command prints, and whether it has printed its document.
+
+    A process that waits for this one and shares the flags passes them to `fail_for_another`.
+    """
+    global _shared
+    _shared = flags
+
+
+def note_options() -> None:
+    """Share whether the command, whose options are known now, prints JSON."""
+    if _shared is not None:
+        _shared[0] = _JSON if _prints_json(()) else _TEXT
 
 
 def begin() -> None:
@@ -39,6 +60,9 @@ def note_document(printed: bool = True) -> None:
     """Note that the JSON document was printed, so that an error does not print a second one."""
     global _printed
     _printed = printed
+    if _shared is not None and printed:
+        sys.stdout.flush()  # what is not written is lost if this process is killed
+        _shared[1] = True
 
 
 def fail(error: Exception, arguments: Sequence[str], status: int = 0) -> int:
@@ -57,7 +81,20 @@ def fail(error: Exception, arguments: Sequence[str], status: int = 0) -> int:
         complain(f"error: {result}", keep="\n" if isinstance(result, PipelineError) else "")
     if not _printed and _prints_json(arguments):
         print(json.dumps({"error": result.document()}, indent=2))
+        note_document()
     return status or result.exit_status
+
+
+def fail_for_another(error: CodedError, arguments: Sequence[str], flags: Sequence[int]) -> int:
+    """Print an error as `fail`, for a command in another process that could not; return the status.
+
+    `flags` are those that the other process passed to `share_with`.
+    """
+    note_document(bool(flags[1]))
+    if flags[0] != _UNKNOWN:
+        arguments = ["--json"] if flags[0] == _JSON else []
+    with replaced():
+        return fail(error, arguments)
 
 
 def _prints_json(arguments: Sequence[str]) -> bool:

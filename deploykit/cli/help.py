@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deploykit.cli.conditions import check_conditions
-from deploykit.cli.failures import note_context
+from deploykit.cli.failures import note_context, note_options
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.engines.packages import require
 
@@ -76,6 +76,7 @@ class Helped(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Error: an option has no effect in combination with the others."""
+        note_options()
         require(*self.requires)
         check_conditions(ctx)
         return super().invoke(ctx)

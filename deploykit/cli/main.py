@@ -105,7 +105,7 @@ def main() -> NoReturn:
         sys.exit(run(arguments))
     from deploykit.cli.supervisor import supervise
 
-    supervise(lambda: run(arguments))
+    supervise(lambda: run(arguments), arguments)
 
 
 def run(arguments: list[str]) -> int:

@@ -14,11 +14,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from deploykit.cli import failures
 from deploykit.cli.failures import complain
+from deploykit.transforms.common.errors import CrashError, Error, LimitError
 from deploykit.transforms.runtime.resident_memory import INTERVAL, Family
 from deploykit.transforms.untrusted.file_locks import locked
 
@@ -27,23 +29,23 @@ _GRACE = 1.5  # seconds in which a command that must end may clean up by itself
 _YOUNG = 60.0  # seconds in which a new folder may not be locked by its process yet
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPING = (signal.SIGTSTP, signal.SIGCONT)
-_ENDED, _CAPPED = 0, 1  # indices of the flags that a worker shares
-_KILLED = (
-    "error: the command was killed, usually because it or the machine ran out of memory. Raise "
-    "--memory-limit, or use a machine with more memory"
-)
+_ENDED, _CAPPED, _OF_FAILURES = range(3)  # indices of the flags that a worker shares
 _WATCHED = {signal.SIGCHLD, *_ENDING, *_STOPPING}
 
 
-def supervise(command: Callable[[], int]) -> NoReturn:
+def supervise(command: Callable[[], int], arguments: Sequence[str] = ()) -> NoReturn:
     """Run a command in a worker process, and exit with its status.
+
+    If the worker cannot print the error, this process does, also as JSON for a command that prints
+    JSON; `arguments` are its arguments.
 
     130 and 143: Ctrl-C or SIGTERM ended it. 6: it was killed at a memory or time limit. 2: its
     input crashed it.
     """
     with _own_folder() as folder:
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-        this, reported = os.getpid(), mmap.mmap(-1, 2)  # shared with the worker
+        this = os.getpid()
+        reported = mmap.mmap(-1, _OF_FAILURES + failures.SHARED)  # shared with the worker
         worker = os.fork()
         if not worker:
             _work(command, this, folder, reported)
@@ -53,6 +55,8 @@ def supervise(command: Callable[[], int]) -> NoReturn:
         result, ending = _watch(worker, memory)
         capped = bool(reported[_CAPPED]) or memory.was_near
         status = _status(result, ending, bool(reported[_ENDED]), capped)
+        if isinstance(status, Error):
+            status = failures.fail_for_another(status, arguments, reported[_OF_FAILURES:])
         if folder is not None:
             from deploykit.transforms.untrusted.file_locks import remove_noted
 
@@ -74,6 +78,7 @@ def _work(
     os.setpgid(0, 0)
     process_limits.end_with_parent(parent)
     process_limits.watched(lambda: reported.__setitem__(_CAPPED, 1))
+    failures.share_with(memoryview(reported)[_OF_FAILURES:])
     if folder is not None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         file_locks.note_in(folder / "unfinished")
@@ -127,8 +132,8 @@ def _signal_group(worker: int, number: signal.Signals) -> None:
         os.killpg(worker, number)
 
 
-def _status(status: int, ending: signal.Signals | None, ended: bool, capped: bool) -> int:
-    """Return the exit status for a worker's end, and print an error if the worker could not."""
+def _status(status: int, ending: signal.Signals | None, ended: bool, capped: bool) -> int | Error:
+    """Return the exit status for a worker's end, or the error if the worker could not print it."""
     code = os.waitstatus_to_exitcode(status)
     if ending is not None:
         if code < 0 and not ended:  # otherwise the command has printed it, and hung in a library
@@ -137,19 +142,13 @@ def _status(status: int, ending: signal.Signals | None, ended: bool, capped: boo
     if ended and code >= 0:
         return code
     if code == -signal.SIGALRM:
-        complain("error: the command did not finish within the time limit (--timeout)")
-        return 6
+        return LimitError("command-timeout")
     if code == -signal.SIGKILL:
-        complain(_KILLED)
-        return 6
+        return LimitError("command-killed")
     how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-    if capped:
-        complain(
-            f"error: the command {how}, usually because it reached --memory-limit or `ulimit -v`"
-        )
-        return 6
-    complain(f"error: the command {how} while reading its input")
-    return 2
+    return (
+        LimitError("command-memory", how=how) if capped else CrashError("command-crashed", how=how)
+    )
 
 
 @contextlib.contextmanager

@@ -49,11 +49,50 @@ def in_graph(steps: Steps, feature: Feature, value: Any, optimized: bool = False
         value = value - mean
     if deviation is not None:
         value = value * (1 / deviation) if optimized else value / deviation
-    value = tf.cast(value, steps.dtype) if value.dtype != steps.dtype else value
+    if may_lose(value.dtype.name, steps.dtype):
+        value = fitting(value, steps.dtype, is_computed(steps, feature))
+    elif value.dtype != steps.dtype:
+        value = tf.cast(value, steps.dtype)
     shape = result_of(steps, feature).shape
     ahead = value.shape.rank - len(shape)  # 1 with a batch axis, else 0
     value.set_shape((*value.shape[:ahead], *shape))
     return value
+
+
+def may_lose(dtype: str, result: str) -> bool:
+    """Return whether a cast between dtypes may wrap, truncate or overflow a value."""
+    given, expected = numpy_type(dtype), numpy_type(result)
+    if "O" in (given.kind, expected.kind) or np.can_cast(given, expected):
+        return False
+    is_rounded = given.kind in "biu" and expected.kind == "f" and expected.itemsize > 2
+    return not is_rounded
+
+
+def fitting(values: Any, dtype: str, is_computed: bool) -> Any:
+    """Return a tensor in another dtype. InvalidArgumentError, at run time: a value does not fit it.
+
+    Values that were computed lose their fraction in an integer; others have none.
+    """
+    import tensorflow as tf
+
+    result = tf.cast(values, dtype)
+    if result.dtype.is_bool:
+        fits = tf.equal(values, 0) | tf.equal(values, 1)
+    elif result.dtype.is_floating:
+        given = tf.cast(values, tf.float64)
+        fits = tf.math.is_finite(result) | ~tf.math.is_finite(given)
+    elif values.dtype.is_integer:
+        least = max(values.dtype.min, result.dtype.min)
+        fits = (values >= least) & (values <= min(values.dtype.max, result.dtype.max))
+    else:
+        whole = tf.sign(values) * tf.floor(tf.abs(values))
+        most = float(result.dtype.max) + 1
+        fits = (whole >= float(result.dtype.min)) & (whole < most)
+        fits = fits if is_computed else fits & tf.equal(whole, values)
+    said = [f"a value does not fit {dtype}", values]
+    check = tf.debugging.Assert(tf.reduce_all(fits), said)
+    with tf.control_dependencies([check]):
+        return tf.identity(result)
 
 
 def raw_in_graph(feature: Feature, value: Any) -> Any:
@@ -99,7 +138,10 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
     if deviation is not None:
         value = value * (1 / deviation)
     if is_computed(steps, feature):
-        return np.asarray(value.astype(numpy_type(steps.dtype)))
+        is_whole = numpy_type(steps.dtype).kind in "iu" and value.dtype.kind == "f"
+        value = np.trunc(value) if is_whole else value
+        if not may_lose(value.dtype.name, steps.dtype):
+            return np.asarray(value.astype(numpy_type(steps.dtype)))
     return in_type(steps.feature, value, steps.dtype)
 
 

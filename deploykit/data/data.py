@@ -8,13 +8,19 @@ from pathlib import Path
 
 from deploykit.records.examples import Feature
 from deploykit.records.index import END, index_names, load_index, one_set
-from deploykit.records.plain_records import fitted, is_records, plain_records, record_names
+from deploykit.records.plain_records import (
+    UsualSize,
+    fitted,
+    is_records,
+    plain_records,
+    record_names,
+)
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
-from deploykit.storage.tables import is_number, is_table
+from deploykit.storage.tables import first_lines, has_text, is_number, is_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
@@ -50,13 +56,15 @@ class Data:
     """The class of each image."""
     classes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    """The files of an image folder that are not images, relative to the folder."""
+    """Files relative to the folder: those of images that are not, and empty ones of CSV."""
     unclassed: str = ""
     """The first image next to class folders; such images have no labels."""
     name: str = ""
     """The name of TFRecords in their index."""
-    byte_sizes: Mapping[str, int] | None = None
-    """For TFRecords without an index, whose features may have other shapes: the size of bytes."""
+    usual: Mapping[str, UsualSize] | None = None
+    """For TFRecords without an index, whose features may have other shapes: their usual sizes."""
+    optional: frozenset[str] = frozenset()
+    """The features of such TFRecords that some records lack."""
 
     @property
     def records(self) -> int | None:
@@ -69,8 +77,9 @@ class Data:
 
     @property
     def unlabelled(self) -> list[str]:
-        """The features that are neither labels nor groups."""
-        return [name for name in self.features if name not in samples.NOT_INPUTS]
+        """The features that are neither labels nor groups; those that no record lacks, if any."""
+        names = [name for name in self.features if name not in samples.NOT_INPUTS]
+        return [name for name in names if name not in self.optional] or names
 
     @property
     def labelled(self) -> bool:
@@ -239,7 +248,7 @@ def _plain(path: str, files: Sequence[Path], may_be_empty: bool) -> Data:
         raise GraphError("no-samples", source=path, purpose="run")
     return Data(
         path, "records", tuple(map(str, files)), found.features, counts=found.counts,
-        compression=found.compression, byte_sizes=found.sizes,
+        compression=found.compression, usual=found.usual, optional=found.optional,
     )  # fmt: skip
 
 
@@ -248,29 +257,37 @@ def fitting(data: Data, graph: Graph | None, features: Mapping[str, str]) -> Dat
 
     `features` are the stated features of inputs.
     """
-    if data.byte_sizes is None or graph is None:
+    if data.usual is None or graph is None:
         return data
     results, inputs = dict(data.features), names_of_inputs(graph)
+    usual = dict(data.usual)
     for tensor, names in inputs.items():
         type_, shape = type_and_shape(graph, tensor)[:2]
         stated = [features[name] for name in names if features.get(name)]
         if not data.records:  # without records, they have any features
             row = tuple(None if size < 0 else size for size in (shape or ())[1:])
-            results[(*stated, *names)[0]] = Feature(type_ or "float32", row)
+            results[(stated or names)[0]] = Feature(type_ or "float32", row)
             continue
-        known = [name for name in (*stated, *names) if name in results]
-        if not known and len(inputs) == 1:
+        wanted = stated or names
+        known = [name for name in wanted if name in results]
+        if not known and len(inputs) == 1 and not stated:
             known = data.unlabelled if len(data.unlabelled) == 1 else data.only_of_type(type_)
+        if not known:
+            later = plain_records(data.path, list(map(Path, data.files)), wanted)
+            known = [name for name in wanted if name in later.features]
+            results |= {name: later.features[name] for name in known}
+            usual |= {name: later.usual[name] for name in known}
         if known:
-            size = data.byte_sizes.get(known[0])
-            results[known[0]] = fitted(results[known[0]], size, type_, shape)
-    return replace(data, features=results)
+            results[known[0]] = fitted(results[known[0]], usual[known[0]], type_, shape)
+    return replace(data, features=results, usual=usual)
 
 
 def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     packed = {is_packed(file) for file in files}
     if len(packed) > 1:
         raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
+    empty = [file for file in files if not has_text(file)] if len(files) > 1 else []
+    files = [file for file in files if file not in empty] or files
     first = _first_line(files[0])
     header = not all(is_number(field) for field in first.split(","))
     width = first.count(",") + 1
@@ -295,6 +312,7 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     return Data(
         path, "csv", tuple(map(str, files)), features, header=header, columns=columns,
         compression="GZIP" if packed == {True} else "",
+        skipped=tuple(file.name for file in empty),
     )  # fmt: skip
 
 
@@ -352,7 +370,7 @@ def _arrays(path: str, may_be_empty: bool) -> Data:
 
 
 def _first_line(file: Path) -> str:
-    line = next(text_lines(file, "CSV file"), "").strip()
+    line = first_lines(file).partition("\n")[0].strip()
     if not line:
         raise GraphError("csv-line-empty", source=file)
     if "\r" in line:

@@ -192,7 +192,7 @@ class Pipeline:
         feature = self.data.features[steps.feature]
         if feature.content != "image":
             done = ", ".join(changes(steps)) or "as they are"
-            is_guess = feature.content == "raw" and self.data.byte_sizes is not None
+            is_guess = feature.content == "raw" and self.data.usual is not None
             kind = kind_of(feature.dtype, feature.shape, self.data.path)
             return f"{'bytes read as raw ' if is_guess else ''}{kind}, {done}"
         seen = set(_sizes(self.data, steps.feature))

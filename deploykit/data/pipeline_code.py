@@ -1,5 +1,6 @@
 """Writes the recommended tf.data pipeline for data as Python code that does not use deploykit."""
 
+import inspect
 import json
 import keyword
 import re
@@ -7,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploykit.data.apply_preprocessing import fitting, may_lose
 from deploykit.data.data import Data
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
-from deploykit.data.preprocessing_plan import keeps_files, result_of
+from deploykit.data.preprocessing_plan import is_computed, keeps_files, result_of
 from deploykit.data.tfdata import MEMORY, PREFETCHED, nearby
 from deploykit.records.examples import Feature
 from deploykit.records.index import shard_name
@@ -29,6 +31,7 @@ _TAKEN = {
     "examples",
     "example",
     "file",
+    "fitting",
 }
 
 
@@ -66,6 +69,9 @@ def written(pipeline: Pipeline) -> str:
         rest=", drop_remainder=True" if pipeline.whole else "",
         one_by_one=pipeline.one_by_one,
         padded=pipeline.padded,
+        fitting=_fitting()
+        if any("fitting(" in line for each in inputs for line in each.lines)
+        else "",
         cuts=any(step.crop and not step.resize for step in pipeline.steps.values()),
         width=data.width if data.kind == "csv" else 0,
         packed=f", {_quoted(data.compression)}" if data.compression else "",
@@ -87,6 +93,12 @@ def written(pipeline: Pipeline) -> str:
         private_threads=pipeline.private_threads,
         prefetched=PREFETCHED,
     )
+
+
+def _fitting() -> str:
+    """Return the source of `apply_preprocessing.fitting`, for a file that imports TensorFlow."""
+    text = inspect.getsource(fitting).replace("    import tensorflow as tf\n\n", "")
+    return text.replace("values: Any", "values: tf.Tensor").replace("-> Any", "-> tf.Tensor")
 
 
 def _inputs(pipeline: Pipeline) -> list[_Input]:
@@ -157,7 +169,9 @@ def _statements(
         said.append("tf.cast({}, tf.float32)")
     said += computed
     dtype = "float32" if computed else dtype
-    if steps.dtype != dtype:
+    if may_lose(dtype, steps.dtype):
+        said.append(f'fitting({{}}, "{steps.dtype}", {is_computed(steps, feature)})')
+    elif steps.dtype != dtype:
         said.append(f"tf.cast({{}}, tf.{steps.dtype})")
     if len(said) == 1:
         return []

@@ -47,7 +47,8 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
     """
     expected: dict[str, tuple[str, tuple[int, ...] | None]]
     if graph is None:
-        names = tuple(declared.inputs) or tuple(data.features)
+        complete = tuple(name for name in data.features if name not in data.optional)
+        names = tuple(declared.inputs) or complete or tuple(data.features)
         expected = dict.fromkeys(names, ("", None))
         known: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
     else:
@@ -163,7 +164,7 @@ def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) ->
     for name in names:
         if name in data.features:
             return name
-    is_typed = data.kind == "arrays" or (data.byte_sizes is not None and len(data.unlabelled) > 1)
+    is_typed = data.kind == "arrays" or (data.usual is not None and len(data.unlabelled) > 1)
     only = data.only_of_type(type_) if is_typed else data.unlabelled
     if inputs == len(only) == 1:
         if data.kind == "arrays":

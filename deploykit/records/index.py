@@ -47,6 +47,7 @@ class RecordsMetadata(TypedDict, total=False):
     compression: str
     classes: list[str]
     records: int
+    optional: list[str]  # without an index: features that some of the first records lack
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def find_index(folder: str | Path, name: str | None = None) -> Path | None:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        missing = "it is a file" if folder.exists() else "No such directory"
+        missing = "it is a file" if folder.exists() else "No such file or directory"
         raise FileError("records-folder-missing", source=folder, reason=missing)
     if name is not None:
         path = index_path(folder, name)

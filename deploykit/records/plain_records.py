@@ -2,21 +2,25 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
 from deploykit.records.examples import Feature
+from deploykit.records.index import RecordsMetadata
 from deploykit.storage.image_folders import is_image_content
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.ir.tfrecord import count_records, is_gzip, read_all_records
 
 _NAME = re.compile(r"\.tfrec(ords?)?([.-]\d+(-of-\d+)?)?(\.gz)?$", re.IGNORECASE)
-_LOOKED_AT = 64  # records of which the features follow
+LOOKED_AT = 64
+"""The number of records from which the features follow."""
 _TEXT = re.compile(rb"[\t\n\r -~]*")
+_List = tuple[str, Sequence[Any]]  # the dtype and the values of a feature in a record
 _LISTS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 
 
@@ -38,19 +42,45 @@ def record_names(folder: Path) -> list[Path]:
 class PlainRecords:
     """The content of TFRecord files, as far as their first Examples state it."""
 
+    files: tuple[Path, ...]
     features: Mapping[str, Feature]
-    sizes: Mapping[str, int]
-    """The size of a feature of bytes that are no text, if all looked at have one size.
-
-    Such bytes may be an array.
-    """
+    """The features that any of these Examples has. Records that lack one are invalid rows."""
+    optional: frozenset[str]
+    """The features that some of these Examples lack."""
+    usual: Mapping[str, "UsualSize"]
     counts: tuple[int, ...]
     """The number of records in each file, with a truncated last one: reading it reports that."""
     compression: str
 
+    def facts(self) -> RecordsMetadata:
+        """Return the fields of a document that describe the records."""
+        counted = zip(self.files, self.counts, strict=True)
+        return {
+            "shards": [
+                {"file": file.name, "records": count, "bytes": file.stat().st_size}
+                for file, count in counted
+            ],
+            "compression": self.compression,
+            "records": sum(self.counts),
+            "optional": sorted(self.optional),
+        }
 
-def plain_records(source: str, files: Sequence[Path]) -> PlainRecords:
+
+@dataclass(frozen=True)
+class UsualSize:
+    """The size of a feature in more than half of the records that were looked at, or None."""
+
+    values: int | None = None
+    """The number of values in its list."""
+    bytes: int | None = None
+    """The size of its only value, if that is bytes and no text: it may be a raw array."""
+
+
+def plain_records(source: str, files: Sequence[Path], sought: Collection[str] = ()) -> PlainRecords:
     """Return the content of files.
+
+    The features follow from 64 records, and from the first later one with a `sought` feature if
+    these have none of them.
 
     FileError: a file cannot be read. VerificationError: a length is damaged; the message names the
     file and the byte. GraphError: the records are not Examples, or only some files are compressed.
@@ -60,35 +90,43 @@ def plain_records(source: str, files: Sequence[Path]) -> PlainRecords:
         raise GraphError("records-partly-compressed", source=source)
     is_packed = packed == {True}
     counts = tuple(count_records(file, is_packed) for file in files)
-    file, count = next(((f, n) for f, n in zip(files, counts, strict=True) if n), (None, 0))
-    if file is None:
-        return PlainRecords({}, {}, counts, "GZIP" if is_packed else "")
-    records = islice(read_all_records(file, is_packed, count), _LOOKED_AT)
-    lists = _lists(file, (item for item in records if isinstance(item, bytes)))
-    names = [name for name in lists[0] if all(name in each for each in lists)] if lists else []
-    features: dict[str, Feature] = {}
-    sizes: dict[str, int] = {}
-    for name in sorted(names):
-        features[name] = _feature([each[name] for each in lists])
-        if features[name] == Feature("string"):
-            contents = [bytes(each[name][1][0]) for each in lists]
-            is_text = all(_TEXT.fullmatch(content) for content in contents)
-            if not is_text and len({len(content) for content in contents}) == 1:
-                sizes[name] = len(contents[0])
-    return PlainRecords(features, sizes, counts, "GZIP" if is_packed else "")
+    records = _in_order(files, is_packed, counts)
+    lists, others = [], 0
+    for record in islice(records, LOOKED_AT):
+        found = _lists(record)
+        lists += [found] if found else []
+        others += found is None
+    if others and not lists:
+        raise GraphError("not-an-example", source=next(compress(files, counts)))
+    if sought and not any(name in each for each in lists for name in sought):
+        later = (_lists(record) or {} for record in records)
+        lists += islice((each for each in later if not each.keys().isdisjoint(sought)), 1)
+    values: dict[str, list[_List]] = {}
+    for each in lists:
+        for name, listed in each.items():
+            values.setdefault(name, []).append(listed)
+    return PlainRecords(
+        tuple(files),
+        {name: _feature(values[name]) for name in sorted(values)},
+        frozenset(name for name, found in values.items() if len(found) < len(lists)),
+        {name: _usual_size(values[name]) for name in values},
+        counts,
+        "GZIP" if is_packed else "",
+    )
 
 
 def fitted(
-    feature: Feature, size: int | None, type_: str, shape: tuple[int, ...] | None
+    feature: Feature, usual: UsualSize, type_: str, shape: tuple[int, ...] | None
 ) -> Feature:
     """Return a feature of plain records as an input takes it.
 
     A list of as many values as the input is an array of its shape, and so are bytes of its size,
-    but not those of one value: a text of 4 digits has the size of a float32.
+    but not those of one value: a text of 4 digits has the size of a float32. What most records have
+    decides, so that one other record is an invalid row and not a reason to refuse all.
 
     Args:
         feature: the feature as the records state it.
-        size: the size of its bytes, if all have one.
+        usual: the size that it has in most records.
         type_: the dtype of the input; empty: unknown.
         shape: the shape of the input with the batch axis; None: unknown.
     """
@@ -99,48 +137,72 @@ def fitted(
     if feature.dtype == "string" and type_ not in ("", "string"):
         is_array = is_known and math.prod(row) > 1
         wanted = math.prod(row) * numpy_type(type_).itemsize if is_array else None
-        return Feature(type_, row, "raw") if size is not None and size == wanted else feature
-    if is_known and None not in feature.shape:
-        fits = math.prod(row) == math.prod(size or 0 for size in feature.shape)
-        return replace(feature, shape=row) if fits else feature
+        is_raw = wanted is not None and usual.bytes == wanted
+        return Feature(type_, row, "raw") if is_raw else feature
+    if is_known:
+        return replace(feature, shape=row) if math.prod(row) == usual.values else feature
     return replace(feature, shape=(None,)) if len(row) == 1 and row[0] < 0 else feature
 
 
-def _lists(file: Path, records: Iterable[bytes]) -> list[dict[str, tuple[str, Any]]]:
-    """Return the dtype and the values of each feature, of the records that are Examples with some.
+def _in_order(files: Sequence[Path], is_packed: bool, counts: Sequence[int]) -> Iterator[bytes]:
+    """Yield the records of files that can be read; the others are invalid rows."""
+    for file, count in zip(files, counts, strict=True):
+        for record in read_all_records(file, is_packed, count) if count else ():
+            if isinstance(record, bytes):
+                yield record
 
-    The others are invalid rows. GraphError: there are only others.
-    """
+
+def _lists(record: bytes) -> dict[str, _List] | None:
+    """Return the dtype and the values of each feature of an Example; None: it is none."""
     from google.protobuf import message
 
     from deploykit.transforms.ir.protos import Example
 
-    results, others = [], 0
-    for record in records:
-        try:
-            given = Example.FromString(record).features.feature
-        except message.DecodeError:
-            others += 1
-            continue
-        kinds = {name: item.WhichOneof("kind") for name, item in given.items()}
-        found = {
-            name: (_LISTS[kind], getattr(given[name], kind).value)
-            for name, kind in kinds.items()
-            if kind
-        }
-        results += [found] if found else []
-    if others and not results:
-        raise GraphError("not-an-example", source=file)
-    return results
+    try:
+        given = Example.FromString(record).features.feature
+    except message.DecodeError:
+        return None
+    kinds = {name: item.WhichOneof("kind") for name, item in given.items()}
+    return {
+        name: (_LISTS[kind], getattr(given[name], kind).value)
+        for name, kind in kinds.items()
+        if kind
+    }
 
 
-def _feature(values: Sequence[tuple[str, Any]]) -> Feature:
-    """Return the type of some lists."""
-    dtype, lengths = values[0][0], {len(listed) for _, listed in values}
+def _feature(values: Sequence[_List]) -> Feature:
+    """Return the type of some lists: the dtype of most, and a shape that fits all.
+
+    Without a value, a list that has one value elsewhere lacks it.
+    """
+    dtype = Counter(dtype for dtype, _ in values).most_common(1)[0][0]
+    lengths = {len(listed) for _, listed in values}
+    lengths = {1} if lengths == {0, 1} else lengths
     shape: tuple[int | None, ...] = () if lengths == {1} else (*lengths,)
     if len(lengths) > 1:
         shape = (None,)
-    is_bytes = dtype == "string" and shape == ()
-    if is_bytes and all(is_image_content(listed[0]) for _, listed in values):
+    if dtype == "string" and shape == () and _most(map(is_image_content, _only_bytes(values))):
         return Feature("string", (), "image")
     return Feature(dtype, shape)
+
+
+def _usual_size(values: Sequence[_List]) -> UsualSize:
+    """Return the size that most of some lists have."""
+    contents = _only_bytes(values)
+    is_text = not _most(not _TEXT.fullmatch(content) for content in contents)
+    sizes = [] if is_text else [len(content) for content in contents]
+    return UsualSize(_usual([len(listed) for _, listed in values]), _usual(sizes))
+
+
+def _only_bytes(values: Sequence[_List]) -> list[bytes]:
+    return [listed[0] for dtype, listed in values if dtype == "string" and len(listed) == 1]
+
+
+def _usual(sizes: Sequence[int]) -> int | None:
+    size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
+    return size if 2 * count > len(sizes) else None
+
+
+def _most(are: Iterable[bool]) -> bool:
+    listed = list(are)
+    return 2 * sum(listed) > len(listed)

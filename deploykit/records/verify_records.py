@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from deploykit.records.examples import Feature
-from deploykit.records.index import Index, Shard, find_index, index_path, load_index, shard_files
+from deploykit.records.index import (
+    Index,
+    Shard,
+    find_index,
+    index_names,
+    index_path,
+    load_index,
+    one_set,
+    shard_files,
+)
+from deploykit.records.plain_records import PlainRecords, plain_records, record_names
 from deploykit.records.workers import in_order
 from deploykit.transforms.common.errors import (
     FileError,
@@ -42,32 +53,54 @@ class Checked:
     problem: str = ""
 
 
+Jobs = list[tuple[Path, Shard | None]]
+
+
+def found_records(path: Path, name: str | None) -> tuple[Index | None, Jobs]:
+    """Return the index or None, and each file with its entry in the index.
+
+    The path is a folder, one file of records, or the index of one of several sets. FileError: there
+    are no files. GraphError: the index is damaged, there are several, or a file has a `name`.
+    """
+    if (named := one_set(path)) is not None and name is None:
+        path, name = named
+    if path.is_file():
+        if name is not None:
+            raise GraphError("only-for", source=path, option="--name", what="folders of records")
+        for known in index_names(path.parent):
+            index = load_index(path.parent, known)
+            if shards := [shard for shard in index.shards if shard.file == path.name]:
+                return index, [(path, shards[0])]
+        return None, [(path, None)]
+    if find_index(path, name) is not None:
+        index = load_index(path, name)
+        return index, [(path / shard.file, shard) for shard in index.shards]
+    files = record_files(path)
+    if not files:
+        raise FileError("not-found", source=path, expected="TFRecord files")
+    return None, [(file, None) for file in files]
+
+
 def check_folder(
     folder: Path,
     name: str | None,
     processes: int,
     advance: Callable[[str, int], None] = lambda text, count: None,
 ) -> tuple[Index | None, list[Checked]]:
-    """Return the index or None, and the result of checking each shard.
+    """Return the index or None, and the result of checking each shard, as of `found_records`.
 
     Without an index, checksums are compared, but the expected number of records is unknown.
     FileError, GraphError: there is nothing to check, or the index is damaged.
     """
-    path = find_index(folder, name)
-    if path is None:
-        files = record_files(folder)
-        jobs: list[tuple[Path, Shard | None]] = [(file, None) for file in files]
-        if not jobs:
-            raise FileError("not-found", source=folder, expected="TFRecord files")
-        index = None
-    else:
-        index = load_index(folder, name)
-        jobs = [(folder / shard.file, shard) for shard in index.shards]
+    index, jobs = found_records(folder, name)
     check = functools.partial(_checked, compression=None if index is None else index.compression)
     results = []
     for checked in in_order(check, jobs, processes):
         results.append(checked)
         advance(checked.file, len(jobs))
+    if jobs and jobs[0][0] == folder:  # one file
+        return index, results
+    folder = jobs[0][0].parent if jobs else folder
     if index is None:
         results += _missing(folder, [result.file for result in results])
     else:
@@ -80,11 +113,10 @@ def check_folder(
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the files in a folder that are named like record files."""
-    results = {*folder.glob("*tfrecord*"), *folder.glob("*-of-*")}
-    return sorted(
-        result for result in results if result.is_file() and not result.name.startswith(".")
-    )
+    """Return the files in a folder that are named like record files, such as `a-00000-of-00002`."""
+    numbered = (file for file in folder.glob("*-of-*") if _NUMBERED.fullmatch(file.name))
+    bare = (file for file in numbered if not Path(file.name).suffix and file.is_file())
+    return sorted({*record_names(folder), *(file for file in bare if file.name[0] != ".")})
 
 
 def _missing(folder: Path, names: Sequence[str]) -> list[Checked]:
@@ -196,17 +228,6 @@ def _values(feature: Any) -> Any:
     return list(values)
 
 
-def guessed(values: dict[str, Any]) -> dict[str, Feature]:
-    """Return the features of records without an index, guessed from one record."""
-    results = {}
-    for name, value in values.items():
-        dtype = "float32" if isinstance(value, np.ndarray) else "int64"
-        if isinstance(value, list) and value and isinstance(value[0], bytes):
-            dtype = "string"
-        results[name] = Feature(dtype, () if len(value) == 1 else (len(value),))
-    return results
-
-
 def shown(feature: Feature, value: Any) -> str:
     """Return a short text for the value of a feature."""
     if feature.content == "image" and value:
@@ -227,18 +248,18 @@ def shown(feature: Feature, value: Any) -> str:
 
 
 def inspection(
-    folder: Path, name: str | None
-) -> tuple[Index | None, dict[str, Feature], dict[str, Any]]:
-    """Return the index or None, the features, and the first record.
+    path: Path, name: str | None
+) -> tuple[Index | None, PlainRecords | None, dict[str, Any]]:
+    """Return the index, or without one the content of the files; and the first record.
 
     FileError: there are no records, or they cannot be read. GraphError: their format is unknown.
+    VerificationError: the first record, or without an index a length, is damaged.
     """
-    index = load_index(folder, name) if find_index(folder, name) is not None else None
-    files = record_files(folder) if index is None else list(map(Path, index.files(folder)))
-    if not files:
-        raise FileError("not-found", source=folder, expected="TFRecord files")
-    for path in files:
-        values = sample(path)
+    index, jobs = found_records(path, name)
+    files = [file for file, _ in jobs]
+    plain = plain_records(os.fspath(path), files) if index is None else None
+    for file in files:
+        values = sample(file)
         if values is not None:
-            return index, guessed(values) if index is None else dict(index.features), values
-    raise GraphError("records-empty", source=folder, files_count=len(files))
+            return index, plain, values
+    raise GraphError("records-empty", source=path, files_count=len(files))

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from deploykit.storage.archives import check_room
 from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.untrusted.files import (
     GZIP_END,
     MAX_BYTES,
@@ -21,6 +22,7 @@ from deploykit.transforms.untrusted.files import (
     unpacked,
 )
 
+_HEAD = 1 << 20  # bytes of a file in which its first line is looked for
 NUMPY_END = ".npz"
 _TEXTS = {".csv": "csv", ".json": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 FORMATS = {**_TEXTS, ".parquet": "parquet", ".pq": "parquet"}
@@ -68,7 +70,14 @@ def as_text(file: IO[bytes], size: int, path: str) -> IO[bytes]:
         return file
     start = _first_byte(file)
     file.seek(0)
-    return io.BytesIO(_rows_as_lines(file, path)) if start == b"[" else file
+    if start == b"[":
+        return io.BytesIO(_rows_as_lines(file, path))
+    if start == b"{" and (line := _single_object(file, path)):
+        return io.BytesIO(line)
+    if start not in b"{" and b"\n" not in read_up_to(file, _HEAD).strip():
+        raise _not_rows(path, "a single value")
+    file.seek(0)
+    return file
 
 
 def read_text_of(path: str | os.PathLike[str]) -> bytes:
@@ -102,4 +111,50 @@ def _rows_as_lines(file: IO[bytes], path: str) -> bytes:
         rows: list[Any] = parsed_json(content, "JSON file")
     except GraphError as error:
         raise error.within(path) from None
+    if rows and not any(isinstance(row, dict) for row in rows):
+        raise _not_rows(path, f"an array of values such as {json.dumps(rows[0])[:40]}")
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def _single_object(file: IO[bytes], path: str) -> bytes:
+    """Return the only object of a text as one line; empty: the text is JSON Lines, or damaged.
+
+    GraphError: the object is not a row. One line of lists is a row whose values are lists.
+    """
+    head, _, more = read_up_to(file, _HEAD).lstrip(b" \t\r\n\xef\xbb\xbf").partition(b"\n")
+    is_long = len(head) + len(more) > _HEAD // 2
+    found = None if is_long and not more else _object_in(head)
+    is_one_line = found is not None
+    if is_one_line and (is_long or more.strip()):
+        return b""
+    if not is_one_line and head.rstrip()[-1:] in b"{[,:":
+        file.seek(0)
+        content = read_up_to(file, MAX_BYTES + 1)
+        check_room(16 * len(content), f"{path}: the object of JSON")  # of Python objects
+        found = _object_in(content) if len(content) <= MAX_BYTES else None
+    if not found:
+        return b""
+    values = list(found.values())
+    are_columns = all(isinstance(value, dict) for value in values) or (
+        not is_one_line and all(isinstance(value, list) for value in values)
+    )
+    first = values[0][:1] if len(values) == 1 and isinstance(values[0], list) else []
+    if first and isinstance(first[0], dict):
+        raise _not_rows(path, f"one object whose '{next(iter(found))}' is an array of objects")
+    if are_columns:
+        names = [name[:40] for name in found][:10]
+        raise GraphError("json-columns", source=path, names=names, file=shell_word(path))
+    return json.dumps(found).encode() + b"\n"
+
+
+def _object_in(text: bytes) -> dict[str, Any] | None:
+    """Return the object that a text is, or None."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _not_rows(path: str, got: str) -> GraphError:
+    return GraphError("json-rows", source=path, got=got)

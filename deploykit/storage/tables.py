@@ -19,9 +19,18 @@ from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import BOM, parsed_json, text_lines
+from deploykit.transforms.untrusted.files import (
+    BOM,
+    opened_text,
+    parsed_json,
+    read_up_to,
+    text_lines,
+)
 
 logger = logging.getLogger("deploykit")
+
+
+_HEAD = 1 << 20  # bytes of a file in which its first rows are looked for
 
 
 def is_table(
@@ -57,16 +66,41 @@ def _first_lines(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
     """Return the cells of the first two lines of a CSV file; empty: it is none, or damaged."""
     if format_of(path) != "csv" or not os.path.isfile(path):
         return [], []
-    lines = text_lines(path, "CSV file")
     try:
         with _cells_of_any_size():
             # A carriage return ends a line too, so two lines of text have two rows or more.
-            text = "".join(islice(lines, 2)).lstrip("\ufeff")
+            text = first_lines(path).lstrip("\ufeff")
             rows = csv.reader(io.StringIO(text, newline=""))
             head, first = next(rows, []), next(rows, [])
     except csv.Error:  # half a quoted cell
         return [], []
     return head, first
+
+
+def first_lines(path: str | os.PathLike[str]) -> str:
+    """Return the first two lines of a CSV file, or the first MiB if carriage returns end them.
+
+    FileError: it cannot be read. GraphError: it is not text, or a line is too long.
+    """
+    try:
+        return "".join(islice(text_lines(path, "CSV file"), 2))
+    except GraphError as error:
+        if error.code != "line-too-long":
+            raise
+        with opened_text(path) as file:
+            text = read_up_to(file, _HEAD).decode("utf-8-sig", errors="replace")
+        if "\r" not in text:
+            raise
+        return text
+
+
+def has_text(path: str | os.PathLike[str]) -> bool:
+    """Return whether a text file has more than blank lines. FileError: it cannot be read."""
+    with opened_text(path) as file:
+        while piece := read_up_to(file, _HEAD):
+            if piece.removeprefix(BOM).strip():
+                return True
+    return False
 
 
 def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:

@@ -11,6 +11,7 @@ from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.infer_task import IN_NUMPY
 from deploykit.batch_inference.tables.partition_columns import partition_types
 from deploykit.batch_inference.tables.table_files import (
+    arrow,
     folder_of,
     format_of,
     is_glob,
@@ -28,7 +29,7 @@ from deploykit.records.examples import Feature
 from deploykit.records.index import index_names, one_set
 from deploykit.records.plain_records import record_names
 from deploykit.storage.image_folders import list_images
-from deploykit.storage.tables import csv_header, is_table
+from deploykit.storage.tables import csv_header, has_text, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.fitting import only_of_type, tell_only
@@ -53,7 +54,7 @@ class TableData(Data):
     partitions: Mapping[str, Any] = field(default_factory=dict)
     """The Arrow types of the columns that the folders state; `types` has them too."""
     mixed: tuple[str, ...] = ()
-    """The text columns of a CSV file of which some cells are numbers."""
+    """The text columns of a CSV file, or of folders, of which some values are numbers."""
     keep: tuple[str, ...] = ()
     """The columns to copy to the results."""
     tokens: "Tokens | None" = None
@@ -114,13 +115,19 @@ def open_table(
     used = {*choice.keep, *choice.columns.values(), *named, *stated}
     paths = [file.path for file in files]
     chosen = {*choice.keep, *choice.columns.values(), *stated}
-    stated_by = partition_types(path, paths, chosen) if choice.has_folders else {}
+    stated_by, numeric = partition_types(path, paths if choice.has_folders else (), chosen)
     types, counts, mixed = column_types(path, format_, paths, used, used & stated_by.keys())
     stated_by = {name: type_ for name, type_ in stated_by.items() if name not in types}
     data = TableData(
         folder_of(path), KIND, tuple(paths), {}, counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),
-        types=types | stated_by, partitions=stated_by, mixed=mixed, keep=choice.keep,
+        skipped=tuple(
+            os.path.relpath(file.path, folder_of(path))
+            for file in files
+            if len(files) > 1 and not (file.size or is_remote(path))
+        ),
+        types=types | stated_by, partitions=stated_by, keep=choice.keep,
+        mixed=(*mixed, *(name for name in numeric if name in stated_by)),
     )  # fmt: skip
     for name in choice.keep:
         _check_column(data, name)
@@ -131,7 +138,8 @@ def open_table(
             name: Feature(type_and_shape(graph, tensor)[0], (tokens.length,))
             for name, tensor in zip(tokens.parts, graph.inputs, strict=True)
         }
-        return replace(data, features=features, tokens=tokens), replace(declared, inputs=steps)
+        data = _with_texts(replace(data, tokens=tokens), [tokens.column])
+        return replace(data, features=features), replace(declared, inputs=steps)
     steps = dict(declared.inputs)
     for tensor, names in names_of_inputs(graph).items():
         column = _column_for(data, graph, tensor, declared.of(names).feature, choice)
@@ -144,7 +152,15 @@ def open_table(
                 got=f"read as {features[column].dtype} for another input",
                 expected=_said(*type_and_shape(graph, tensor)[:2]), columns=f"{names[0]}=COLUMN",
             )  # fmt: skip
+    texts = [name for name, feature in features.items() if feature.dtype == "string"]
+    data = _with_texts(data, texts)
     return replace(data, features=features), replace(declared, inputs=steps)
+
+
+def _with_texts(data: TableData, names: Collection[str]) -> TableData:
+    """Return data whose columns of folders that text inputs take are text, also if kept."""
+    stated = {name: arrow("reading a table").string() for name in names if name in data.partitions}
+    return replace(data, types={**data.types, **stated}, partitions={**data.partitions, **stated})
 
 
 def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: ColumnChoice) -> bool:
@@ -165,7 +181,8 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         files = tables_among(below)
         if not files or list_images(first).images:
             return False
-        first = Path(files[0])
+        full = (file for file in files if format_of(file) != "csv" or has_text(file))
+        first = Path(next(full, files[0]))
     format_ = format_of(first.name)
     if format_ == "csv":
         return declared.columns is None and (
@@ -294,9 +311,9 @@ def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled:
     if str(found) == "null" and data.records == 0:
         return Feature(type_ or "float32", tuple(None if n < 0 else n for n in (shape or ())[1:]))
     kind = kind_of(found)
-    is_text = data.format == "csv" and column not in data.partitions
+    is_text = data.format == "csv" or column in data.partitions
     if is_text and (type_ == "string" or str(found) == "null"):
-        kind = ColumnKind(type_ == "string", 0)  # the text of the cells
+        kind = ColumnKind(type_ == "string", 0)  # the text of the cells or folders
     elif kind is not None and type_ and column in data.mixed:
         kind = ColumnKind(False, 0)  # the other cells are invalid rows
     if kind is None or not _fits(kind, type_, shape):

@@ -18,10 +18,12 @@ from deploykit.batch_inference.reading.data_parts import (
 from deploykit.batch_inference.tables.partition_columns import partition_values
 from deploykit.batch_inference.tables.table_data import TableData
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
+from deploykit.batch_inference.tables.table_schema import crashes_arrow
 from deploykit.batch_inference.tables.table_values import (
     Bad,
     column_values,
     element_type,
+    is_text,
     text_numbers,
     with_values,
 )
@@ -101,12 +103,9 @@ class TableReader:
 
     def _values(self, name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
         bad: Bad = {}
-        if (
-            self._data.format == "csv"
-            and name not in self._partitions
-            and feature.dtype != "string"
-        ):
-            column, bad = text_numbers(name, column, feature.dtype)
+        is_cells = self._data.format == "csv" or name in self._partitions
+        if is_cells and is_text(column.type) and feature.dtype != "string":
+            column, bad = text_numbers(name, column.cast(self._pa.binary()), feature.dtype)
         array, wrong = column_values(name, column, feature)
         return array, wrong | bad
 
@@ -169,6 +168,8 @@ class TableReader:
         others = "infer" if any("struct<" in str(type_) for type_ in schema.types) else "ignore"
         parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
         with contextlib.suppress(pa.ArrowInvalid):
+            if crashes_arrow(text):
+                raise pa.ArrowInvalid
             table = arrow_json.read_json(pa.BufferReader(text), read, parse)
             table = table.select(self._columns)
             if len(table) == part.rows and table.schema.types == schema.types:

@@ -13,6 +13,7 @@ from typing import Any
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
 from deploykit.batch_inference.tables.table_values import element_type
 from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.untrusted.files import BOM
 
 logger = logging.getLogger("deploykit")
 
@@ -151,9 +152,9 @@ def _file_blocks(file: str, size: int) -> Iterator[bytes]:
             end = len(piece) if is_last else _line_end(piece)
             lines = b"".join([*rest, piece[:end]]) if end else b""
             rest = [piece[end:]] if end else [*rest, piece]
-            if lines.strip():
+            if lines.removeprefix(BOM).strip():
                 yield lines
-        if (last := b"".join(rest)).strip():
+        if (last := b"".join(rest)).removeprefix(BOM).strip():
             yield last
 
 
@@ -213,6 +214,8 @@ def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
 
     options = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
     try:
+        if crashes_arrow(block):
+            raise pa.ArrowInvalid
         table = arrow_json.read_json(io.BytesIO(block), options)
     except pa.ArrowInvalid:
         return {name: _of_values(pa, found) for name, found in _values(block).items()}
@@ -225,6 +228,11 @@ def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
         return {name: _without_times(pa, type_) for name, type_ in types.items()}
     except RecursionError:
         raise pa.ArrowInvalid("its values are nested too deeply") from None
+
+
+def crashes_arrow(lines: bytes) -> bool:
+    """Return whether Arrow dies of some JSON Lines: it does if the first one is null."""
+    return lines.lstrip().startswith(b"null")
 
 
 def _without_times(pa: Any, type_: Any) -> Any:

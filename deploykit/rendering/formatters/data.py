@@ -9,6 +9,7 @@ from deploykit.data.bottleneck import bytes_in_words
 from deploykit.data.input_result import InputResult
 from deploykit.records.index import Index
 from deploykit.records.open_source import ConvertedSets
+from deploykit.records.plain_records import LOOKED_AT, PlainRecords
 from deploykit.rendering.tables import Cell, Table, table
 from deploykit.rendering.templates import filled_lines, rendered_rows, size
 
@@ -33,8 +34,9 @@ def inspection_lines(inspection: RecordsInspection) -> Iterator[str | Table]:
             "first record": "{1}",
         },
     )
+    if inspection.plain is not None:
+        yield from _plain_lines(inspection.folder, inspection.plain)
     if inspection.index is None:
-        yield f"{inspection.folder} has no index: these are the features of its first record"
         return
     columns = {"shard": "{file}", "records": "{records}", "size": "{bytes:size}"}
     yield table(inspection.index.shards, columns)
@@ -42,6 +44,19 @@ def inspection_lines(inspection: RecordsInspection) -> Iterator[str | Table]:
         inspection.index, f"{len(inspection.index.classes)} classes: {{classes:list 10}}"
     )
     yield _summary(inspection.index)
+
+
+def _plain_lines(folder: str, plain: PlainRecords) -> Iterator[str | Table]:
+    """Yield the files of records without an index, and what their features follow from."""
+    facts = plain.facts()
+    yield table(facts["shards"], {"file": "{file}", "records": "{records}", "size": "{bytes:size}"})
+    if plain.optional:
+        yield f"not in every record: {', '.join(sorted(plain.optional))}"
+    packed = ", gzip" if plain.compression else ""
+    yield f"{facts['records']} records in {len(plain.files)} files{packed}".replace(
+        " 1 files", " 1 file"
+    )
+    yield f"{folder} has no index: the features follow from its first {LOOKED_AT} records"
 
 
 def verification_lines(verification: RecordsVerification) -> Iterator[str]:
@@ -77,7 +92,8 @@ def inferred_lines(inferred: Inferred) -> Iterator[str]:
     if len(skipped) > MAX_SHOWN:
         yield f"  and {len(skipped) - MAX_SHOWN:,} more, which the index lists"
     if inferred.skipped_files:
-        yield f"files skipped: {len(inferred.skipped_files):,} that are not images"
+        are = "not images" if inferred.index["data"]["kind"] == "images" else "empty"
+        yield f"files skipped: {len(inferred.skipped_files):,} that are {are}"
     retained = f" ({run.kept:,} of an earlier run)" if run.kept else ""
     yield from filled_lines(
         inferred, f"{{path}}: {{rows:n row}} in {{parts:n part}}, {{index.bytes:size}}{retained}"

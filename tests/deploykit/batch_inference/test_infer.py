@@ -1,5 +1,6 @@
 """A model over files gives what it gives row by row, in their order, however many workers do it."""
 
+import gzip
 import hashlib
 import json
 import tempfile
@@ -153,6 +154,58 @@ def test_records_without_an_index_that_are_no_examples_are_bad_rows(tmp_path):
         tiny_model(), tmp_path / "rows.tfrecord", tmp_path / "out", on_error="skip"
     )
     assert (found.rows, [each["row"] for each in found.skipped]) == (2, [0, 2])
+
+
+OTHERS = {  # a record unlike most others, and what the reason of the invalid row contains
+    "missing": ({}, "'x'"),
+    "empty": ({"x": []}, "0 values of type float32 for x, expected 4"),
+    "other length": ({"x": [1.0]}, "1 values of type float32 for x, expected 4"),
+    "other type": ({"x": [1, 2, 3, 4]}, "0 values of type float32 for x, expected 4"),
+    "bytes": ({"x": [b"abcd"]}, "0 values of type float32 for x, expected 4"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("places", [{0}, {5}, {63, 64}, {69}, set(range(69)) - {9, 68}])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_one_record_unlike_most_is_a_bad_row(tmp_path, kind, places, is_packed):
+    other, reason = OTHERS[kind]
+    if len(places) > 64 and kind != "missing":
+        return  # most of the records that are looked at decide
+    records = [made_up.example(label=[n], **({"x": [float(n)] * 4} if n not in places else other))
+               for n in range(70)]  # fmt: skip
+    content = b"".join(map(framed, records))
+    (tmp_path / "rows.tfrecord").write_bytes(gzip.compress(content) if is_packed else content)
+    found = deploykit.infer(
+        tiny_model(), tmp_path / "rows.tfrecord", tmp_path / "out", on_error="skip", processes=1
+    )
+    assert found.rows == 70 - len(places)
+    assert {each["row"] for each in found.skipped} == places
+    assert all(reason in each["reason"] for each in found.skipped)
+
+
+def test_a_feature_that_only_a_late_record_has_is_read(tmp_path):
+    records = [made_up.example(a=[n], b=[n]) for n in range(90)]
+    path = tmp_path / "rows.tfrecord"
+    path.write_bytes(b"".join(map(framed, records)))
+    with raises(GraphError, "feature-missing", name="x"):
+        deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
+    records[80] = made_up.example(x=[1.0] * 4)
+    path.write_bytes(b"".join(map(framed, records)))
+    found = deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
+    assert (found.rows, len(found.skipped)) == (1, 89)
+
+
+@pytest.mark.parametrize("header", ["a,b,c,d\n", ""])
+def test_empty_files_among_others_are_listed_as_skipped(tmp_path, header):
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for number, text in enumerate(["", f"{header}1,2,3,4\n", "", f"{header}5,6,7,8\n"]):
+        (folder / f"{number}.csv").write_text(text)
+    declared = {"format": 1, "columns": {"x": [0, 4]}}
+    found = deploykit.infer(tiny_model(), folder, tmp_path / "out", preprocess=declared)
+    assert (found.rows, found.skipped) == (2, [])
+    assert list(found.skipped_files) == ["0.csv", "2.csv"]
 
 
 def test_arrays_bear_the_names_of_inputs(tmp_path):

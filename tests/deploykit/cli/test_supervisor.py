@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,25 @@ START = "import sys; from {here} import {name}; from deploykit.cli.supervisor im
 
 def ends(status):
     return status
+
+
+def inspects(arguments, number, is_after):
+    """Run the command, which dies while it reads the model, or behind its output."""
+    from deploykit.api import inspection
+    from deploykit.cli import main
+
+    inspect = inspection.inspect_graph
+
+    def dying(*given, **options):
+        if is_after:
+            return inspect(*given, **options)
+        if number > 0:
+            return os.kill(os.getpid(), number)
+        return fills_shared_memory()
+
+    inspection.inspect_graph = dying
+    main.run(arguments)
+    dies(number)
 
 
 def dies(number):
@@ -172,8 +192,8 @@ def having_one():
 _kept = []
 
 
-def started(name, *arguments, folder, **options):
-    code = START.format(here=HERE, name=name) + f"supervise(lambda: {name}(*{arguments}))"
+def started(name, *given, folder, arguments=(), **options):
+    code = START.format(here=HERE, name=name) + f"supervise(lambda: {name}(*{given}), {arguments})"
     environment = {**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": os.getcwd()}
     (folder / "tmp").mkdir(exist_ok=True)
     return subprocess.Popen(
@@ -219,6 +239,49 @@ def test_a_death_is_one_sentence_and_a_status(number, status, said, tmp_path):
     assert log.startswith(f"deploykit: {said}")
     assert log.count("\n") == 1
     assert not list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "code"),
+    [(signal.SIGSEGV, 2, "command-crashed"), (signal.SIGKILL, 6, "command-killed"),
+     (signal.SIGALRM, 6, "command-timeout"), (-1, 6, "command-killed")],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "is_json"),
+    [(["m.pb", "--json"], True), (["m.pb"], False), (["m.pb", "-o", "-"], True),
+     (["-o", "--json", "m.pb"], False), (["m.pb", "-o", "o.json"], False)],
+)  # fmt: skip
+def test_a_death_is_a_document_for_a_command_that_prints_json(
+    number, status, code, arguments, is_json, small, tmp_path
+):
+    (tmp_path / "m.pb").write_bytes(small.read_bytes())
+    arguments = ["inspect", *arguments]
+    process = started(
+        "inspects", arguments, int(number), False, folder=tmp_path, arguments=arguments
+    )
+    output, log = process.communicate(timeout=60)
+    assert (process.returncode, log.count("\n")) == (status, 1), log
+    assert bool(output) is is_json
+    if is_json:
+        (key, error), *others = json.loads(output).items()
+        assert (key, error["code"], error["exit_status"], others) == ("error", code, status, [])
+        assert log == f"deploykit: error: {error['message']}\n"
+
+
+@pytest.mark.parametrize("arguments", [["m.pb", "--json"], ["m.pb", "-o", "-"], ["x", "--json"]])
+def test_a_death_behind_the_document_adds_no_second_one(arguments, small, tmp_path):
+    (tmp_path / "m.pb").write_bytes(small.read_bytes())
+    arguments = ["inspect", *arguments]
+    process = started("inspects", arguments, 9, True, folder=tmp_path, arguments=arguments)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 6
+    assert ("error" in json.loads(output)) is (arguments[1] == "x")
+
+
+def test_a_death_before_the_options_are_known_follows_the_arguments(tmp_path):
+    for arguments, is_json in ((["x", "--json"], True), (["--", "--json"], False)):
+        process = started("dies", 9, folder=tmp_path, arguments=arguments)
+        assert bool(process.communicate(timeout=60)[0]) is is_json
 
 
 def test_own_work_has_a_deadline_that_a_loop_in_c_does_not_get_around(tmp_path):

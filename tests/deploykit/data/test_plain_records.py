@@ -135,3 +135,32 @@ def test_only_records_beside_other_files_are_read(tmp_path, caplog):
     data = open_data(str(tmp_path))
     assert (data.kind, data.counts) == ("records", (1,))
     assert "not read next to TFRecords (1): labels.csv" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "type_", "shape", "expected"),
+    [(np.ones(2, np.float32).tobytes(), b"\0", "float32", (-1, 2), Feature("float32", (2,), "raw")),
+     (made_up.jpeg(0), b"damaged", "float32", (-1, 8, 8, 3), Feature("string", (), "image")),
+     (b"text", b"\xff", "string", (-1,), Feature("string"))],
+)  # fmt: skip
+def test_most_records_decide_what_bytes_are(tmp_path, usual, other, type_, shape, expected):
+    for contents, feature in (
+        ([usual, other, usual], expected),
+        ([other, usual, other], Feature("string")),
+    ):
+        records = [made_up.example(x=[content], y=[1]) for content in contents]
+        records.insert(1, made_up.example(y=[1]))
+        (tmp_path / "a.tfrecord").write_bytes(b"".join(map(framed, records)))
+        data = fitting(open_data(str(tmp_path)), graph(x=(type_, shape)), {})
+        assert data.features == {"x": feature, "y": Feature("int64")}
+        assert data.unlabelled == ["y"]
+
+
+def test_without_a_model_features_that_all_records_have_are_read(tmp_path):
+    records = [made_up.example(a=[1], **({"b": [2.5]} if n else {})) for n in range(3)]
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(map(framed, records)))
+    data = open_data(str(tmp_path))
+    assert data.features == {"a": Feature("int64"), "b": Feature("float32")}
+    assert list(pipeline_for(data, None, epochs=1).steps) == ["a"]
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(map(framed, [made_up.example(a=[]), *records])))
+    assert open_data(str(tmp_path)).features["a"] == Feature("int64")

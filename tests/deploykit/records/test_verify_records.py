@@ -11,6 +11,7 @@ from deploykit.records.tables import Numbers
 from deploykit.records.verify_records import check_folder
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tfrecord import framed
+from tests.deploykit.data import made_up
 from tests.deploykit.records.conftest import numbers
 from tests.support import Containing, raises, says, shows, tf
 
@@ -156,6 +157,68 @@ def test_files_that_tensorflow_wrote(tmp_path, deploykit):
     assert outcome.document["sample"] == {"t": "'a word'", "x": "1.5, 2.5"}
 
 
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_one_file_is_checked_with_its_index_or_alone(folder, deploykit, is_indexed):
+    index = load_index(folder)
+    path = folder / index.shards[1].file
+    if not is_indexed:
+        path = path.rename(folder.parent / "alone")
+    shards = index.shards if is_indexed else index.shards[1:2]
+    outcome = deploykit("records", "verify", path, "--json")
+    assert (outcome.status, outcome.document["indexed"]) == (0, is_indexed)
+    assert [each["file"] for each in outcome.document["shards"]] == [path.name]
+    assert outcome.document["records"] == index.shards[1].records
+    outcome = deploykit("records", "inspect", path, "--json")
+    assert [each["records"] for each in outcome.document["shards"]] == [s.records for s in shards]
+    assert outcome.document["features"]["x"] == {"dtype": "float32", "shape": [2]}
+    assert outcome.document["compression"] == index.compression
+    content = path.read_bytes()
+    if not index.compression:  # without an index, a cut between two records is not seen
+        path.write_bytes(content[: -len(framed(list(_records(path))[-1]))])
+        assert bool(check_folder(path, None, 1)[1][0].problem) is is_indexed
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        ((found,), _) = check_folder(path, None, 1)[::-1]
+        is_in_gzip_header = index.compression and not is_indexed and place < 10
+        assert is_in_gzip_header or str(path) in found.problem
+    outcome = deploykit("records", "verify", path, "--name", "train")
+    assert (outcome.status, outcome.stderr.count("\n")) == (2, 1)
+
+
+def _records(path):
+    return tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+
+
+def test_a_set_is_named_by_its_index_too(folder):
+    for name in ("train", "train.index.json"):
+        index, results = check_folder(folder / name, None, 1)
+        assert index == load_index(folder)
+        assert len(results) == len(index.shards)
+        assert not any(each.problem for each in results)
+    first_shard(folder).unlink()
+    assert check_folder(folder / "train.index.json", None, 1)[1][0].problem
+
+
+def test_records_without_an_index_are_described_by_their_first_records(tmp_path, deploykit):
+    records = [made_up.example(n=[n], **({"w": [1.0] * n} if n else {})) for n in range(3)]
+    for name in ("a.tfrecord", "b.tfrecord.gz", "a.tfrecord.idx", "train-00000-of-00001"):
+        (tmp_path / name).write_bytes(b"".join(map(framed, records)))
+    for path, count in ((tmp_path / "a.tfrecord", 1), (tmp_path, 3)):
+        outcome = deploykit("records", "inspect", path, "--json")
+        assert outcome.document["features"] == {
+            "n": {"dtype": "int64", "shape": []}, "w": {"dtype": "float32", "shape": [None]}
+        }  # fmt: skip
+        assert outcome.document["records"] == 3 * count
+        assert len(outcome.document["shards"]) == count
+        assert outcome.document["optional"] == ["w"]
+        assert outcome.document["sample"] == {"n": "0", "w": "missing"}
+        text = deploykit("records", "inspect", path).stdout
+        assert "not in every record: w" in text
+        assert f"{3 * count} records in {count} file" in text
+        outcome = deploykit("records", "verify", path, "--json")
+        assert (outcome.status, outcome.document["records"]) == (0, 3 * count)
+
+
 def test_inspect(folder, deploykit):
     outcome = deploykit("records", "inspect", folder)
     assert outcome.status == 0
@@ -167,7 +230,7 @@ def test_inspect(folder, deploykit):
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_what_is_no_folder_of_records(tmp_path, deploykit, command):
     for path, said in (
-        (tmp_path / "gone", "No such directory"),
+        (tmp_path / "gone", "No such file or directory"),
         (tmp_path, "not found, expected TFRecord files"),
     ):
         outcome = deploykit("records", command, path)

@@ -2,7 +2,8 @@
 
 import gzip
 import io
-from urllib.parse import quote
+import subprocess
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,11 @@ import pytest
 from deploykit.batch_inference.reading.data_parts import fingerprint, source_name
 from deploykit.batch_inference.tables.table_data import ColumnChoice, takes_columns
 from deploykit.batch_inference.tables.table_files import table_files
+from deploykit.data.data import open_data
+from deploykit.data.pipeline import pipeline_for
 from deploykit.data.preprocessing import Preprocessing
+from deploykit.data.reading import batches
+from deploykit.storage.tables import load_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import (
     graph,
@@ -164,6 +169,92 @@ def test_a_header_in_other_quotes_and_an_empty_file_are_the_same(tmp_path):
     assert not bad
 
 
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", b"\n\r\n"])
+@pytest.mark.parametrize("end", ["csv", "csv.gz"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("row", [b"1,2", b'7,"a,b"'])
+def test_an_empty_file_among_others_has_no_rows(tmp_path, content, end, place, row):
+    parts = [b"x,y\n" + row + b"\n"] * 2
+    parts.insert(place, content)
+    for number, part in enumerate(parts):
+        packed = gzip.compress(part) if end.endswith("gz") and part else part
+        (tmp_path / f"{number}.{end}").write_bytes(packed)
+    assert takes_columns(str(tmp_path), MODEL, Preprocessing(), ColumnChoice())
+    good, bad = read(opened(tmp_path, MODEL))
+    assert ([values["x"] for *_, values, _ in good], bad) == ([int(row[:1])] * 2, {})
+    assert list(opened(tmp_path, MODEL).skipped) == ([] if content else [f"{place}.{end}"])
+    if row == b"1,2":
+        data = open_data(str(tmp_path))
+        assert (data.header, data.skipped) == (True, (f"{place}.{end}",))
+        assert [len(batch["x"]) for batch in batches(pipeline_for(data, None, epochs=1))] == [2]
+
+
+ROW, COLUMNS, OTHER = "row", "json-columns", "json-rows"
+DOCUMENTS = {  # the content of a file whose name ends in .json, and how it is read
+    '{"x": 1}': ROW,
+    '{\n "x": 1,\n "y": [2, 3]\n}\n': ROW,
+    '\ufeff\n {\n\n"x":\n1}': ROW,
+    '[{"x": 1}]': ROW,
+    '{"x": 1}\n\n': ROW,
+    '{\n "x": [1, 2],\n "y": [3, 4]\n}': COLUMNS,
+    '{"x": {"0": 1, "1": 2}, "y": {"0": 3, "1": 4}}': COLUMNS,
+    '{"columns": ["x"],\n "index": [0],\n "data": [[1]]}': COLUMNS,
+    '{"data": [{"x": 1}]}': OTHER,
+    "[1, 2]": OTHER,
+    "[[1, 2], [3, 4]]": OTHER,
+    '["a"]': OTHER,
+    "[null]": OTHER,
+    "5": OTHER,
+    '"text"\n': OTHER,
+    "null": OTHER,
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), DOCUMENTS.items())
+@pytest.mark.parametrize("end", ["json", "json.gz"])
+def test_a_json_document_is_rows_or_refused_with_what_is_expected(tmp_path, end, text, expected):
+    path = tmp_path / f"it's a.{end}"
+    path.write_bytes(gzip.compress(text.encode()) if end == "json.gz" else text.encode())
+    if expected == ROW:
+        good, bad = read(opened(path, MODEL))
+        assert ([values["x"] for *_, values, _ in good], bad) == ([1], {})
+        assert load_table(path)["x"].tolist() == [1]
+        return
+    for function in (lambda: read(opened(path, MODEL)), lambda: load_table(path)):
+        with pytest.raises(GraphError, match="expected an array of objects") as caught:
+            function()
+        assert (caught.value.code, caught.value.fields["source"]) == (expected, str(path))
+    if expected == COLUMNS and end == "json" and '"index"' not in text:
+        command = str(caught.value).partition(" each line: ")[2]
+        subprocess.run(["bash", "-c", command.replace("OUT", "out")], check=True, cwd=tmp_path)
+        assert load_table(tmp_path / "out.json")["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "first", ["null", " null ", "5", "[]", "{", '{"x": 1,', '{"x": 1}{"x": 2}']
+)
+@pytest.mark.parametrize("end", ["json", "jsonl"])
+def test_a_line_that_is_no_object_is_a_bad_row_wherever_it_is(tmp_path, first, end):
+    for lines in ([first, '{"x": 3}'], ['{"x": 3}', first]):
+        if first == "[]" and lines[0] == first and end == "json":
+            continue  # the start of an array
+        (tmp_path / f"a.{end}").write_text("\n".join(lines))
+        good, bad = read(opened(tmp_path, MODEL))
+        assert ([values["x"] for *_, values, _ in good], list(bad)) == ([3], [lines.index(first)])
+
+
+def test_a_large_table_whose_rows_end_in_carriage_returns_is_read(tmp_path):
+    path = tmp_path / "a.csv"
+    cell = b'"' + b"a" * (1 << 20) + b'"'
+    path.write_bytes(b"x,y\r" + b"".join(b"%d,%b\r" % (n, cell) for n in range(66)))
+    assert takes_columns(str(path), MODEL, Preprocessing(), ColumnChoice())
+    assert [values["x"] for *_, values, _ in read(opened(path, MODEL))[0]] == [*range(66)]
+    path.write_bytes(b"1,2\r" * (17 << 20))
+    assert not takes_columns(str(path), MODEL, Preprocessing(), ColumnChoice())
+    with raises(GraphError, "csv-line-ends"):
+        open_data(str(path))
+
+
 def test_json_next_to_other_tables_only_describes_them(tmp_path, caplog):
     (tmp_path / "notes.json").write_text('{"x": 7}\n')
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'[{"x": 8}]'))
@@ -305,6 +396,76 @@ def test_names_and_values_of_folders_are_decoded(tmp_path):
         with raises(GraphError, "partition-not-utf8", got=name):
             opened(tmp_path / "other", MODEL)
         (tmp_path / "other" / name).rename(tmp_path / f"{len(name)} plain %ff")
+
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+FOLDERS = [  # the names of the folders of one column, its Arrow type, and its values
+    (["7", "-8", "0"], "int32", [7, -8, 0]),
+    (["2147483647", "-2147483648"], "int32", [2**31 - 1, -(2**31)]),
+    (["2147483648", "1"], "int64", [2**31, 1]),
+    (["-9223372036854775808", "9223372036854775807"], "int64", [-(2**63), 2**63 - 1]),
+    (["9223372036854775808", "1"], "string", ["9223372036854775808", "1"]),
+    (["0.5", "2"], "double", [0.5, 2.0]),
+    (["-1.50", ".25", "1E-3", "3."], "double", [-1.5, 0.25, 0.001, 3.0]),
+    (["9007199254740993", "0.5"], "string", ["9007199254740993", "0.5"]),
+    (["1e999"], "string", ["1e999"]),
+    (["01", "12"], "string", ["01", "12"]),
+    (["00.5", "1"], "string", ["00.5", "1"]),
+    (["+4", "0x10", "1_0", "\u0663"], "string", ["+4", "0x10", "1_0", "\u0663"]),
+    (["5", "DE", "2.5"], "string", ["5", "DE", "2.5"]),
+    (["", "4", NULL], "int32", [None, 4, None]),
+    (["", "D%3DE%2F", NULL], "string", [None, "D=E/", None]),
+    ([NULL, ""], "string", [None, None]),
+    (["%31", "2"], "int32", [1, 2]),
+]
+
+
+def _in_folders(tmp_path, names, end):
+    for number, name in enumerate(names):
+        folder = _made(tmp_path / f"{number}" / f"a%20b={name}")
+        write_table(folder / f"part.{end}", pa.table({"x": [number]}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize(("names", "type_", "values"), FOLDERS)
+def test_a_column_of_folders_has_the_narrowest_type_of_all_values(
+    tmp_path, names, type_, values, end
+):
+    path = _in_folders(tmp_path, names, end)
+    data = opened(path, MODEL, keep=["a b"])
+    good, bad = read(data)
+    assert (str(data.types["a b"]), bad) == (type_, {})
+    assert [kept["a b"] for *_, kept in good] == values
+
+
+@pytest.mark.parametrize(("names", "type_", "values"), FOLDERS)
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int8", "string"])
+def test_inputs_take_columns_of_folders_as_they_take_cells(tmp_path, names, type_, values, dtype):
+    path = _in_folders(tmp_path / "folders", names, "parquet")
+    rows = [unquote(name) for name in names if name not in ("", NULL)]
+    table = write_table(tmp_path / "a.csv", pa.table({"a b": rows}))
+    model = graph(y=(dtype, (-1,)))
+
+    def results(path):
+        try:
+            return [values["a b"] for *_, values, _ in read(opened(path, model, {"y": "a b"}))[0]]
+        except GraphError as error:
+            return error.code
+
+    assert results(path) == (results(table) if rows else [])
+
+
+def test_a_column_of_folders_that_a_text_input_takes_is_kept_as_text(tmp_path):
+    path = _in_folders(tmp_path, ["2024", "7"], "parquet")
+    model = graph(y=("string", (-1,)))
+    good, _ = read(opened(path, model, {"y": "a b"}, keep=["a b"]))
+    assert [(row["a b"], kept["a b"]) for *_, row, kept in good] == [
+        (b"2024", "2024"), (b"7", "7")
+    ]  # fmt: skip
+    numbers = graph(y=("string", (-1,)), z=("int64", (-1,)))
+    with raises(GraphError, "column-type", name="a b"):
+        opened(path, numbers, {"y": "a b", "z": "a b"})
 
 
 def _made(folder):
