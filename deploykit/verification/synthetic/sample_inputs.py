@@ -6,6 +6,7 @@ is combined with (`open_sizes`). Values are those that the reading ops accept (`
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -173,10 +174,15 @@ def size_advice(graph: Graph, shapes: Shaped | None = None) -> str:
         f"--shape {name}={listed(declared or [-1] * max(1, len(sizes)), '?')}"
         for name, sizes, declared in tried
     )
-    return (
-        f"The model leaves sizes open, and random inputs had {shown}: give sizes that fit instead "
-        f"of each ? ({options})."
-    )
+    return f"The model leaves sizes open, and random inputs had {shown}: {_FITTING} ({options})."
+
+
+_FITTING = "give sizes that fit instead of each ?"
+
+
+def without_shape_option(advice: str) -> str:
+    """Return `size_advice` within a text for a command that takes samples but has no --shape."""
+    return re.sub(rf": {re.escape(_FITTING)} \([^)]*\)", ", which do not fit", advice)
 
 
 def requested_sizes(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
