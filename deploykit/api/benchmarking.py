@@ -19,7 +19,8 @@ from deploykit.data.input_benchmark import ROUNDS as INPUT_ROUNDS
 from deploykit.data.input_benchmark import measure_input
 from deploykit.data.input_result import InputResult
 from deploykit.data.pipeline import PLAIN, InputPipelineOptions
-from deploykit.data.samples import open_runnable, read_feeding
+from deploykit.data.preprocessing import states_only_axes
+from deploykit.data.samples import open_runnable, read_feeding, with_axes
 from deploykit.importers.open_model import ModelLike, ModelsLike, OpenedModel, open_models
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.errors import GraphError
@@ -101,6 +102,9 @@ def benchmark(
     tuned, style = (
         (settings.tuned, settings.input) if isinstance(settings, RunConfigGrid) else (None, None)
     )
+    axes = piping.preprocess if states_only_axes(piping.preprocess) else None
+    if axes is not None:  # arrays are fed as they are
+        piping = replace(piping, preprocess=None)
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
             given = {"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
@@ -110,11 +114,11 @@ def benchmark(
             model, only = _only(models, chosen)
             more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance,
                 "seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}  # fmt: skip
-            opened = open_runnable(model, piping, feeding.allow_ops)
+            opened = with_axes(open_runnable(model, piping, feeding.allow_ops), axes)
             _check_tuned(tuned, opened)
             warn_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
-        every = open_models(models)
+        every = {name: with_axes(item, axes) for name, item in open_models(models).items()}
         for entry in every.values():
             entry.refuse_effects(feeding.allow_ops)
         _check_tuned(tuned, *every.values())

@@ -10,7 +10,7 @@ from deploykit.transforms.common.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
 from deploykit.verification.samples import DataLike, LabelsLike, PreprocessLike
 
 if TYPE_CHECKING:
-    from deploykit.importers.open_model import OpenedModel
+    from deploykit.importers.open_model import ModelLike, OpenedModel
     from deploykit.pipelines.rewrite import Compare, Proof
     from deploykit.transforms.ir.graph import Graph
     from deploykit.verification.verify import Verification
@@ -51,6 +51,13 @@ class VerifyOptions:
             if value is not default and (name in _VALUES or value != default):
                 raise GraphError("no-effect", option=name, where="with verify=True")
 
+    def opened(self, model: "ModelLike") -> "OpenedModel":
+        """Open a model; its metadata states the axes of samples that `preprocess` states."""
+        from deploykit.data.samples import with_axes  # a slow import
+        from deploykit.importers.open_model import open_model
+
+        return with_axes(open_model(model), self.preprocess)
+
     def ready(self, reference: "Graph", min_sqnr: float | None = None) -> "Compare":
         """Read the data once, and return a function that compares graphs with a reference.
 
@@ -60,7 +67,7 @@ class VerifyOptions:
         from deploykit.transforms.untrusted.side_effects import refuse_side_effects
         from deploykit.verification.verify import IN_MEMORY, Stored, verify
 
-        if self.preprocess is not None and self.data is None:
+        if self.data is None and self.preprocess is not None and not self._states_only_axes():
             raise GraphError("option-needs", option="--preprocess", needed="--data")
         if self.labels is not None and self.data is None:
             raise GraphError("option-needs", option="--labels", needed="--data")
@@ -90,6 +97,11 @@ class VerifyOptions:
             return value if data is None else replace(value, fed=data.fed)
 
         return compared
+
+    def _states_only_axes(self) -> bool:
+        from deploykit.data.preprocessing import states_only_axes  # a slow import
+
+        return states_only_axes(self.preprocess)
 
     def proof(
         self,

@@ -8,7 +8,7 @@ from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import Command, public
 from deploykit.data.labels import ClassNames
 from deploykit.data.preprocessing import declared_for
-from deploykit.data.samples import open_samples
+from deploykit.data.samples import open_samples, with_axes
 from deploykit.importers.metadata_file import About, about
 from deploykit.importers.model_source import source_of
 from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
@@ -70,7 +70,7 @@ def freeze(
     target = OutputFiles(output, force)
     target.check(source)
     with working("freeze") as work, reused_children():
-        opened = open_model(source)
+        opened = with_axes(open_model(source), preprocess)
         opened.refuse_effects(how.allow_ops)
         graph = opened.frozen.copy()
         graph.about = _told(graph, preprocess, labels)

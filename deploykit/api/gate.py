@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from deploykit.api.public import Command, public
-from deploykit.data.samples import open_alike, open_samples
+from deploykit.data.samples import open_alike, open_samples, with_axes
 from deploykit.gating.limits import GateLimits
 from deploykit.gating.measuring import BASELINE, CANDIDATE, STEPS, GateRun
 from deploykit.gating.result import GateResult
@@ -73,6 +73,7 @@ def gate(
     with working("gate", *STEPS) as work:
         work.begin("read")
         models = {BASELINE: open_model(baseline), CANDIDATE: open_model(candidate)}
+        models = {name: with_axes(model, preprocess) for name, model in models.items()}
         for model in models.values():
             model.refuse_effects(allow_ops)
         first = models[BASELINE].frozen

@@ -16,7 +16,12 @@ from deploykit.client.label_image import (
     scores,
 )
 from deploykit.data.pipeline import log_inputs
-from deploykit.data.preprocessing import Preprocessing, declared_for, preprocessing_of
+from deploykit.data.preprocessing import (
+    Preprocessing,
+    declared_for,
+    preprocessing_of,
+    refuse_batch_axes,
+)
 from deploykit.importers.metadata_file import sidecar_path
 from deploykit.importers.model_source import source_of
 from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
@@ -26,7 +31,8 @@ from deploykit.transforms.common.documents import AsHtml, Hidden
 from deploykit.transforms.common.errors import Error, GraphError, naming
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.ir.graph import Graph
-from deploykit.verification.samples import ImageLike, names_of_inputs
+from deploykit.verification.samples import ImageLike
+from deploykit.verification.synthetic.sample_inputs import names_of_inputs
 
 logger = logging.getLogger("deploykit")
 
@@ -101,6 +107,7 @@ def label(
         opened = open_model(source)
         opened.refuse_effects(how.allow_ops)
         graph = opened.frozen
+        refuse_batch_axes(graph, how.preprocess, "deploykit label")
         if declared is not None:
             declared = declared_for(graph, how.preprocess)
         names, declared = _completed(given, declared, how, opened)

@@ -10,7 +10,7 @@ from deploykit.api.comparison import VerifyOptions
 from deploykit.api.public import Command, public
 from deploykit.data.samples import open_samples
 from deploykit.importers.metadata_file import about, with_engine
-from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
+from deploykit.importers.open_model import ModelLike, OpenedModel
 from deploykit.pipelines.int8 import has_fake_quants, states_weights
 from deploykit.pipelines.rewrite import OutputFiles, Proof, by_calibration, rewrite
 from deploykit.pipelines.transform import OPTIMIZE, PREPARE_LAYERS, quantize_string, run_steps
@@ -40,7 +40,8 @@ from deploykit.transforms.engines.openvino_model import Compiling
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import reused_children
 from deploykit.verification.engine_check import compared_in
-from deploykit.verification.samples import DataLike, Dataset, Feed, PathLike
+from deploykit.verification.feeds import Feed
+from deploykit.verification.samples import DataLike, Dataset, PathLike
 from deploykit.verification.synthetic.sample_inputs import made_up_feeds
 from deploykit.verification.tolerance import QUANTIZED_BAR_DB
 from deploykit.verification.verify import Verification
@@ -141,7 +142,7 @@ def quantize_model(
             raise
         needs_data = error  # raised later, unless the model has FakeQuant ops
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
-        task = _Quantizing(open_model(model), how, comparison, target, work)
+        task = _Quantizing(comparison.opened(model), how, comparison, target, work)
         is_stated = states_weights if is_calibrated else has_fake_quants
         if how.mode in ("auto", "static") and is_stated(task.graph):
             how.resolved_mode(is_calibrated, is_evaluated, states_scales=True)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from deploykit.api.comparison import DEFAULT, VerifyOptions
 from deploykit.api.public import Command, public
-from deploykit.importers.open_model import ModelLike, open_model
+from deploykit.importers.open_model import ModelLike
 from deploykit.pipelines.rewrite import OutputFiles, rewrite
 from deploykit.pipelines.transform import OPTIMIZE, check_ranges_of
 from deploykit.rendering.progress import working
@@ -81,7 +81,7 @@ def transform(
     target = OutputFiles(output, force, as_text, dump)
     target.check(model)
     with working("transform") as work:
-        opened = open_model(model)
+        opened = how.opened(model)
         opened.refuse_effects(how.allow_ops, runs=verify)
         check_ranges_of(transforms, opened)
         proof = how.proof(opened, reference=opened.graph) if verify else None
@@ -146,7 +146,7 @@ def optimize(
     if not is_compared:
         how.refuse_unused()
     with working("optimize") as work:
-        opened = open_model(model)
+        opened = how.opened(model)
         opened.refuse_effects(how.allow_ops)
         proof = how.proof(opened) if is_compared else None
         return rewrite(opened, opened.frozen, OPTIMIZE, target, work, proof)

@@ -67,7 +67,7 @@ def verify(
         True
     """
     with working("verify"):
-        first, second = open_model(reference), open_model(result)
+        first, second = how.opened(reference), open_model(result)
         for item in (first, second):
             item.refuse_effects(how.allow_ops)
         value = how.ready(first.graph, min_sqnr)(first.graph, second.graph)

@@ -8,6 +8,7 @@ from deploykit.api.public import Command, public
 from deploykit.data.data import open_data
 from deploykit.data.pipeline import PLAIN, InputPipelineOptions, Pipeline, pipeline_for
 from deploykit.data.pipeline_code import written
+from deploykit.data.preprocessing import refuse_batch_axes
 from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.importers.open_model import ModelLike, open_model, path_of
 from deploykit.rendering.progress import working
@@ -101,6 +102,7 @@ def write_input(
         check_output(output, force, os.fspath(data), *path_of(model))
     with working("input write"):
         graph = None if source.model is None else open_model(source).graph
+        refuse_batch_axes(graph, piping.preprocess, "the input pipeline")
         opened = open_data(os.fspath(data), piping.declared(graph).columns)
         pipeline = pipeline_for(opened, graph, batch=batch, piping=piping)
         written_input = WrittenInput(written(pipeline), style, pipeline)

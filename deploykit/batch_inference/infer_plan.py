@@ -30,7 +30,7 @@ from deploykit.batch_inference.tables.table_files import folder_of, is_remote
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.data import Data, open_data
 from deploykit.data.pipeline import BATCH, InputPipelineOptions, Pipeline, pipeline_for
-from deploykit.data.preprocessing import Preprocessing
+from deploykit.data.preprocessing import Preprocessing, refuse_batch_axes
 from deploykit.data.word_pieces import vocabulary_beside
 from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.image_files import labels_from
@@ -137,6 +137,7 @@ def _opened_data(
     graph, path = opened.frozen, os.fspath(data)
     if not is_remote(path):
         path = os.path.abspath(path)  # workers may have other current folders
+    refuse_batch_axes(graph, how.preprocess, "batch inference")
     declared = InputPipelineOptions(preprocess=how.preprocess).declared(graph)
     vocabulary = how.vocabulary or vocabulary_beside(opened.source)
     choice = ColumnChoice(how.columns, tuple(how.keep_columns), vocabulary, has_folders)

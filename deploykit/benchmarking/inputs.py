@@ -12,12 +12,13 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import ALLOW_OP, Flag
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array, numpy_type
+from deploykit.verification.feeds import AxesFeed, count_of
 from deploykit.verification.samples import Data, DataLike, Dataset
 from deploykit.verification.synthetic.sample_inputs import (
     LARGEST_BATCH,
     MadeUp,
+    batch_axes,
     can_be_made_up,
-    demanded_batch,
     made_up_shapes,
     requested_sizes,
     size_advice,
@@ -66,8 +67,23 @@ def batches(
     return _made_up(graph, batch, shapes or {}, input_range, seed)
 
 
+class Batch(tuple[Array, ...]):
+    """The arrays of one run, in the order of the graph's inputs."""
+
+    samples: int
+
+    @classmethod
+    def of(cls, feed: Mapping[str, Array]) -> "Batch":
+        """Return the arrays of a feed, with the number of its samples."""
+        batch = cls(feed.values())
+        batch.samples = count_of(feed)
+        return batch
+
+
 def samples_in(batch: Sequence[Array]) -> int:
-    """Return the number of samples in a batch: the first dimension of its first input."""
+    """Return the number of samples in a batch, by default the first size of its first input."""
+    if isinstance(batch, Batch):
+        return batch.samples
     return len(batch[0]) if batch and batch[0].ndim else 1
 
 
@@ -80,6 +96,7 @@ def _made_up(
 ) -> tuple[tuple[Array, ...], ...]:
     given = requested_sizes(graph, shapes)
     chosen = made_up_shapes(graph, shapes)  # as a comparison chooses them
+    axes = batch_axes(graph)
     types, sizes_of = [], []
     for name in graph.inputs:
         type_, declared, reason = type_and_shape(graph, name)
@@ -87,10 +104,12 @@ def _made_up(
             reason = reason or f"input '{name}' is of type {type_}"
             raise GraphError("synthetic-input-impossible", reason=reason)
         types.append(type_)
-        sizes_of.append(_sizes(chosen[name], declared, given.get(name), batch))
-    _check_batch(graph, batch)
-    at_once = next((sizes[0] for sizes in sizes_of if sizes and sizes[0] > 0), 1)
-    sizes_of = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in sizes_of]
+        sizes_of.append(_sizes(chosen[name], declared, given.get(name), batch, axes.get(name, 0)))
+    _check_batch(graph, batch, axes)
+    places = [axes.get(name, 0) for name in graph.inputs]
+    known = (sizes[n] for n, sizes in zip(places, sizes_of, strict=True) if sizes)
+    at_once = next((size for size in known if size > 0), 1)
+    sizes_of = [tuple(at_once if size < 0 else size for size in sizes) for sizes in sizes_of]
     byte_counts = [
         math.prod(s) * numpy_type(t).itemsize for t, s in zip(types, sizes_of, strict=True)
     ]
@@ -110,7 +129,8 @@ def _made_up(
     retained = [
         [a if a.ndim else b for a, b in zip(arrays, first, strict=True)] for arrays in others
     ]
-    return tuple(map(tuple, [first, *retained]))
+    feeds = [dict(zip(graph.inputs, arrays, strict=True)) for arrays in (first, *retained)]
+    return tuple(Batch.of(AxesFeed(feed, axes)) for feed in feeds)
 
 
 def _sizes(
@@ -118,21 +138,24 @@ def _sizes(
     declared: tuple[int, ...] | None,
     given: Sequence[int] | None,
     batch: int | None,
+    axis: int,
 ) -> tuple[int, ...]:
-    """Return the shape of an input; -1 as its first dimension stands for an open batch."""
+    """Return the shape of an input; -1 on the axis of the samples stands for an open batch."""
     if not chosen:
         return ()
-    is_open = not declared or declared[0] < 0
+    is_open = not declared or declared[axis] < 0
+    size = chosen[axis]
     if is_open and batch is not None:
-        return (batch, *chosen[1:])
-    is_batch = is_open and given is None and chosen[0] <= LARGEST_BATCH
-    return (-1 if is_batch else chosen[0], *chosen[1:])
+        size = batch
+    elif is_open and given is None and size <= LARGEST_BATCH:
+        size = -1
+    return (*chosen[:axis], size, *chosen[axis + 1 :])
 
 
-def _check_batch(graph: Graph, batch: int | None) -> None:
+def _check_batch(graph: Graph, batch: int | None, axes: Mapping[str, int]) -> None:
     """Raise GraphError for a batch size that every input rules out."""
-    shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
-    first = [-1 if shape is None else shape[0] for shape in shapes if shape != ()]
+    shapes = [(axes.get(t, 0), type_and_shape(graph, t)[1]) for t in graph.inputs]
+    first = [-1 if shape is None else shape[axis] for axis, shape in shapes if shape != ()]
     if batch is not None and first and batch not in first and min(first) > 0:
         raise GraphError(
             "batch-fixed", what=f"input '{graph.inputs[0]}'", fixed=first[0], batch=batch
@@ -147,16 +170,17 @@ def _of_data(
     count = max((len(array) for array in arrays if array.ndim), default=1)
     if not all(array.size for array in arrays):
         raise GraphError("no-samples", purpose="run")
-    at_once = (samples.batch if samples.scalars else batch or demanded_batch(graph)) or 1
-    _check_batch(graph, min(at_once, count))
+    at_once = (samples.batch if samples.scalars else batch or samples.batch) or 1
+    _check_batch(graph, min(at_once, count), samples.axes)
     starts = range(0, max(count - at_once, 0) + 1, at_once)[:most]
-    return tuple(
-        tuple(
-            samples.as_fed(tensor, array[start : start + at_once]) if array.ndim else array
+    parts = (
+        {
+            tensor: array[start : start + at_once] if array.ndim else array
             for tensor, array in samples.arrays.items()
-        )
+        }
         for start in starts
     )
+    return tuple(Batch.of(samples.as_fed(part)) for part in parts)
 
 
 @takes_former_names

@@ -28,8 +28,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.transforms.runtime.child_process import call
-from deploykit.verification.samples import names_of_inputs
-from deploykit.verification.synthetic.sample_inputs import type_and_shape
+from deploykit.verification.synthetic.sample_inputs import names_of_inputs, type_and_shape
 
 logger = logging.getLogger("deploykit")
 

@@ -13,7 +13,7 @@ import numpy as np
 from deploykit.client.label_image import open_image
 from deploykit.data.data import Data
 from deploykit.data.pipeline import kind_of, log_inputs
-from deploykit.data.preprocessing import Preprocessing, preprocessing_of
+from deploykit.data.preprocessing import Preprocessing, preprocessing_of, refuse_batch_axes
 from deploykit.data.samples import open_feeds
 from deploykit.records.examples import Feature
 from deploykit.rendering.serving import described
@@ -26,7 +26,7 @@ from deploykit.transforms.common.errors import FileError, GraphError, naming, ne
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, DType, numpy_type, type_of
-from deploykit.verification.samples import names_of_inputs
+from deploykit.verification.synthetic.sample_inputs import names_of_inputs
 
 MAX_REQUESTS, MAX_BYTES = 256, 64 << 20  # of the requests that a load test repeats
 
@@ -65,7 +65,9 @@ def arrays_from(
     """
     declared = Preprocessing()
     if preprocess is not None:
-        declared = preprocessing_of(preprocess).among(placeholders(signature))
+        known = placeholders(signature)
+        declared = preprocessing_of(preprocess).among(known)
+        refuse_batch_axes(known, declared, "an image", "Give the request's array as a .npy file.")
     fed: dict[str, str] = {}
     arrays: dict[str, Array] = {}
     has_image = False

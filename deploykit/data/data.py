@@ -27,8 +27,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.untrusted.files import GZIP_END, text_lines
 from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
-from deploykit.verification.samples import names_of_inputs
-from deploykit.verification.synthetic.sample_inputs import type_and_shape
+from deploykit.verification.synthetic.sample_inputs import names_of_inputs, type_and_shape
 
 logger = logging.getLogger("deploykit")
 

@@ -30,6 +30,7 @@ from deploykit.data.pipeline import (
     Pipeline,
     pipeline_for,
 )
+from deploykit.data.preprocessing import refuse_batch_axes
 from deploykit.data.tfdata import check_cache
 from deploykit.data.tfdata_service import serving
 from deploykit.data.user_pipeline import OWN, OwnPipeline, own_pipeline
@@ -128,6 +129,9 @@ def _planned(
 
     If only the user's pipeline can read the data, it is measured alone.
     """
+    what = "reading files while the model runs"
+    advice = "Give a .npz file of arrays with --data, and no other options of the input pipeline."
+    refuse_batch_axes(graph, piping.preprocess, what, advice)
     own = None
     if piping.pipeline is not None:
         own = own_pipeline(piping.pipeline, data, batch, graph)

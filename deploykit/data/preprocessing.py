@@ -21,13 +21,18 @@ from deploykit.importers.image_range import (
     PhotoRange,
     range_from,
 )
-from deploykit.transforms.common.documents import Hidden, IfSet, Written, converted
+from deploykit.importers.metadata_file import about
+from deploykit.transforms.common.documents import Hidden, IfSet, Written, converted, document
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.untrusted.files import read_json
-from deploykit.verification.samples import names_of_inputs
-from deploykit.verification.synthetic.sample_inputs import type_and_shape
+from deploykit.verification.synthetic.sample_inputs import (
+    batch_axes,
+    names_of_inputs,
+    type_and_shape,
+)
 
 FORMAT = 1
 _MOST = 1 << 16  # pixels along a side, and channels: no image has as many
@@ -65,6 +70,8 @@ class Steps:
     """The maximum number of tokens. Shorter texts in a batch are padded with "" or 0."""
     dtype: str = ""
     """The dtype of the result. Default: that of the input."""
+    batch_axis: Annotated[int, Meta(ge=0)] | None = None
+    """The axis of the input on which the samples lie. Default: the first, 0."""
 
     @property
     def state_values(self) -> bool:
@@ -101,6 +108,13 @@ class Preprocessing:
     """The value range of images whose steps do not determine it."""
     why: Hidden[str] = field(default="from --preprocess", compare=False)
     """The source of the preprocessing, as text."""
+
+    @property
+    def states_only_axes(self) -> bool:
+        """Whether it states the axes of samples and no steps, so that arrays can be fed as such."""
+        plain = {name: Steps(batch_axis=item.batch_axis) for name, item in self.inputs.items()}
+        has_axes = any(item.batch_axis is not None for item in self.inputs.values())
+        return has_axes and self == Preprocessing(plain)
 
     def of(self, names: Iterable[str]) -> Steps:
         """Return the steps of the input with one of these names."""
@@ -169,6 +183,56 @@ def _of_ranges(text: str) -> Preprocessing | None:
     return Preprocessing(inputs)
 
 
+def with_batch_axes(graph: Graph, given: Any) -> tuple[Graph, Any]:
+    """Return the graph with the axes of samples in its metadata, and the rest of a preprocessing.
+
+    The rest is None if it only states axes. Axes that it does not state stay as they were known.
+    FileError, GraphError: the preprocessing cannot be read, or an input has no such axis.
+    """
+    if given is None or (isinstance(given, str) and _of_ranges(given) is not None):
+        return graph, given
+    declared = preprocessing_of(given)
+    rest = None if declared.states_only_axes else declared
+    stated = (
+        declared.among(graph).inputs
+        if any(item.batch_axis is not None for item in declared.inputs.values())
+        else {}
+    )
+    known = known_preprocessing(graph).among(graph)
+    inputs = dict(known.inputs)
+    for name, item in stated.items():
+        if item.batch_axis is not None:
+            inputs[name] = replace(inputs.get(name, Steps()), batch_axis=item.batch_axis)
+    if inputs == known.inputs:
+        return graph, rest
+    graph = graph.copy()
+    graph.about = replace(about(graph), preprocessing=document(replace(known, inputs=inputs)))
+    batch_axes(graph)
+    return graph, rest
+
+
+def states_only_axes(given: Any) -> bool:
+    """Return whether a preprocessing, in any form, only states axes of samples."""
+    return given is not None and preprocessing_of(given).states_only_axes
+
+
+TRANSPOSE = "Give a model that transposes this input itself."
+"""Advice where the samples have to be on the first axis."""
+
+
+def refuse_batch_axes(graph: Graph | None, given: Any, what: str, advice: str = TRANSPOSE) -> None:
+    """Raise GraphError if the samples of an input are not on its first axis, as `what` needs."""
+    if graph is None:
+        stated = {} if given is None else preprocessing_of(given).inputs
+        axes = {name: item.batch_axis for name, item in stated.items() if item.batch_axis}
+    else:
+        axes = {**batch_axes(with_batch_axes(graph, given)[0])}
+    for name, axis in axes.items():
+        raise GraphError(
+            "batch-axis-not-first", name=split(name)[0], axis=axis, what=what, advice=advice
+        )
+
+
 def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
     """Return the preprocessing that was passed, or else that in the graph's metadata.
 
@@ -180,7 +244,7 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
         return known
     ranges = _of_ranges(given) if isinstance(given, str) else None
     if ranges is None or graph is None or known == Preprocessing():
-        return preprocessing_of(given)
+        return _with_known_axes(preprocessing_of(given), graph, known)
     known, ranges = known.among(graph), ranges.among(graph)
     inputs = dict(known.inputs)
     for tensor, (name, *_) in names_of_inputs(graph).items():
@@ -190,6 +254,21 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
         if stated.state_values and (fits or name in ranges.inputs):
             inputs[name] = replace(known.of([name]), scale=stated.scale, mean=stated.mean, std=())
     return replace(known, inputs=inputs, why=ranges.why)
+
+
+def _with_known_axes(
+    declared: Preprocessing, graph: Graph | None, known: Preprocessing
+) -> Preprocessing:
+    """Return a preprocessing with the known axes of samples where it states none."""
+    if graph is None or all(item.batch_axis is None for item in known.inputs.values()):
+        return declared
+    declared = declared.among(graph)
+    inputs = dict(declared.inputs)
+    for name, item in known.among(graph).inputs.items():
+        steps = inputs.get(name, Steps())
+        if item.batch_axis is not None and steps.batch_axis is None:
+            inputs[name] = replace(steps, batch_axis=item.batch_axis)
+    return replace(declared, inputs=inputs)
 
 
 def known_preprocessing(graph: Graph | None) -> Preprocessing:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -26,7 +26,7 @@ from deploykit.data.pipeline import (
     log_inputs,
     pipeline_for,
 )
-from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.data.preprocessing import Preprocessing, Steps, refuse_batch_axes, with_batch_axes
 from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
@@ -37,9 +37,13 @@ from deploykit.transforms.ir.node import producer_name, split
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.confidence import group_names
-from deploykit.verification.samples import BATCH, LABELS, Dataset, names_of_inputs
+from deploykit.verification.feeds import Feed
+from deploykit.verification.feeds import fed as as_fed
+from deploykit.verification.samples import BATCH, LABELS, NOT_INPUTS, Dataset
 from deploykit.verification.synthetic.sample_inputs import (
+    batch_axes,
     demanded_batch,
+    names_of_inputs,
     paired_inputs,
     type_and_shape,
 )
@@ -69,17 +73,28 @@ def open_runnable(
     return replace(opened, graph=graph)
 
 
+def with_axes(opened: OpenedModel, preprocess: Any) -> OpenedModel:
+    """Return a model whose metadata has the axes of samples that a preprocessing states.
+
+    FileError, GraphError: the preprocessing cannot be read or does not match the inputs.
+    """
+    graph, _ = with_batch_axes(opened.graph, preprocess)
+    return opened if graph is opened.graph else replace(opened, graph=graph)
+
+
 @dataclass(frozen=True)
 class Feeds:
     """The batches of a pipeline, which a child process reads again for each iteration."""
 
     pipeline: Pipeline
+    axes: Mapping[str, int] = field(default_factory=dict)
+    """Axis of the samples in inputs that take them on another axis than the first."""
 
-    def __iter__(self) -> Iterator[dict[str, Array]]:
+    def __iter__(self) -> Iterator[Feed]:
         """Yield batches by input. FileError, GraphError: the named record is damaged."""
         with contextlib.closing(Worker(f"{__name__}:FeedReader", self.pipeline)) as worker:
             while (batch := worker.ask("next")) is not None:
-                yield batch
+                yield as_fed(batch, self.axes)
 
 
 class FeedReader:
@@ -133,6 +148,7 @@ def open_samples(
     """
     if isinstance(data, Dataset):
         return data
+    graph, preprocess = with_batch_axes(graph, preprocess)
     known = ClassNames.of(graph, labels)
     of = partial(Dataset.of, graph, labelled=labelled, group_by=group_by)
     if isinstance(data, str | os.PathLike):
@@ -156,8 +172,7 @@ def open_samples(
         result = of(_gathered(data, graph), source="the dataset")
         names = getattr(data, "class_names", ())  # Keras stores the folder names there
         return with_class_numbers(result, graph, known, dict(enumerate(names)))
-    result = of(_by_name(data, graph))
-    return with_class_numbers(result, graph, known)
+    return with_class_numbers(of(_by_name(data, graph)), graph, known)
 
 
 def open_alike(
@@ -178,6 +193,9 @@ def open_alike(
     GraphError: the inputs of the graphs differ. Raises the errors of `open_samples` too.
     """
     pairs = paired_inputs(reference, graph)
+    (reference, _), (graph, preprocess) = (
+        with_batch_axes(item, preprocess) for item in (reference, graph)
+    )
     if pairs is None:
         raise GraphError("samples-inputs-differ", inputs=graph.inputs, other=reference.inputs)
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
@@ -187,10 +205,11 @@ def open_alike(
         if steps != there.steps:
             log_inputs(there.fed, samples.fed)
             result = _read(there, graph, labelled=False)
-            return replace(samples, arrays=result.arrays, batch=result.batch, fed=result.fed)
+            return replace(samples, arrays=result.arrays, batch=result.batch, fed=result.fed,
+                           axes=result.axes)  # fmt: skip
     arrays = {pairs[name]: item for name, item in samples.arrays.items() if name in pairs}
-    result = Dataset.of(graph, arrays, source=samples.source, labelled=False)
-    return replace(samples, arrays=result.arrays, batch=result.batch)
+    result = Dataset.of(graph, arrays, source=samples.source, labelled=False, samples_first=True)
+    return replace(samples, arrays=result.arrays, batch=result.batch, axes=result.axes)
 
 
 def open_feeds(
@@ -202,9 +221,11 @@ def open_feeds(
     batch. Default: the fixed batch of the graph, or 8. The other arguments and the errors are those
     of `open_samples`.
     """
+    graph, preprocess = with_batch_axes(graph, preprocess)
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         with naming(data):
-            feeds = Feeds(_pipeline(os.fspath(data), graph, preprocess, batch))
+            pipeline = _pipeline(os.fspath(data), graph, preprocess, batch)
+            feeds = Feeds(pipeline, batch_axes(graph))
         feeds.pipeline.log_inputs()
         return feeds, feeds.pipeline.fed
     samples = open_samples(data, graph, preprocess, labelled=False)
@@ -224,19 +245,23 @@ def read_feeding(
     if path is not None:
         arrays: Any = feeding.data
         for graph in graphs:
-            fed |= fed_as_they_are(graph, arrays, path)
+            fed |= fed_as_they_are(graph, arrays, path, samples_first=False)
         log_inputs(fed)
     return feeding, fed
 
 
-def fed_as_they_are(graph: Graph, arrays: Mapping[str, Array], path: str) -> dict[str, str]:
+def fed_as_they_are(
+    graph: Graph, arrays: Mapping[str, Array], path: str, *, samples_first: bool = True
+) -> dict[str, str]:
     """Return a text on the data of each input, for arrays from a file."""
-    results = {}
-    for names in names_of_inputs(graph).values():
+    results, axes = {}, {} if samples_first else batch_axes(graph)
+    for tensor, names in names_of_inputs(graph).items():
         array = next((arrays[name] for name in names if name in arrays), None)
         if array is not None:
             dtype = "string" if array.dtype.kind in "OSUV" else str(array.dtype)
-            results[names[0]] = f"{kind_of(dtype, array.shape[1:], path)}, as they are"
+            axis = axes.get(tensor, 0)
+            shape = (*array.shape[:axis], *array.shape[axis + 1 :])
+            results[names[0]] = f"{kind_of(dtype, shape, path)}, as they are"
     return results
 
 
@@ -249,6 +274,9 @@ def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None
     """Return the pipeline that reads files for a graph."""
     declared = InputPipelineOptions(preprocess=preprocess).declared(graph)
     with naming(path):
+        if is_arrays(path, graph):
+            advice = "Apply the steps to the arrays, and state batch_axis alone."
+            refuse_batch_axes(graph, None, "a preprocessing with other steps", advice)
         data = open_data(path, declared.columns, graph)
         if batch is None and demanded_batch(graph) is None:
             batch = BATCH
@@ -277,7 +305,7 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None
     labels = results.get("labels")
     if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
         results["labels"] = labels.astype(np.int64)  # CSV files only have float numbers
-    samples = Dataset.of(graph, results, applied, data.path, labelled=labelled)
+    samples = Dataset.of(graph, results, applied, data.path, labelled=labelled, samples_first=True)
     if group:
         with samples.named():
             groups = group_names({group: results[_GROUPS]}, group, samples.count)
@@ -313,7 +341,14 @@ def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
     if len(elements) > MAX_ELEMENTS:
         raise GraphError("dataset-too-long", most=MAX_ELEMENTS)
     join = np.concatenate if _is_batched(elements[0], graph) else np.stack
-    return {name: join([element[name] for element in elements]) for name in elements[0]}
+    axes = batch_axes(graph)
+    only = axes.get(graph.inputs[0], 0) if len(graph.inputs) == 1 else 0
+    known = {name: axes.get(t, 0) for t, names in names_of_inputs(graph).items() for name in names}
+    known = dict.fromkeys(NOT_INPUTS, 0) | known
+    return {
+        name: join([element[name] for element in elements], axis=known.get(name, only))
+        for name in elements[0]
+    }
 
 
 def _is_batched(element: Mapping[str, Array], graph: Graph) -> bool:

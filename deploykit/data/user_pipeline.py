@@ -20,8 +20,7 @@ from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.user_functions import raised, user_function
-from deploykit.verification.samples import names_of_inputs
-from deploykit.verification.synthetic.sample_inputs import type_and_shape
+from deploykit.verification.synthetic.sample_inputs import names_of_inputs, type_and_shape
 
 OWN = "own"  # the kind of data that only the user's function can read
 _BATCH = ("batch", "batch_size")

@@ -31,6 +31,7 @@ from deploykit.verification.coverage import (
     class_numbers,
     weak_classes,
 )
+from deploykit.verification.feeds import Layout
 
 MAX_CLASSES = 100
 """Accuracy per class is reported up to this number of classes."""
@@ -66,6 +67,7 @@ class Examiner:
         self._outputs: list[dict[str, Array]] = []
         self._counts: list[int] = []
         self._parts: list[list[Array]] = []
+        self._layouts: list[Layout] = []
         self._compared: list[list[Array]] = []
         self._session: Session | OpenVinoSession | None = None
 
@@ -85,6 +87,7 @@ class Examiner:
         self._session = session_in(engine, graph_def, Compiling(precision=precision))
         own = list(outputs)[: len(self._names)]
         self._fetches, self._parts = list(dict.fromkeys([*own, *compared])), []
+        self._layouts = []
         self._own, self._noisy = own, list(compared)
 
     def run(self, feeds: Sequence[Mapping[str, Array]]) -> None:
@@ -93,11 +96,14 @@ class Examiner:
         for feed in feeds:
             result = self._session.run(self._fetches, feed)
             self._parts.append([np.asarray(item) for item in result])
+            self._layouts.append(Layout.of(feed))
 
     def keep(self, samples: int) -> None:
         """Store the outputs of the model for the given number of samples, and release the model."""
-        parts = self._parts
-        values = {t: joined([part[n] for part in parts]) for n, t in enumerate(self._fetches)}
+        values = {
+            tensor: joined([part[n] for part in self._parts], self._layouts)
+            for n, tensor in enumerate(self._fetches)
+        }
         self._outputs.append(
             {name: values[own] for name, own in zip(self._names, self._own, strict=True)}
         )

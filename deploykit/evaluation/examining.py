@@ -20,7 +20,8 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.confidence import NORMAL_95
 from deploykit.verification.coverage import class_name, class_numbers, doubt
-from deploykit.verification.samples import Dataset, Feed, samples_in
+from deploykit.verification.feeds import Feed, samples_in
+from deploykit.verification.samples import Dataset
 from deploykit.verification.tolerance import before_softmax, maker
 
 logger = logging.getLogger("deploykit")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
-from deploykit.data.preprocessing import Preprocessing, declared_for
+from deploykit.data.preprocessing import Preprocessing, declared_for, refuse_batch_axes
 from deploykit.exporting.deployment import Manifests, check_loads
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
 from deploykit.exporting.named_model import (
@@ -215,7 +215,7 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
         origin = file_digest(opened.graph.serialized())
     if how.manifests.tuned is not None:
         check_tuned(how.manifests.tuned, {opened.source: origin.sha256})
-    inputs = aliases_of(callee)
+    inputs = _inputs(callee, how)
     plain = replace(callee, graph=callee.graph.copy())
     callee = in_tensorflow(callee)
     photos = _photos(callee, inputs, how)
@@ -257,6 +257,15 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     manifests = how.manifests
     beside = manifests.write(base, number) if manifests.kinds or manifests.batching else ()
     return Exported(opened, folder, name, number, signatures, len(result), total, beside, fed, part)
+
+
+def _inputs(callee: NamedModel, how: ExportOptions) -> Graph:
+    """Return a graph of the inputs by alias. GraphError: a server cannot batch their samples."""
+    inputs = aliases_of(callee)
+    if how.manifests.batches:
+        advice = "Remove --batching, and batch from the settings of tune."
+        refuse_batch_axes(inputs, None, "batching on the server", advice)
+    return inputs
 
 
 def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides | None:

@@ -37,6 +37,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal, producer_name
 from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array, DType
+from deploykit.verification.synthetic.sample_inputs import demanded_batch
 
 MAX_CLASSES = 5
 """Maximum number of classes in a response."""
@@ -234,8 +235,7 @@ def samples_for(
     if callee.method != PREDICT:
         raise GraphError("warmup-takes-examples", signature=callee.signature)
     preprocess = None if preprocess == KNOWN else preprocess
-    sizes = [tensor.shape[0] for tensor in callee.inputs.values() if tensor.shape]
-    batch = None if max(sizes, default=-1) > 0 else 1
+    batch = None if demanded_batch(fed) else 1
     is_path = isinstance(data, str | os.PathLike)
     if photos is None:
         return callee.signature, *open_feeds(data, fed, preprocess, batch)

@@ -13,7 +13,7 @@ from typing import Any
 
 from deploykit.importers.freeze import is_keras
 from deploykit.importers.graph_files import parse_graph_def
-from deploykit.importers.keras.keras_files import caller, load_model, package_of
+from deploykit.importers.keras.keras_files import caller, load_model, package_of, registered_model
 from deploykit.importers.keras.layer_calls import differing_layer, variables_restored
 from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.files import read_bytes
@@ -120,7 +120,14 @@ def _check(live: LiveModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> N
     if isinstance(live.model, KerasFile):
         name = "deploykit.pipelines.live_keras:compare_file"
         forced = {"KERAS_BACKEND": "tensorflow"}
-        live_comparison = call(name, live.model, frozen, feeds, tolerance, forced=forced, kept=True)
+        try:
+            live_comparison = call(
+                name, live.model, frozen, feeds, tolerance, forced=forced, kept=True
+            )
+        except GraphError as error:
+            model = registered_model(live.model.path, live.model.architecture, error)
+            _check(replace(live, model=model), graph, path, feeds)
+            return
     else:
         name = "deploykit.pipelines.live_keras:compare_outputs"
         try:

@@ -31,7 +31,7 @@ from deploykit.transforms.ir.ops import op_defs
 from deploykit.transforms.ir.pipeline import Result
 from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.transforms.shapes.import_check import check_import
-from deploykit.verification.synthetic.sample_inputs import type_and_shape
+from deploykit.verification.synthetic.sample_inputs import type_and_shape, without_shape_option
 from deploykit.verification.verify import CHANGES, IN_MEMORY, Stored, Verification
 
 logger = logging.getLogger("deploykit")
@@ -44,8 +44,14 @@ class Compare(Protocol):
         """Return the verification; with `stored`, the files are run instead."""
 
 
-def by_calibration(error: UnverifiedError) -> UnverifiedError:
-    """Return an error that names --calibration instead of --data."""
+def by_calibration(error: UnverifiedError, *, has_shape: bool = True) -> UnverifiedError:
+    """Return an error that names --calibration instead of --data.
+
+    `has_shape` is whether the command has the option --shape.
+    """
+    if not has_shape and "advice" in error.fields:
+        advice = without_shape_option(str(error.fields["advice"]))
+        error.fields = {**error.fields, "advice": advice}
     error.fields = {
         name: value.replace("--data", "--calibration") if isinstance(value, str) else value
         for name, value in error.fields.items()

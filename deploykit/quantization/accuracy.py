@@ -34,7 +34,8 @@ from deploykit.verification.confidence import (
     wilson_of_groups,
 )
 from deploykit.verification.coverage import Answers, WeakClass, answers_of, weak_classes
-from deploykit.verification.samples import Dataset, samples_in
+from deploykit.verification.feeds import Layout, samples_first, samples_in
+from deploykit.verification.samples import Dataset
 from deploykit.verification.synthetic.sample_inputs import paired_inputs
 from deploykit.verification.tolerance import (
     compared_outputs,
@@ -268,14 +269,16 @@ def _run(
     for feed in feeds:
         named = {inputs[n]: a for n, a in feed.items() if n in inputs} if inputs else feed
         parts.append(session.run(fetches, named))
-    values = (joined([np.asarray(part[i]) for part in parts]) for i in range(len(fetches)))
+    layouts = [Layout.of(feed) for feed in feeds]
+    values = (joined([np.asarray(part[i]) for part in parts], layouts) for i in range(len(fetches)))
     return dict(zip(fetches, values, strict=True))
 
 
-def joined(parts: Sequence[Array]) -> Array:
-    """Return the batches of a tensor as one array; scalars are stacked."""
+def joined(parts: Sequence[Array], layouts: Sequence[Layout]) -> Array:
+    """Return the values of a tensor for feeds as one array, samples first; scalars are stacked."""
     if not parts[0].ndim:
         return np.stack(parts)
+    parts = samples_first(parts, layouts)
     if len({part.shape[1:] for part in parts}) > 1:  # a size that depends on the batch
         return np.concatenate([part.reshape(-1) for part in parts])
     return np.concatenate(parts)

@@ -25,7 +25,8 @@ from deploykit.transforms.ir.ops import op_defs, output_types
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import LAYER_OPS, channels_first
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.verification.samples import Dataset, samples_in
+from deploykit.verification.feeds import samples_in
+from deploykit.verification.samples import Dataset
 
 BINS = 2048  # 8 per int8 level
 _STRIDE = 16  # bins between two candidate ends: 128 per side

@@ -18,7 +18,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.int8.int8_kernels import sums_exactly
 from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.ir.graph import Graph
-from deploykit.verification.samples import samples_in
+from deploykit.verification.feeds import samples_in
 from deploykit.verification.tolerance import QUANTIZED_BAR_DB
 
 

@@ -40,7 +40,8 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal, producer_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import LAYER_OPS
-from deploykit.verification.samples import Dataset, samples_in
+from deploykit.verification.feeds import samples_in
+from deploykit.verification.samples import Dataset
 
 _NAMED = 3  # layers or tensors in a note
 

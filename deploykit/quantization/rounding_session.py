@@ -15,7 +15,7 @@ from deploykit.transforms.layers.affine import mean_output
 from deploykit.transforms.layers.layers import channel_axes
 from deploykit.transforms.runtime.session import Session, full_name
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
-from deploykit.verification.samples import samples_in
+from deploykit.verification.feeds import samples_in
 
 CONTROL_FLOW = frozenset(
     {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "RefEnter", "RefExit", "RefMerge",

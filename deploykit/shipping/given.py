@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 
 from deploykit.data.data import is_arrays
-from deploykit.data.preprocessing import preprocessing_of
+from deploykit.data.preprocessing import TRANSPOSE, preprocessing_of, refuse_batch_axes
 from deploykit.exporting.named_model import callee_of_graph
 from deploykit.exporting.signatures import signatures_for
 from deploykit.importers.metadata_file import about
@@ -40,6 +40,8 @@ def check_fits(shipment: Shipment) -> None:
     The first stage that needs samples in folders reads them, not this function.
     """
     how, graph = shipment.how, shipment.opened(FROZEN).graph
+    advice = f"{TRANSPOSE} Or run optimize, quantize and export one by one."
+    refuse_batch_axes(graph, how.preprocess, "the server that ship checks", advice)
     if how.labels is not None:
         callee = callee_of_graph(graph.copy(), about(graph).signatures)
         signatures_for(callee, None, labels=labels_from(how.labels))

@@ -16,7 +16,8 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import normal
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.verification.samples import Data, Dataset, Feed, samples_in
+from deploykit.verification.feeds import Feed, axes_of, rows_of, samples_in
+from deploykit.verification.samples import Data, Dataset
 from deploykit.verification.synthetic.sample_inputs import made_up_feeds, type_and_shape
 
 BATCHES = (3, 1)
@@ -32,7 +33,7 @@ class EngineFeeds:
     others: Sequence[Feed] = ()
     """Feeds if TensorFlow accepts none of these, as an open dimension may not be a batch."""
     batched: frozenset[str] = frozenset()
-    """Inputs whose first dimension is an open batch dimension."""
+    """Inputs with an open batch dimension."""
     are_made_up: bool = False
 
     @property
@@ -40,8 +41,7 @@ class EngineFeeds:
         """An empty batch; None if the graph has a fixed batch size."""
         if not self.batched:
             return None
-        feed = self.feeds[0]
-        return {name: a[:0] if name in self.batched else a for name, a in feed.items()}
+        return rows_of(self.feeds[0], slice(0), self.batched)
 
 
 def engine_feeds(graph: Graph, data: Data | None = None) -> tuple[EngineFeeds | None, str]:
@@ -64,7 +64,7 @@ def engine_feeds(graph: Graph, data: Data | None = None) -> tuple[EngineFeeds | 
     batched = _batched(graph, whole, samples_in([whole]))
     if not batched:
         return EngineFeeds(made_up, are_made_up=True), ""
-    feeds = [_sliced(whole, batched, slice(0, batch)) for batch in BATCHES]
+    feeds = [rows_of(whole, slice(0, batch), batched) for batch in BATCHES]
     return EngineFeeds(feeds, made_up, batched, True), ""
 
 
@@ -73,34 +73,29 @@ def _of_samples(graph: Graph, samples: Dataset) -> EngineFeeds:
     if samples.batch is not None:
         return EngineFeeds(samples.spread(2 * samples.batch).feeds())
     few = samples.spread(_ROUNDS * sum(BATCHES)).at_least(max(BATCHES))
-    batched = _batched(graph, few.arrays, few.count)
+    whole = few.as_fed(few.arrays)
+    batched = _batched(graph, whole, few.count)
     feeds, place = list[Feed](), 0
     while place < few.count:
         for batch in BATCHES:
-            feed = _sliced(few.arrays, batched, slice(place, place + batch))
+            feed = rows_of(whole, slice(place, place + batch), batched)
             if samples_in([feed]) == batch:
                 feeds.append(feed)
             place += batch
     if all(samples_in([feed]) > 1 for feed in feeds):
-        feeds.append(_sliced(few.arrays, batched, slice(0, 1)))
+        feeds.append(rows_of(whole, slice(0, 1), batched))
     return EngineFeeds(feeds, batched=batched)
 
 
 def _batched(graph: Graph, feed: Mapping[str, Array], count: int) -> frozenset[str]:
-    """Return the inputs with an open first dimension whose arrays have `count` samples."""
-    results = set()
+    """Return the inputs with an open batch dimension whose arrays have `count` samples."""
+    results, axes = set(), axes_of(feed)
     for tensor, array in feed.items():
-        shape = type_and_shape(graph, tensor)[1]
-        if (shape is None or (shape and shape[0] < 0)) and array.ndim and len(array) == count:
+        shape, axis = type_and_shape(graph, tensor)[1], axes.get(tensor, 0)
+        is_open = shape is None or (shape and shape[axis] < 0)
+        if is_open and array.ndim and array.shape[axis] == count:
             results.add(tensor)
     return frozenset(results)
-
-
-def _sliced(feed: Mapping[str, Array], batched: frozenset[str], rows: slice) -> Feed:
-    return {
-        name: np.ascontiguousarray(array[rows]) if name in batched else array
-        for name, array in feed.items()
-    }
 
 
 def made_up_range(graph: Graph) -> tuple[float, float]:

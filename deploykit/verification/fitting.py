@@ -151,18 +151,19 @@ def _bytes_of(array: Array) -> Array:
     return result.reshape(array.shape)
 
 
-def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
+def of_rank(name: str, array: Array, shape: tuple[int, ...] | None, axis: int = 0) -> Array:
     """Return an array with the rank of an input. GraphError: its shape does not fit.
 
-    A scalar input takes an array of one value. A vector is a list of samples with one value each.
+    `axis` is that of the samples, of which there may be any number. A scalar input takes an array
+    of one value. A vector is a list of samples with one value each.
     """
-    if shape is None or _fits(array.shape, shape):
+    if shape is None or _fits(array.shape, shape, axis):
         return array
     if shape == () and array.size == 1:
         return array.reshape(())
     if shape == () and array.ndim == 1:
         return array
-    if array.ndim == 1 and len(shape) == 2 and shape[1] in (-1, 1):
+    if array.ndim == 1 and len(shape) == 2 and shape[1] in (-1, 1) and not axis:
         if shape[1] < 0:
             words = "the data for input '%s' has one axis: it is read as %d samples of 1 value"
             logger.warning(words, name, len(array))
@@ -172,8 +173,8 @@ def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
     )
 
 
-def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Return whether samples of this shape can be fed, with the first axis split into batches."""
+def _fits(actual: tuple[int, ...], declared: tuple[int, ...], axis: int) -> bool:
+    """Return whether samples of this shape can be fed, with their axis split into batches."""
     return len(actual) == len(declared) and all(
-        s < 0 or s == a for a, s in zip(actual[1:], declared[1:], strict=True)
+        s < 0 or s == a or n == axis for n, (a, s) in enumerate(zip(actual, declared, strict=True))
     )

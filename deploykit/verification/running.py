@@ -24,7 +24,7 @@ from deploykit.verification.coverage import (
     class_numbers,
     weak_classes,
 )
-from deploykit.verification.samples import Feed, samples_in
+from deploykit.verification.feeds import Feed, samples_in
 from deploykit.verification.tolerance import Pairing
 
 MAX_BYTES = 2 << 30  # limit of a tensor on synthetic inputs; a tiny graph can request more

@@ -1,8 +1,9 @@
 """Validated samples for a graph, and the types of models and data in the public API."""
 
+import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,9 +18,15 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import Array
 from deploykit.verification.confidence import FEWEST, GROUP, are_groups, group_names
+from deploykit.verification.feeds import Feed, fed, samples_in
 from deploykit.verification.fitting import name_in, of_rank, of_type
 from deploykit.verification.related_samples import related_groups
-from deploykit.verification.synthetic.sample_inputs import demanded_batch, type_and_shape
+from deploykit.verification.synthetic.sample_inputs import (
+    batch_axes,
+    demanded_batch,
+    names_of_inputs,
+    type_and_shape,
+)
 
 logger = logging.getLogger("deploykit")
 
@@ -30,16 +37,14 @@ LABELS = ("labels", "label")
 NOT_INPUTS = (*LABELS, GROUP)
 """Arrays that never count as the only suitable array of an input."""
 
-Feed = dict[str, Array]
-
 
 @dataclass(frozen=True)
 class Dataset:
     """Arrays that a graph can be fed with. Create them with `Dataset.of`, which checks them."""
 
     arrays: Mapping[str, Array]
-    """Arrays by graph input with the input's dtype and samples on the first axis. A scalar is fed
-    with every sample."""
+    """Arrays by graph input with the input's dtype and samples on the first axis, also where the
+    graph takes them on another one (`axes`). A scalar is fed with every sample."""
     labels: Array | None = None
     """True label of each sample, or None."""
     batch: int | None = None
@@ -63,6 +68,8 @@ class Dataset:
     (`with_relations`)."""
     scalars: frozenset[str] = frozenset()
     """Scalar inputs for which the arrays contain several samples."""
+    axes: Mapping[str, int] = field(default_factory=dict)
+    """Axis of the samples in inputs that take them on another axis than the first."""
 
     @property
     def has_class_names(self) -> bool:
@@ -79,12 +86,15 @@ class Dataset:
         *,
         labelled: bool = True,
         group_by: str | None = None,
+        samples_first: bool = False,
     ) -> "Dataset":
         """Create a dataset for a graph from arrays by input name; return a `Dataset` unchanged.
 
         Arrays may also be named by signature alias. `labels` contains the true labels, unless
         `labelled` is False; other arrays are ignored. `group_by` is the name of the array with
         the group of each sample; '' uses `group` if it exists and is not an input; None: no groups.
+        The samples are on the axis that the graph's metadata states for the input, or on the first
+        one if `samples_first`.
         GraphError, with the source: arrays do not fit the graph's inputs or each other.
         """
         if isinstance(data, Dataset):
@@ -92,7 +102,12 @@ class Dataset:
         with naming(source):
             known = names_of_inputs(graph)
             others = (*NOT_INPUTS, *([group_by or GROUP] if len(data) > 1 else []))
-            arrays = {t: _array(graph, t, data, known[t], others) for t in graph.inputs}
+            axes = batch_axes(graph)
+            at = {} if samples_first else axes
+            arrays = {
+                t: _array(graph, t, data, known[t], others, axes.get(t, 0), at.get(t, 0))
+                for t in graph.inputs
+            }
             counts = {len(array) for array in arrays.values() if array.ndim}
             if len(counts) > 1:
                 raise GraphError("array-sample-counts-differ", counts=counts)
@@ -100,15 +115,8 @@ class Dataset:
             names = [label for label in LABELS if label in data and label not in used and labelled]
             labels = np.asarray(data[names[0]]) if names else None
             if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
-                raise counts_differ("labels", np.size(labels), counts.pop())
-            count = min(counts, default=1)
-            groups = group_names(data, group_by, count) if group_by else None
-            if group_by == "" and GROUP in data and GROUP not in used:
-                if are_groups(np.asarray(data[GROUP])):
-                    groups = group_names(data, GROUP, count)
-                else:
-                    words = "'%s' does not contain one string or integer per sample: no groups"
-                    logger.info(words, GROUP)
+                raise _labels_differ(arrays, np.size(labels), counts.pop())
+            groups = _groups(data, group_by, min(counts, default=1), used)
             shapes = {t: type_and_shape(graph, t)[1] for t, a in arrays.items() if a.ndim}
             scalars = {tensor for tensor, shape in shapes.items() if shape == ()}
             if scalars and len(scalars) < len(arrays):
@@ -116,7 +124,14 @@ class Dataset:
                 raise GraphError("input-takes-one", name=name, count=count)
         batch = 1 if scalars else demanded_batch(graph)
         return cls(
-            arrays, labels, batch, preprocessing, source, groups=groups, scalars=frozenset(scalars)
+            arrays,
+            labels,
+            batch,
+            preprocessing,
+            source,
+            groups=groups,
+            scalars=frozenset(scalars),
+            axes=axes,
         )
 
     @property
@@ -140,11 +155,15 @@ class Dataset:
         if self.batch and batch and batch != self.batch:
             raise GraphError("batch-fixed", what="the model", fixed=self.batch, batch=batch)
         feeds = in_batches(self.arrays, self.batch or batch or BATCH, whole=self.batch is not None)
-        return [{t: self.as_fed(t, a) for t, a in feed.items()} for feed in feeds]
+        return [self.as_fed(feed) for feed in feeds]
 
-    def as_fed(self, tensor: str, array: Array) -> Array:
-        """Return an array of one sample as a scalar if its input is a scalar."""
-        return array.reshape(()) if tensor in self.scalars else array
+    def as_fed(self, feed: Mapping[str, Array]) -> Feed:
+        """Return arrays of samples on the first axis as the graph takes them.
+
+        A sample of a scalar input is fed as a scalar.
+        """
+        arrays = {t: a.reshape(()) if t in self.scalars else a for t, a in feed.items()}
+        return fed(arrays, self.axes)
 
     def labels_of(self, feeds: Iterable[Feed]) -> Array | None:
         """Return the labels of the samples in the feeds, or None."""
@@ -274,11 +293,6 @@ class Split(NamedTuple):
 Data = Mapping[str, Array] | Dataset
 
 
-def samples_in(feeds: Iterable[Mapping[str, Array]]) -> int:
-    """Return the total number of samples in feeds."""
-    return sum(next((len(a) for a in feed.values() if a.ndim), 1) for feed in feeds)
-
-
 def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed]:
     """Split arrays by input name into feeds of at most `batch` samples, as views.
 
@@ -300,36 +314,65 @@ def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed
     ]
 
 
+def _groups(
+    data: Mapping[str, Array], group_by: str | None, count: int, used: Collection[str]
+) -> Array | None:
+    """Return the group of each sample; `used` are the names of inputs."""
+    if group_by:
+        return group_names(data, group_by, count)
+    if group_by == "" and GROUP in data and GROUP not in used:
+        if are_groups(np.asarray(data[GROUP])):
+            return group_names(data, GROUP, count)
+        words = "'%s' does not contain one string or integer per sample: no groups"
+        logger.info(words, GROUP)
+    return None
+
+
+def _labels_differ(arrays: Mapping[str, Array], labels: int, count: int) -> GraphError:
+    """Return the error for labels that are not as many as the samples.
+
+    It names `batch_axis` if exactly one other axis of the inputs has as many.
+    """
+    places = [
+        (split(tensor)[0], axis)
+        for tensor, array in arrays.items()
+        for axis in range(1, array.ndim)
+        if array.shape[axis] == labels
+    ]
+    if len(places) != 1:
+        return counts_differ("labels", labels, count)
+    ((name, axis),) = places
+    steps = json.dumps({"format": 1, "inputs": {name: {"batch_axis": axis}}})
+    return GraphError(
+        "labels-on-other-axis", labels=labels, count=count, name=name, axis=axis, steps=steps
+    )
+
+
 def _array(
     graph: Graph,
     tensor: str,
     data: Mapping[str, Array],
     names: Sequence[str],
     others: Sequence[str],
+    axis: int,
+    given_axis: int,
 ) -> Array:
-    """Return the array of an input. GraphError: it is missing or does not fit.
+    """Return the array of an input, samples first. GraphError: it is missing or does not fit.
 
-    `others` are arrays that do not count as the only suitable one.
+    `others` are arrays that do not count as the only suitable one. `axis` is the axis of the
+    samples in the input, `given_axis` that in the data.
     """
     only = others if len(graph.inputs) == 1 else None
     type_, shape, _ = type_and_shape(graph, tensor)
     name = name_in(data, names, type_, only)
     array = np.asarray(column(data, name, is_text=type_ == "string"))
-    array = of_rank(names[0], array, shape)
+    if given_axis < axis < array.ndim:
+        array = np.moveaxis(array, 0, axis)
+    array = of_rank(names[0], array, shape, axis)
+    if axis and axis >= array.ndim:
+        raise GraphError("batch-axis-rank", name=names[0], axis=axis, shape=list(array.shape))
+    array = np.moveaxis(array, axis, 0) if axis else array
     return of_type(names[0], array, type_) if type_ else array
-
-
-def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Return the accepted names of each input: its node, its tensor, and its aliases."""
-    signatures = getattr(graph.about, "signatures", {}).values()
-    aliases = [
-        (tensor, alias) for signature in signatures for alias, tensor in signature.inputs.items()
-    ]
-    return {
-        t: tuple(dict.fromkeys((split(t)[0], t, "{}:{}".format(*split(t)),
-                                *(alias for tensor, alias in aliases if tensor == t))))
-        for t in graph.inputs
-    }  # fmt: skip
 
 
 if TYPE_CHECKING:

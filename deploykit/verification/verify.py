@@ -25,8 +25,9 @@ from deploykit.verification.coverage import (
     nothing_compared,
     uncovered,
 )
+from deploykit.verification.feeds import Feed, samples_in
 from deploykit.verification.running import Run, Runnable, Task
-from deploykit.verification.samples import Data, Dataset, Feed, samples_in
+from deploykit.verification.samples import Data, Dataset
 from deploykit.verification.synthetic.sample_inputs import (
     made_up_feeds,
     paired_inputs,

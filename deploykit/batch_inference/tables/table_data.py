@@ -33,8 +33,12 @@ from deploykit.storage.tables import csv_header, has_text, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.fitting import only_of_type, tell_only
-from deploykit.verification.samples import NOT_INPUTS, names_of_inputs
-from deploykit.verification.synthetic.sample_inputs import takes_scalars, type_and_shape
+from deploykit.verification.samples import NOT_INPUTS
+from deploykit.verification.synthetic.sample_inputs import (
+    names_of_inputs,
+    takes_scalars,
+    type_and_shape,
+)
 
 KIND = "table"
 MAX_TOKENS = 128

@@ -34,6 +34,7 @@ from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.engines.engines import AUTO, ENGINES, TENSORFLOW, lacking, version_of
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import limits
+from deploykit.verification.synthetic.sample_inputs import batch_axes
 
 logger = logging.getLogger("deploykit")
 
@@ -197,7 +198,7 @@ def _bound(graph: Graph, sha256: str, feeding: BenchmarkInputs) -> dict[str, Any
     return {
         "graph": [sha256, list(graph.inputs), list(graph.outputs)],
         "inputs": [
-            repr([shapes, feeding.input_range]),
+            repr([shapes, feeding.input_range, *batch_axes(graph).items()]),
             digest(pieces(getattr(data, "arrays", data) or {})),
         ],
         "memory_limit": limits.memory,

@@ -1,14 +1,16 @@
 """Keras files, loaded in safe mode in a child process by a matching Keras version."""
 
+import contextlib
 import importlib
 import io
 import itertools
 import json
 import re
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,23 @@ from deploykit.importers.keras.keras_2_archives import (
 )
 from deploykit.importers.keras.layer_calls import Call, augmentation_off, layer_calls
 from deploykit.importers.model_path import KERAS_FOLDER
-from deploykit.importers.resaving import Resaved, input_name, named_outputs, saved_again, writing
+from deploykit.importers.resaving import (
+    Resaved,
+    input_name,
+    named_outputs,
+    read_again,
+    saved_again,
+    writing,
+)
 from deploykit.storage.archives import check_hdf5, open_archive
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import Error, GraphError, RefusedError, failed, lacks_memory
 from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.runtime.tensorflow_start import quiet
 from deploykit.transforms.untrusted.files import MAX_TEXT, parsed_json, read_json, readable_size
 
 _METADATA = KERAS_FOLDER[1]
+_LIBRARIES = ("keras", "tf_keras")
 _OLD = ("1.", "2.")  # versions whose files Keras 3 does not read
 _OF_TRAINING = ("compile_config", "training_config")  # not loaded
 # TensorFlow functions without side effects, which a Keras 2 layer may call.
@@ -42,18 +53,51 @@ _QUANTIZING = frozenset({"QuantizeLayer", "QuantizeWrapper", "QuantizeWrapperV2"
 _UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
 
 
+@contextlib.contextmanager
 def read_keras(
     path: Path, architecture: Path | None = None
-) -> AbstractContextManager[tuple[Graph, Initialisers]]:
+) -> Iterator[tuple[Graph, Initialisers]]:
     """Read a Keras file as a graph, with the model's inputs and outputs in order.
 
     `architecture` is the JSON file of the model if the file contains only weights.
+    If this program has registered the file's custom objects, Keras loads it in this process.
     RefusedError: it contains code. GraphError: it is damaged, or lacks a custom layer's code.
     """
     description = (
         None if architecture is None else read_bytes(architecture, MAX_TEXT, "description")
     )
-    return saved_again("deploykit.importers.keras.keras_files:resave", str(path), description)
+    resaving = "deploykit.importers.keras.keras_files:resave"
+    with ExitStack() as files:
+        try:
+            result = files.enter_context(saved_again(resaving, str(path), description))
+        except GraphError as error:
+            model = registered_model(str(path), description, error)
+            folder = files.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-"))
+            with quiet():
+                result = read_again(folder, write_model(folder, model))
+        yield result
+
+
+def registered_model(path: str, architecture: bytes | None, error: GraphError) -> Any:
+    """Load the model of a Keras file in this process, which has registered its custom objects.
+
+    `error` is that of the child process. It is raised again if Keras does not know the object here.
+    Other errors are those of `load_model`.
+    """
+    what = str(error.fields.get("what", "")) if error.code == "keras-custom-layer" else ""
+    name = what.partition("'")[2].rstrip("'")
+    if not name or not any(_is_registered(library, name) for library in _LIBRARIES):
+        raise error
+    with quiet():
+        return load_model(path, architecture, is_child=False)
+
+
+def _is_registered(library: str, name: str) -> bool:
+    """Return whether this program has imported the library and registered an object with it."""
+    keras = sys.modules.get(library)
+    if keras is None or keras.backend.backend() != "tensorflow":
+        return False
+    return keras.saving.get_registered_object(name) is not None
 
 
 def resave(folder: str, path: str, architecture: bytes | None) -> Resaved:
@@ -65,11 +109,14 @@ def resave(folder: str, path: str, architecture: bytes | None) -> Resaved:
     return write_model(folder, load_model(path, architecture))
 
 
-def load_model(path: str, architecture: bytes | None) -> Any:
-    """Load the model of a Keras file in a child process; it raises the errors of `resave`."""
+def load_model(path: str, architecture: bytes | None, *, is_child: bool = True) -> Any:
+    """Load the model of a Keras file; it raises the errors of `resave`.
+
+    This process is a child process, or one that has registered all custom objects of the file.
+    """
     with ExitStack() as files:
         try:
-            return _load(Path(path), architecture, files)
+            return _load(Path(path), architecture, files, is_child)
         except (Error, ModuleNotFoundError):
             raise
         except Exception as error:  # damaged files may raise any exception
@@ -224,7 +271,7 @@ def _output_names(keras: Any, model: Any) -> list[str]:
     return list(model.output_names)
 
 
-def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
+def _load(path: Path, architecture: bytes | None, files: ExitStack, is_child: bool) -> Any:
     """Load a model with a matching Keras version; it also raises the errors of Keras.
 
     RefusedError: the file contains code. GraphError: it lacks code that the model needs.
@@ -236,7 +283,11 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
     if not isinstance(config, dict):
         raise GraphError("not-a-keras-model")
     _refuse_code(config)
-    keras = importlib.import_module("tf_keras" if version.startswith(_OLD) else "keras")
+    library = _LIBRARIES[version.startswith(_OLD)]
+    keras = importlib.import_module(library)
+    for what, name in () if is_child else _custom_parts(config):
+        if not _is_registered(library, name):  # Keras may import any module for it
+            raise GraphError("keras-custom-layer", what=what)
     try:
         if source.name.endswith(".weights.h5"):
             model = keras.models.model_from_json(json.dumps(config))
@@ -245,7 +296,8 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
         return keras.models.load_model(source, compile=False, safe_mode=True)
     except Exception as error:
         unknown = _UNKNOWN.search(str(error))
-        custom = f"{unknown[1]} '{unknown[2]}'" if unknown else _custom_part(config)
+        parts = (what for what, _ in _custom_parts(config))
+        custom = f"{unknown[1]} '{unknown[2]}'" if unknown else next(parts, None)
         if custom is None or lacks_memory(error):
             raise
         if any(part.get("class_name") in _QUANTIZING for part in _parts(config)):
@@ -377,16 +429,15 @@ def _parts(config: Any) -> Iterator[dict[str, Any]]:
             waiting += part
 
 
-def _custom_part(config: Any) -> str | None:
-    """Return the first layer or function in a config that is not part of Keras, or None."""
+def _custom_parts(config: Any) -> Iterator[tuple[str, str]]:
+    """Yield each layer or function in a config that is not part of Keras, and its name."""
     for part in _parts(config):
         if "class_name" in part and "module" in part and "config" in part:
             is_function = part["class_name"] == "function"
             if not str(part["module"]).startswith("keras"):
                 name = part["config"] if is_function else part.get("registered_name")
-                kind = "function" if is_function else "layer"
-                return f"{kind} '{name or part['class_name']}'"
-    return None
+                name = str(name or part["class_name"])
+                yield f"{'function' if is_function else 'layer'} '{name}'", name
 
 
 def _failed(action: str, error: Exception) -> Error:

@@ -86,7 +86,7 @@ def _compared(
         return graph, () if is_proven else ("calibration",)
     except UnverifiedError as error:
         if how.calibration is None:
-            raise by_calibration(error) from None
+            raise by_calibration(error, has_shape=False) from None
     labels = class_names(how, "calibration")
     options |= {"data": how.calibration, "preprocess": how.preprocess, "labels": labels}
     graph = act(model, **options, allow_unverified=how.allow_unverified)
@@ -193,7 +193,7 @@ def _with_int8_weights(shipment: Shipment) -> Graph:
     try:
         return quantize_model(model, options, (None, None), comparison, target, budget)
     except UnverifiedError as error:
-        raise by_calibration(error) from None
+        raise by_calibration(error, has_shape=False) from None
 
 
 def _eight_bits(shipment: Shipment) -> OutputFiles:

@@ -6,6 +6,7 @@ is combined with (`open_sizes`). Values are those that the reading ops accept (`
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from deploykit.transforms.ir.ops import (
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.transforms.shapes.sizes import Shape
 from deploykit.transforms.shapes.static_shapes import Shapes, element_shapes
+from deploykit.verification.feeds import AxesFeed, Feed
 from deploykit.verification.synthetic.input_uses import Use, uses
 from deploykit.verification.synthetic.integer_inputs import limits, whole_numbers
 from deploykit.verification.synthetic.open_sizes import OpenSizes
@@ -53,13 +55,48 @@ def type_and_shape(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | No
     return types[port].removesuffix("_ref"), shape, ""
 
 
+def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Return the accepted names of each input: its node, its tensor, and its aliases."""
+    signatures = getattr(graph.about, "signatures", {}).values()
+    aliases = [
+        (tensor, alias) for signature in signatures for alias, tensor in signature.inputs.items()
+    ]
+    return {
+        t: tuple(dict.fromkeys((split(t)[0], t, "{}:{}".format(*split(t)),
+                                *(alias for tensor, alias in aliases if tensor == t))))
+        for t in graph.inputs
+    }  # fmt: skip
+
+
+def batch_axes(graph: Graph) -> dict[str, int]:
+    """Return the axis of the samples by input, for inputs where it is not the first.
+
+    The preprocessing in the graph's metadata states it. GraphError: the input has no such axis.
+    """
+    document = getattr(graph.about, "preprocessing", None) or {}
+    stated = {
+        name: axis
+        for name, steps in document.get("inputs", {}).items()
+        if (axis := steps.get("batch_axis"))
+    }
+    results: dict[str, int] = {}
+    for tensor, names in (names_of_inputs(graph) if stated else {}).items():
+        axis = next((stated[name] for name in names if name in stated), 0)
+        shape = type_and_shape(graph, tensor)[1]
+        if axis and shape is not None and axis >= len(shape):
+            shown = f"[{listed(shape, '?')}]"
+            raise GraphError("batch-axis-rank", name=names[0], axis=axis, shape=shown)
+        results |= {tensor: axis} if axis else {}
+    return results
+
+
 def made_up_feeds(
     graph: Graph,
     input_range: tuple[float, float],
     shapes: Shaped | None = None,
     other: Graph | None = None,
     rounds: int = 1,
-) -> tuple[list[dict[str, Array]], str]:
+) -> tuple[list[Feed], str]:
     """Return synthetic feeds with at least four samples in total, or [] and the reason.
 
     Args:
@@ -83,12 +120,14 @@ def made_up_feeds(
         if math.prod(shape) > _MOST:
             return [], _too_large(tensor, shape)
     values = MadeUp(graph, sizes, input_range)
-    at_once = next((shape[0] for shape in sizes.values() if shape), 1)
+    axes = batch_axes(graph)
+    at_once = next((shape[axes.get(name, 0)] for name, shape in sizes.items() if shape), 1)
     count = -(-BATCH // max(at_once, 1)) if sizes else 1
-    return [
+    feeds: list[Feed] = [
         {tensor: values.of(tensor, types[tensor], sizes[tensor]) for tensor in graph.inputs}
         for _ in range(count * rounds)
-    ], ""
+    ]
+    return [AxesFeed(feed, axes) for feed in feeds] if axes else feeds, ""
 
 
 def made_up_shapes(
@@ -102,7 +141,10 @@ def made_up_shapes(
         theirs = OpenSizes(other, {t: _declared(other, t) for t in pairs.values()}).found()
         for tensor, its in pairs.items():
             known[tensor] = _either(known[tensor], theirs[its])
-    first = next((s[0] for s in known.values() if s and 0 < s[0] <= LARGEST_BATCH), BATCH)
+    axes = batch_axes(graph)
+    batches = [s[axes.get(t, 0)] for t, s in known.items() if s]
+    first = next((size for size in batches if 0 < size <= LARGEST_BATCH), BATCH)
+    known |= {t: _with_batch(known[t], axis, first) for t, axis in axes.items()}
     lengths = [graph.constant(n.data_inputs[1]) for n in graph if n.op in ("IRFFT", "RFFT")]
     frame = max((int(item.value.max()) for item in lengths if item is not None), default=0)
     if not frame or any(size >= frame for shape in known.values() for size in shape or ()):
@@ -119,9 +161,11 @@ def size_advice(graph: Graph, shapes: Shaped | None = None) -> str:
     except GraphError:  # the sizes contradict the graph, which is another error
         return ""
     tried = []
+    axes = batch_axes(graph)
     for tensor in graph.inputs:
         declared = type_and_shape(graph, tensor)[1]
-        if tensor not in given and (declared is None or -1 in declared[1:]):
+        open_axes = [n for n, size in enumerate(declared or ()) if size < 0]
+        if tensor not in given and (declared is None or {*open_axes} - {axes.get(tensor, 0)}):
             tried.append((tensor.removesuffix(":0"), chosen[tensor], declared))
     if not tried:
         return ""
@@ -130,10 +174,15 @@ def size_advice(graph: Graph, shapes: Shaped | None = None) -> str:
         f"--shape {name}={listed(declared or [-1] * max(1, len(sizes)), '?')}"
         for name, sizes, declared in tried
     )
-    return (
-        f"The model leaves sizes open, and random inputs had {shown}: give sizes that fit instead "
-        f"of each ? ({options})."
-    )
+    return f"The model leaves sizes open, and random inputs had {shown}: {_FITTING} ({options})."
+
+
+_FITTING = "give sizes that fit instead of each ?"
+
+
+def without_shape_option(advice: str) -> str:
+    """Return `size_advice` within a text for a command that takes samples but has no --shape."""
+    return re.sub(rf": {re.escape(_FITTING)} \([^)]*\)", ", which do not fit", advice)
 
 
 def requested_sizes(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:
@@ -226,8 +275,10 @@ class MadeUp:
 
 def demanded_batch(graph: Graph) -> int | None:
     """Return the fixed batch size of the inputs, or None if it is open."""
-    shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
-    return next((shape[0] for shape in shapes if shape and shape[0] > 0), None)
+    axes = batch_axes(graph)
+    shapes = {tensor: type_and_shape(graph, tensor)[1] for tensor in graph.inputs}
+    sizes = (shape[axes.get(tensor, 0)] for tensor, shape in shapes.items() if shape)
+    return next((size for size in sizes if size > 0), None)
 
 
 def takes_scalars(graph: Graph) -> bool:
@@ -269,6 +320,15 @@ def _default(graph: Graph, tensor: str) -> Array | None:
         return None
     default = graph.constant(node.data_inputs[0])
     return None if default is None or default.shape else default.value
+
+
+def _with_batch(shape: Shape | None, axis: int, batch: int) -> Shape | None:
+    """Return a shape with the batch size on its axis, and a length on the first axis."""
+    if shape is None:
+        return None
+    sizes = [UNKNOWN_SIZE if n == 0 and size < 0 else size for n, size in enumerate(shape)]
+    sizes[axis] = batch if sizes[axis] < 0 else sizes[axis]
+    return tuple(sizes)
 
 
 def _either(shape: Shape | None, other: Shape | None) -> Shape | None:

@@ -10,6 +10,7 @@ import pytest
 
 import deploykit as api
 from deploykit.exporting.manifests import KINDS
+from deploykit.importers.graph_files import save_graph
 from deploykit.importers.model_source import ModelSource
 from deploykit.rendering.formatters.shipped import lines
 from deploykit.shipping.given import inputs_of
@@ -20,7 +21,7 @@ from deploykit.shipping.stages import NAMES
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.conftest import command_line
-from tests.support import Containing, raises, says, shows
+from tests.support import Containing, built, raises, random, says, shows, tf
 
 OPTIONS = ("--budget=0.3", "--engine=tensorflow")
 
@@ -302,3 +303,22 @@ def test_what_is_in_memory_is_told_by_its_contents(home, shipped):
     assert plans[0] == plans[1] != plans[2]
     with raises(GraphError, "out-of-range"):
         api.ship(graph, home / "none.ship", budget=0)
+
+
+@built(["x"], ["out"])
+def long_signals():
+    """Build a model that takes signals of 300 values or more, which its shapes do not state."""
+    x = tf.compat.v1.placeholder(tf.float32, [None, None, 4], name="x")
+    tf.reduce_mean(tf.nn.conv1d(x, random(300, 4, 3), 1, "VALID"), 1, name="out")
+
+
+def test_sizes_that_do_not_fit_are_given_by_the_option_that_ship_names(tmp_path):
+    save_graph(long_signals(), tmp_path / "net.pb")
+    np.savez(tmp_path / "long.npz", x=random(16, 310, 4))
+    outcome = run(tmp_path, "net.pb", "-o", "out.ship", *OPTIONS)
+    assert outcome.status == 5
+    assert "--shape" not in outcome.stderr  # an option that ship does not have
+    assert "random inputs had 'x' [4,96,4], which do not fit. Give" in outcome.stderr
+    assert "representative samples with --calibration" in outcome.stderr
+    given = "--calibration=long.npz"
+    assert run(tmp_path, "net.pb", "-o", "out.ship", *OPTIONS, given).status == 0

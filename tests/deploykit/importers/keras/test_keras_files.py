@@ -238,6 +238,56 @@ def test_custom_code_is_named_with_the_way_out(library, end, registered, tmp_pat
     np.testing.assert_allclose(run(graph, {graph.inputs[0]: x})[0], x * 2)
 
 
+PROGRAM = """
+import importlib, sys
+import deploykit
+
+if __name__ == "__main__":  # child processes have no custom object
+    keras = importlib.import_module(sys.argv[1])
+
+    class Doubled(keras.layers.Layer):
+        def call(self, x):
+            return x * 2
+
+    @keras.saving.register_keras_serializable("mine")
+    class Squared(keras.layers.Layer):
+        def call(self, x):
+            return x * x
+
+    if sys.argv[2] == "all":
+        Doubled = keras.saving.register_keras_serializable("mine")(Doubled)
+    dense = keras.layers.Dense(4)
+    model = keras.Sequential([keras.Input((3,)), Squared(), dense, Doubled()])
+    for end in ("keras", "h5"):
+        model.save(f"model.{end}")
+        try:  # the file is also compared with the model, called eagerly
+            graph = deploykit.freeze(f"model.{end}", output=f"{end}.pb")
+            print(end, deploykit.optimize(f"model.{end}", verify=True).report.verification.passed)
+        except deploykit.GraphError as error:
+            print(end, error.code, error.fields["what"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize(
+    ("registered", "expected"),
+    [
+        ("all", "keras True|h5 True"),
+        (
+            "one",
+            "keras keras-custom-layer layer 'Doubled'|h5 keras-custom-layer layer 'Doubled'",
+        ),
+    ],
+)
+def test_objects_that_the_program_has_registered_are_used(library, registered, expected, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "program.py", library, registered]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == expected.split("|")
+
+
 def test_a_custom_function_is_named(tmp_path):
     import keras
 
