@@ -50,7 +50,7 @@ def in_graph(steps: Steps, feature: Feature, value: Any, optimized: bool = False
     if deviation is not None:
         value = value * (1 / deviation) if optimized else value / deviation
     if may_lose(value.dtype.name, steps.dtype):
-        value = fitting(value, steps.dtype, is_computed(steps, feature))
+        value = checked_cast(value, steps.dtype, is_computed(steps, feature))
     elif value.dtype != steps.dtype:
         value = tf.cast(value, steps.dtype)
     shape = result_of(steps, feature).shape
@@ -68,7 +68,7 @@ def may_lose(dtype: str, result: str) -> bool:
     return not is_rounded
 
 
-def fitting(values: Any, dtype: str, is_computed: bool) -> Any:
+def checked_cast(values: Any, dtype: str, is_computed: bool) -> Any:
     """Return a tensor in another dtype. InvalidArgumentError, at run time: a value does not fit it.
 
     Values that were computed lose their fraction in an integer; others have none.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploykit.data.apply_preprocessing import fitting, may_lose
+from deploykit.data.apply_preprocessing import checked_cast, may_lose
 from deploykit.data.data import Data
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
@@ -31,7 +31,7 @@ _TAKEN = {
     "examples",
     "example",
     "file",
-    "fitting",
+    "checked_cast",
 }
 
 
@@ -69,8 +69,8 @@ def written(pipeline: Pipeline) -> str:
         rest=", drop_remainder=True" if pipeline.whole else "",
         one_by_one=pipeline.one_by_one,
         padded=pipeline.padded,
-        fitting=_fitting()
-        if any("fitting(" in line for each in inputs for line in each.lines)
+        checked_cast=_checked_cast()
+        if any("checked_cast(" in line for each in inputs for line in each.lines)
         else "",
         cuts=any(step.crop and not step.resize for step in pipeline.steps.values()),
         width=data.width if data.kind == "csv" else 0,
@@ -95,9 +95,9 @@ def written(pipeline: Pipeline) -> str:
     )
 
 
-def _fitting() -> str:
-    """Return the source of `apply_preprocessing.fitting`, for a file that imports TensorFlow."""
-    text = inspect.getsource(fitting).replace("    import tensorflow as tf\n\n", "")
+def _checked_cast() -> str:
+    """Return the source of `checked_cast`, for a file that imports TensorFlow."""
+    text = inspect.getsource(checked_cast).replace("    import tensorflow as tf\n\n", "")
     return text.replace("values: Any", "values: tf.Tensor").replace("-> Any", "-> tf.Tensor")
 
 
@@ -170,7 +170,7 @@ def _statements(
     said += computed
     dtype = "float32" if computed else dtype
     if may_lose(dtype, steps.dtype):
-        said.append(f'fitting({{}}, "{steps.dtype}", {is_computed(steps, feature)})')
+        said.append(f'checked_cast({{}}, "{steps.dtype}", {is_computed(steps, feature)})')
     elif steps.dtype != dtype:
         said.append(f"tf.cast({{}}, tf.{steps.dtype})")
     if len(said) == 1:

@@ -22,7 +22,8 @@ from deploykit.transforms.untrusted.files import (
     unpacked,
 )
 
-_HEAD = 1 << 20  # bytes of a file in which its first line is looked for
+HEAD = 1 << 20
+"""The number of bytes of a file in which its first rows are looked for."""
 NUMPY_END = ".npz"
 _TEXTS = {".csv": "csv", ".json": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 FORMATS = {**_TEXTS, ".parquet": "parquet", ".pq": "parquet"}
@@ -74,7 +75,7 @@ def as_text(file: IO[bytes], size: int, path: str) -> IO[bytes]:
         return io.BytesIO(_rows_as_lines(file, path))
     if start == b"{" and (line := _single_object(file, path)):
         return io.BytesIO(line)
-    if start not in b"{" and b"\n" not in read_up_to(file, _HEAD).strip():
+    if start not in b"{" and b"\n" not in read_up_to(file, HEAD).strip():
         raise _not_rows(path, "a single value")
     file.seek(0)
     return file
@@ -121,8 +122,8 @@ def _single_object(file: IO[bytes], path: str) -> bytes:
 
     GraphError: the object is not a row. One line of lists is a row whose values are lists.
     """
-    head, _, more = read_up_to(file, _HEAD).lstrip(b" \t\r\n\xef\xbb\xbf").partition(b"\n")
-    is_long = len(head) + len(more) > _HEAD // 2
+    head, _, more = read_up_to(file, HEAD).lstrip(b" \t\r\n\xef\xbb\xbf").partition(b"\n")
+    is_long = len(head) + len(more) > HEAD // 2
     found = None if is_long and not more else _object_in(head)
     is_one_line = found is not None
     if is_one_line and (is_long or more.strip()):

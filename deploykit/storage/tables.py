@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.storage.archives import check_room
-from deploykit.storage.data_files import format_of, read_text_of
+from deploykit.storage.data_files import HEAD, format_of, read_text_of
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.engines.packages import how_to_install
@@ -30,7 +30,7 @@ from deploykit.transforms.untrusted.files import (
 logger = logging.getLogger("deploykit")
 
 
-_HEAD = 1 << 20  # bytes of a file in which its first rows are looked for
+_PIECE = 1 << 12  # bytes: most files that have text begin with it
 
 
 def is_table(
@@ -88,7 +88,7 @@ def first_lines(path: str | os.PathLike[str]) -> str:
         if error.code != "line-too-long":
             raise
         with opened_text(path) as file:
-            text = read_up_to(file, _HEAD).decode("utf-8-sig", errors="replace")
+            text = read_up_to(file, HEAD).decode("utf-8-sig", errors="replace")
         if "\r" not in text:
             raise
         return text
@@ -97,7 +97,7 @@ def first_lines(path: str | os.PathLike[str]) -> str:
 def has_text(path: str | os.PathLike[str]) -> bool:
     """Return whether a text file has more than blank lines. FileError: it cannot be read."""
     with opened_text(path) as file:
-        while piece := read_up_to(file, _HEAD):
+        while piece := read_up_to(file, _PIECE):
             if piece.removeprefix(BOM).strip():
                 return True
     return False
