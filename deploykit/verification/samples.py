@@ -115,7 +115,7 @@ class Dataset:
             names = [label for label in LABELS if label in data and label not in used and labelled]
             labels = np.asarray(data[names[0]]) if names else None
             if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
-                raise _labels_differ(arrays, np.size(labels), counts.pop())
+                raise _labels_differ(graph, arrays, np.size(labels), counts.pop())
             groups = _groups(data, group_by, min(counts, default=1), used)
             shapes = {t: type_and_shape(graph, t)[1] for t, a in arrays.items() if a.ndim}
             scalars = {tensor for tensor, shape in shapes.items() if shape == ()}
@@ -328,16 +328,19 @@ def _groups(
     return None
 
 
-def _labels_differ(arrays: Mapping[str, Array], labels: int, count: int) -> GraphError:
+def _labels_differ(
+    graph: Graph, arrays: Mapping[str, Array], labels: int, count: int
+) -> GraphError:
     """Return the error for labels that are not as many as the samples.
 
-    It names `batch_axis` if exactly one other axis of the inputs has as many.
+    It names `batch_axis` if exactly one other axis of the inputs has as many and is open.
     """
+    shapes = {tensor: type_and_shape(graph, tensor)[1] for tensor in arrays}
     places = [
         (split(tensor)[0], axis)
         for tensor, array in arrays.items()
         for axis in range(1, array.ndim)
-        if array.shape[axis] == labels
+        if array.shape[axis] == labels and ((shape := shapes[tensor]) is None or shape[axis] < 0)
     ]
     if len(places) != 1:
         return counts_differ("labels", labels, count)
