@@ -20,8 +20,10 @@ ChannelOption = tuple[str, str | int]
 UNBOUNDED = -1
 _HANDSHAKE_MS = 10_000  # until a client has completed the handshake
 _PING_MS, _ANSWER_MS = 10_000, 5_000  # detects a lost client within 15 s
-_CONNECTION_STREAMS = 400
+_CONNECTION_STREAMS = 600
 """Open streams of a connection, at least. gRPC counts those that the client has just reset."""
+_PENDING = 16_384
+"""Calls that gRPC has received and not handed over: beside a flood, honest ones are among them."""
 _PATIENCE_MS = 5_000  # minimum interval of pings from clients
 
 
@@ -34,6 +36,8 @@ def channel_options(settings: ServerSettings) -> list[ChannelOption]:
         "grpc.max_receive_message_length": settings.max_message_bytes,
         "grpc.max_send_message_length": UNBOUNDED,
         "grpc.max_concurrent_streams": max(_CONNECTION_STREAMS, 2 * settings.max_in_flight),
+        "grpc.server.max_pending_requests": _PENDING,  # gRPC cancels calls at random above it
+        "grpc.server.max_pending_requests_hard_limit": 2 * _PENDING,
         "grpc.so_reuseport": int(settings.workers > 1),
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
         "grpc.keepalive_time_ms": _PING_MS,
