@@ -189,7 +189,7 @@ def test_a_stalled_call_ends_without_the_private_method_of_grpc(attributes):
 def test_calls_wait_for_a_thread_unless_stalled_ones_have_them_all():
     """Clients that reset many calls leave them in the queue: honest calls wait behind them."""
     threads, blocked = CallThreads(1, patience=0, arriving=2), threading.Event()
-    count = threads._max_workers + 20  # type: ignore[attr-defined]  # more than there are threads
+    count = threads._max_workers + 20  # more than there are threads
     results = [threads.submit(blocked.wait, 10) for _ in range(count)]
     threads.check_free(computing=True)
     stalled = [_Stalled(), _Stalled()]
