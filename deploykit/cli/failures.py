@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.core import ParameterSource
 
 from deploykit.cli.standard_output import replaced
 from deploykit.transforms.common.errors import (
@@ -24,6 +25,7 @@ from deploykit.transforms.engines.packages import missing_package
 _printed = False  # whether the running command has printed its JSON document
 _context: click.Context | None = None  # of the running command
 _shared: memoryview | None = None  # what the process that waits for this one can read
+PROJECT_FILE = "deploykit.toml"
 SHARED = 2
 """The number of flags that are shared with a waiting process: `share_with`."""
 _UNKNOWN, _JSON, _TEXT = range(3)  # values of the first flag: what standard output is
@@ -121,6 +123,8 @@ def option_error(
     if isinstance(parameter, click.Option):
         hidden = getattr(parameter, "hidden_spellings", ())
         option = next((opt for opt in parameter.opts[::-1] if opt not in hidden), option)
+        source = context.get_parameter_source(str(parameter.name)) if context else None
+        option += f" (set in {PROJECT_FILE})" * (source is ParameterSource.DEFAULT_MAP)
     return Error("option-value", option=option, got=got, expected=expected, hint=see_help(context))
 
 

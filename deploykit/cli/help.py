@@ -1,12 +1,14 @@
 """Help in sections: options under headings, and examples at the end."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from deploykit.cli.conditions import check_conditions
-from deploykit.cli.failures import note_context, note_options
+from deploykit.cli.dangerous_options import suggestion
+from deploykit.cli.failures import note_context, note_options, see_help
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.engines.packages import require
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 _LAST = "Output"
 _PLACES = {"Model": 0, "Data": 1, "Limits": 3, _LAST: 4}
 """The places of headings; the others are at 2, in the order of the options."""
+_SINGLE_DASH = re.compile(r"-[A-Za-z]\w+$")
+"""Options such as -niter of tools that do not join short options; deploykit has none of these."""
 
 
 class Headed(click.Option):
@@ -48,6 +52,15 @@ class Headed(click.Option):
             self.opts = every
 
 
+def refuse_foreign(ctx: click.Context, args: Sequence[str]) -> None:
+    """Raise Error for an option of other tools that the command lacks; it names the one here."""
+    from deploykit.cli.foreign_names import replacement
+
+    name, text = replacement(ctx.command, ctx.command_path, args)
+    if name:
+        raise Error("missing", kind="option", name=name, hint=f": {text}{see_help(ctx)}")
+
+
 class Helped(click.Command):
     """A command whose help lists options under headings, and examples."""
 
@@ -67,18 +80,41 @@ class Helped(click.Command):
         """Parse the arguments. Error: an option for an output file is given twice."""
         note_context(ctx)
         given = [*args]
-        rest = super().parse_args(ctx, args)
+        rest = self._parsed(ctx, args)
         order = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=given)[2]
         for option in order:
             if isinstance(option, Headed) and option.is_output and order.count(option) > 1:
                 raise Error("given-twice", what="the option", name=option.opts[0])
         return rest
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Error: an option has no effect in combination with the others."""
+    def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Error: an option is unknown; the message names the right one."""
+        given = [*args]
+        try:
+            if not ctx.resilient_parsing and any(map(_SINGLE_DASH.match, args)):
+                refuse_foreign(ctx, args)  # click would read -hint as -h
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            refuse_foreign(ctx, given)
+            options = {
+                spelling: str(parameter.name)
+                for parameter in self.get_params(ctx)
+                for spelling in parameter.opts
+                if spelling.startswith("--")
+                and spelling not in getattr(parameter, "hidden_spellings", ())
+            }
+            hint = suggestion(error.option_name, options) + see_help(ctx)
+            raise Error("missing", kind="option", name=error.option_name, hint=hint) from None
+
+    def check(self, ctx: click.Context) -> None:
+        """Check the options together. Error: one has no effect in combination with the others."""
         note_options()
         require(*self.requires)
         check_conditions(ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Error: an option has no effect in combination with the others."""
+        self.check(ctx)
         return super().invoke(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":

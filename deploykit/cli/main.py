@@ -50,9 +50,15 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         is_unknown = bool(args) and not args[0].startswith("-") and args[0] not in COMMANDS
         if is_unknown and not ctx.resilient_parsing:
-            from deploykit.transforms.common.errors import Error, nearest
+            from deploykit.cli import foreign_names
+            from deploykit.cli.build import summary
+            from deploykit.cli.dangerous_options import suggestion
+            from deploykit.transforms.common.errors import Error
 
-            hint = nearest(args[0], COMMANDS)
+            hint = suggestion(args[0], dict.fromkeys(COMMANDS, ""))
+            if args[0] in foreign_names.COMMANDS:
+                tools, name = foreign_names.COMMANDS[args[0]]
+                hint = f": it is a name of {tools}; deploykit {name}: {summary(name)}"
             raise Error("missing", kind="command", name=args[0], hint=hint)
         return super().resolve_command(ctx, args)
 

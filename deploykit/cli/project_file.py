@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from deploykit.cli.dangerous_options import effect, suggestion
+from deploykit.cli.failures import PROJECT_FILE as NAME
 from deploykit.cli.help import Helped
 from deploykit.transforms.common.errors import FileError, GraphError, nearest
 
 logger = logging.getLogger("deploykit")
-
-NAME = "deploykit.toml"
 
 
 class WithProjectFile(Helped):
@@ -34,6 +35,17 @@ class WithProjectFile(Helped):
             extra["default_map"] = _values(self, self.table, self.tables)
         return super().make_context(info_name, args, parent, **extra)
 
+    def check(self, ctx: click.Context) -> None:
+        """Check the options, and print which of them come from the file."""
+        super().check(ctx)
+        used = [
+            _names(parameter)[0]
+            for parameter in self.params
+            if ctx.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT_MAP
+        ]
+        if used:
+            logger.info("[%s] of %s sets %s", self.table, NAME, ", ".join(used))
+
 
 def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[str, Any]:
     """Return the values of a table by parameter. GraphError: the named option is unknown."""
@@ -48,7 +60,11 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
                 source=NAME,
                 table=table,
                 name=name,
-                hint=nearest(name, [*known]),
+                hint=suggestion(name, {item: str(param.name) for item, param in known.items()}),
+            )
+        if reason := effect(str(parameter.name), value):
+            raise GraphError(
+                "project-dangerous", source=NAME, table=table, name=name, effect=reason
             )
         if str(parameter.name) in results:
             raise GraphError("given-twice", source=NAME, what="the option", name=name)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from deploykit.cli.dangerous_options import suggestion
 from deploykit.cli.failures import see_help
+from deploykit.cli.help import refuse_foreign
 from deploykit.cli.project_file import WithProjectFile
 from deploykit.cli.value_types import PathName, TrueOrFalse
-from deploykit.transforms.common.errors import Error, PipelineError, nearest
+from deploykit.transforms.common.errors import Error, PipelineError
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.run_config import RunConfig
@@ -99,8 +101,9 @@ def _translated(
         elif name in known:
             yield f"{known[name][0]}={value}" if equals else known[name][0]
         else:
-            hint = nearest(name, [*known, *WITHOUT_EFFECT]).replace("mean ", "mean --")
-            hint = hint.replace(" or ", " or --")
+            refuse_foreign(ctx, args)
+            options = {spelling: str(option.name) for spelling, option in known.values()}
+            hint = suggestion(f"--{name}", options | {f"--{each}": "" for each in WITHOUT_EFFECT})
             raise Error("missing", kind="flag", name=f"--{name}", hint=hint + see_help(ctx))
 
 

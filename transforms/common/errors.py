@@ -318,11 +318,16 @@ def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
 
 def misspelt(name: str, known: list[str] | tuple[str, ...]) -> str:
     """Return such a hint for names with one or two wrong letters; of short names, one."""
+    return _hint(close_names(name, known))
+
+
+def close_names(name: str, known: list[str] | tuple[str, ...]) -> list[str]:
+    """Return up to three names with one or two other letters; one in names up to five letters."""
     import difflib
 
     most = 2 if len(name) > 5 else 1
     close = difflib.get_close_matches(name, known[:20_000], n=3, cutoff=0.6)
-    return _hint([item for item in close if _distance(name, item) <= most])
+    return [item for item in close if _distance(name, item) <= most]
 
 
 def _hint(close: list[str]) -> str:

@@ -41,8 +41,8 @@ def values(words, *given):
          {"rate": None, "latency_limit": None, "seconds": 5}),
         ("['records convert']\nsources = ['a b', 'c']\nfolder = 'd'", "records convert", (),
          {"sources": ("a b", "c")}),
-        ("[inspect]\nforce = true", "inspect", ("m",), {"force": False}),
-        ("[inspect]\nforce = true", "inspect", ("m", "-o", "x"), {"force": True}),
+        ("[benchmark]\ntrace = 't.json'\nruns = 3", "benchmark", ("m", "--seconds", "2"),
+         {"runs": None, "seconds": 2}),
         ("[serve]\nrest_api_port = 8501\nenable_batching = true", "serve", ("d",),
          {"rest_api_port": 8501, "enable_batching": True}),
         ("[transform]\nin_graph = 'm'\nout-graph = 'n'", "transform",
@@ -56,7 +56,7 @@ def test_the_command_line_wins(project, text, words, given, expected):
 
 
 def test_an_option_of_the_command_line_without_effect_is_still_refused(deploykit, project):
-    project("[inspect]\nforce = true\n")
+    project("[inspect]\ntop = 3\n")
     found = deploykit("inspect", "m.pb", "--force")
     assert found.status == 2
     assert shows(found.stderr, "option-no-effect", option="--force")
@@ -102,3 +102,65 @@ def test_an_error_is_a_document_where_the_file_wants_json(deploykit, project, te
             continue  # an unknown option ends the parse
         found = deploykit("inspect", *given)
         assert json.loads(found.stdout)["error"]["exit_status"] == found.status
+
+
+DANGEROUS = [
+    ("accuracy", "metric = 'mine:score'", "runs code"),
+    ("benchmark", "pipeline = 'mine:read'", "runs code"),
+    ("benchmark", "service-workers = 2", "opens the network"),
+    ("benchmark", "service-address = 'far:1'", "opens the network"),
+    ("benchmark", "allow-op = ['ReadFile']", "lifts a protection"),
+    ("transform", "transforms = 'fold_constants mine:change(x=1)'", "runs code"),
+    ("serve", "host = '0.0.0.0'", "opens the network"),
+    ("serve", "rest_plain = true", "lifts a protection"),
+    ("serve", "allow_reload = false", "lifts a protection"),
+    ("quantize", "force = true", "lifts a protection"),
+    ("quantize", "allow-unverified = true", "lifts a protection"),
+    ("quantize", "allow_low_accuracy = true", "lifts a protection"),
+]
+
+
+@pytest.mark.parametrize(("table", "line", "effect"), DANGEROUS)
+def test_a_dangerous_option_is_for_the_command_line_only(deploykit, project, table, line, effect):
+    project(f'["{table}"]\n{line}\n')
+    found = deploykit(*table.split(), "m.pb")
+    assert found.status == 2
+    name = line.partition(" ")[0]
+    assert shows(found.stderr, "project-dangerous", table=table, name=name, effect=effect)
+
+
+def test_every_option_that_allows_something_is_for_the_command_line_only(deploykit, project):
+    for table, entry in build.table().items():
+        for name in (opt for spec in entry["parameters"] for opt in spec["options"]):
+            if name.startswith("--allow"):
+                key = name.removeprefix("--")
+                project(f'["{table}"]\n{key} = true\n')
+                found = deploykit(*table.split())
+                assert shows(found.stderr, "project-dangerous", name=key), (table, name)
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("accuracy", "metric = 'top5'"),
+        ("transform", """transforms = 'rename_node(from="a:b") # mine:change'"""),
+        ("transform", "transforms = 'fold_constants('"),
+    ],
+)
+def test_a_metric_and_transforms_without_code_may_be_in_the_file(deploykit, project, table, line):
+    project(f"[{table}]\n{line}\n")
+    assert not shows(deploykit(table, "no.pb").stderr, "project-dangerous")
+
+
+def test_a_command_names_the_options_that_it_takes_from_the_file(deploykit, project):
+    project("[inspect]\ntop = 3\nstructure = true\n[verify]\ntolerance = 1\n")
+    said = "deploykit: [inspect] of deploykit.toml sets"
+    assert f"{said} top, structure\n" in deploykit("inspect", "no.pb").stderr
+    assert f"{said} structure\n" in deploykit("inspect", "no.pb", "--top", "4").stderr
+    assert "deploykit.toml" not in deploykit("check", "no.pb").stderr
+
+
+def test_an_invalid_value_names_the_file_that_sets_it(deploykit, project):
+    project("[inspect]\ntop = 'x'\n")
+    assert "--top (set in deploykit.toml) must be" in deploykit("inspect", "m.pb").stderr
+    assert "--top must be" in deploykit("inspect", "m.pb", "--top", "y").stderr

@@ -1,0 +1,123 @@
+"""Options and commands of other tools: the message names what takes their place here."""
+
+import re
+import shlex
+
+import click
+import pytest
+
+from deploykit.cli import foreign_names
+from deploykit.cli.dangerous_options import PROTECTION, effect
+from deploykit.cli.foreign_names import OPTIONS, replacement
+from deploykit.cli.main import COMMANDS as NAMES
+from deploykit.transforms.common.errors import Error
+from tests.deploykit.cli.test_conditions import COMMANDS, ROOT_CONTEXT
+
+TYPED = [
+    ("benchmark m.pb -b 8", "use --batch 8 "),
+    ("benchmark m.pb -t 10", "use --seconds 10 "),
+    ("benchmark m.pb -niter=50", "use --runs 50 "),
+    ("benchmark m.pb -d CPU", "use --device cpu "),
+    ("benchmark m.pb -hint latency", "--scenario single"),
+    ("benchmark m.pb --fp16", "use --precision fp16 "),
+    ("benchmark m.pb --shapes n:1x2x3", "use --shape n=1,2,3 "),
+    ("benchmark m.pb --shapes n:1x2,o:3x4", "use --shape n=1,2 --shape o=3,4 "),
+    ("benchmark m.pb -shape [1,2]", "use --shape 1,2 "),
+    ("benchmark m.pb -shape n[1,2]", "use --shape n=1,2 "),
+    ("benchmark m.pb --warmUp=500", "the warm-up ends by itself"),
+    ("benchmark m.pb --iterations 4", "use --runs 4 "),
+    ("benchmark -m 'my model.pb'", "deploykit benchmark 'my model.pb' "),
+    ("inspect --dir /models/1", "deploykit inspect /models/1 "),
+    ("serve --model-repository /models", "deploykit serve /models "),
+    ("serve --http-port=8000 /models", "use --rest_api_port 8000 "),
+    ("load-test -u localhost:8500 -m half", "deploykit load-test localhost:8500 "),
+    ("load-test a:1 m --concurrency-range 1:8", "use --concurrency 1,2,3,4,5,6,7,8 "),
+    ("load-test a:1 m --concurrency-range 2:8:3", "use --concurrency 2,5,8 "),
+    ("load-test a:1 m --measurement-interval 5000", "use --seconds 5 "),
+    ("verify a.pb b.pb --atol 1e-3", "use --tolerance 1e-3 "),
+    ("verify a.pb b.pb --iterations 4", "deploykit benchmark has --runs 4 instead "),
+    ("convert m.pb", "deploykit freeze"),
+    ("run m.pb", "deploykit infer"),
+    ("show --dir m --all", "deploykit inspect"),
+    ("profile m.pb", "deploykit benchmark"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), TYPED)
+def test_the_message_names_what_takes_the_place(deploykit, line, expected):
+    found = deploykit(*shlex.split(line))
+    assert found.status == 2
+    assert expected in found.stderr
+
+
+@pytest.mark.parametrize("words", [*COMMANDS])
+@pytest.mark.parametrize("name", [*OPTIONS])
+def test_every_option_that_is_advised_exists(words, name):
+    command = COMMANDS[words]
+    found, text = replacement(command, f"deploykit {words}", [name, "3"])
+    if any(name in parameter.opts for parameter in command.params):
+        assert not found
+        return
+    assert found == name
+    for owner, option in re.findall(r"(?:deploykit ([a-z -]+) has|use) (--[\w-]+)", text):
+        having = COMMANDS[owner or words]
+        assert any(option in parameter.opts for parameter in having.params)
+    if " without an option: " in text:
+        assert text.endswith(f"deploykit {words} 3")
+        assert any(isinstance(parameter, click.Argument) for parameter in command.params)
+
+
+@pytest.mark.parametrize("name", [*foreign_names.COMMANDS])
+def test_every_command_that_is_advised_exists(name):
+    assert foreign_names.COMMANDS[name][1] in NAMES
+    assert name not in NAMES
+
+
+def misspellings(option):
+    """Yield an option with a letter less, a wrong one and one more."""
+    for place in range(3, len(option)):
+        yield option[:place] + option[place + 1 :]
+        yield option[:place] + "q" + option[place + 1 :]
+    yield f"{option}s"
+
+
+@pytest.mark.parametrize("words", [*COMMANDS])
+def test_no_suggestion_lifts_a_protection(words):
+    command, parameters = COMMANDS[words], {}
+    for parameter in command.params:
+        parameters |= dict.fromkeys(parameter.opts, parameter)
+    dangerous = {n for n, p in parameters.items() if effect(str(p.name), "") == PROTECTION}
+    for option in (*dangerous, "--format", "--enforce", "--force-it", "--allow", "--allow-all"):
+        for name in misspellings(option):
+            if not name.startswith("--") or name in parameters:
+                continue
+            with pytest.raises((Error, click.ClickException)) as error:
+                command.make_context(words.split()[-1], [name], ROOT_CONTEXT)
+            named = re.findall(r"--[\w-]+", str(error.value).partition("did you mean")[2])
+            assert not {*named} & dangerous, (name, str(error.value))
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("benchmark m.pb --bath 3", " (did you mean --batch?)"),
+        ("benchmark m.pb --conc 3", " (did you mean --concurrency?)"),
+        ("export m.pb base --format x", ""),
+        ("gate a.pb b.pb --modle x", ""),
+        ("accuracy m.pb --dta x", " (did you mean --data?)"),
+        ("serve m --prt=3", " (did you mean --port?)"),
+        ("serve m --foce", ""),
+        ("quantise m.pb", " (did you mean quantize?)"),
+        ("bench m.pb", " (did you mean benchmark?)"),
+        ("quant m.pb", " (did you mean quantize?)"),
+    ],
+)
+def test_only_near_spellings_are_suggested(deploykit, line, hint):
+    found = deploykit(*line.split())
+    assert found.status == 2
+    assert (hint in found.stderr) if hint else ("did you mean" not in found.stderr)
+
+
+def test_an_option_after_the_end_of_options_is_an_argument(deploykit):
+    found = deploykit("inspect", "--", "-hint")
+    assert "-hint: No such file" in found.stderr
