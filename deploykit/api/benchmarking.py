@@ -1,5 +1,6 @@
 """benchmark: measure latency and throughput of models."""
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,8 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.engines.engines import TITLES
 from deploykit.verification.samples import PathLike
+
+logger = logging.getLogger("deploykit")
 
 DEFAULT = RunConfigGrid()
 TURNS = BenchmarkOptions()
@@ -185,6 +188,11 @@ def _only(models: ModelsLike, settings: tuple[RunConfig, ...]) -> tuple[ModelLik
         several = [several]
     if settings[0].engine is not None:
         raise GraphError("files-one-path-only", what=_FILES, engine=TITLES[settings[0].engine])
+    with_openmp = tuple(item for item in settings if item != item.without_openmp)
+    if with_openmp and len(with_openmp) < len(settings):
+        logger.info("OpenMP variables are set for the whole measurement: without files, it is "
+                    "also made without them")  # fmt: skip
+        settings = with_openmp
     if len(several) != 1 or len(settings) != 1 or settings[0].concurrency > 1:
         raise GraphError("files-one-measurement")
     return several[0], settings[0]

@@ -1,5 +1,6 @@
 """The entry point: loads the module of a command when it runs, and sets the exit status."""
 
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -104,6 +105,8 @@ def main() -> NoReturn:
     standard_output.open_missing()
     log_to_stderr()
     watch_with(watcher())
+    if "--debug" not in arguments:
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     reads_nothing = _READING_NOTHING & {*arguments} or arguments[:1] == ["completion"]
     if arguments[:1] == ["serve"] or reads_nothing or completion.is_requested():
         # A server handles signals itself, so no supervisor is needed.

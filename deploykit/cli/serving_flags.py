@@ -131,7 +131,7 @@ def prepare_environment(tuned: "RunConfig", show_log: bool) -> None:
     is_second = os.environ.pop(_STARTED_ANEW, None) is not None
     expected = to_set(tuned, os.environ)
     os.environ.update(expected)
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE"}
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     ours = {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"} | ({} if show_log else quiet)
     for name, value in ours.items():
         os.environ.setdefault(name, value)

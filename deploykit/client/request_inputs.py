@@ -74,7 +74,7 @@ def arrays_from(
     for alias, value, name in _named(given, signature):
         is_file = signature.inputs[alias].dtype == "string" and isinstance(value, os.PathLike)
         if alias in arrays and not is_file:
-            raise GraphError("given-twice", what="input", name=alias)
+            raise GraphError("input-given-twice", name=alias)
         has_image = has_image or _is_image(value, signature.inputs[alias])
         with naming(name):
             array, text = _array(alias, value, signature, declared)

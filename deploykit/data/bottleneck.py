@@ -141,7 +141,8 @@ INPUT, COMPUTE, SHARING = "input-bound", "compute-bound", "sharing cores"
 UNDECIDED = "inconclusive"
 NEAR = 0.9  # minimum share of a rate at which that rate is the limit
 BUSY = 0.85  # minimum share of used cores for "no core is free"
-BEYOND = 1.03  # multiple of the ceiling above which the rates are inconsistent
+_AGAIN = "measure again on an idle machine, or with --seconds 60"
+BEYOND = 1.1  # multiple of the ceiling above which the rates are inconsistent
 FOREIGN = 0.25  # minimum cores used by other processes that are reported
 
 
@@ -216,6 +217,9 @@ def verdict(style: str, kind: str, rates: Rates, computes: str = "cpu") -> Verdi
 
     `computes` is the device of the model: cpu, gpu, or simulated for a simulated accelerator.
     """
+    if rates.unstable:
+        reason = f"{rates.unstable}, so the machine's speed changed during the run"
+        return Verdict(UNDECIDED, "; ".join([reason, *_load(rates)]), _AGAIN)
     limit, reason = _limit(rates, computes)
     if limit == COMPUTE:
         advice = faster_model(computes)
@@ -226,14 +230,15 @@ def verdict(style: str, kind: str, rates: Rates, computes: str = "cpu") -> Verdi
     reasons = [reason]
     if limit == INPUT and (waits := rates.reading.waits):
         reasons.append(waits)
-    if rates.unstable:
-        reasons.append(f"unstable: {rates.unstable}, so the machine's speed changed during the run")
-    if rates.crowded:
-        reasons.append(
-            f"other processes take {rates.foreign:.1f} of {rates.cores:g} cores, so this result "
-            "is only valid with that load"
-        )
-    return Verdict(limit, "; ".join(reasons), advice)
+    return Verdict(limit, "; ".join([*reasons, *_load(rates)]), advice)
+
+
+def _load(rates: Rates) -> list[str]:
+    """Return what to say about other processes."""
+    if not rates.crowded:
+        return []
+    used = f"other processes take {rates.foreign:.1f} of {rates.cores:g} cores"
+    return [f"{used}, so this result is only valid with that load"]
 
 
 def undecided(rates: Rates, limits: dict[str, int]) -> Verdict:
@@ -244,7 +249,7 @@ def undecided(rates: Rates, limits: dict[str, int]) -> Verdict:
         f"the machine is loaded: other processes take {used:.1f} of {rates.cores:g} cores, and the "
         f"rounds are unstable: {seen}"
     )
-    return Verdict(UNDECIDED, reason, "measure again on an idle machine, or with --seconds 60")
+    return Verdict(UNDECIDED, reason, _AGAIN)
 
 
 def _limit(rates: Rates, computes: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from deploykit.gating.verdict import COMPATIBLE, INCONCLUSIVE, Check
 from deploykit.rendering.tables import Table
 from deploykit.transforms.common.messages import escaped
 
-HEADINGS = ("check", "verdict", "worse by", "limit", "baseline", "candidate")
+HEADINGS = ("check", "verdict", "change", "limit", "baseline", "candidate")
 _WIDTH = 41
 """Columns of a plot, from twice the limit better to twice the limit worse."""
 _ZERO, _LIMIT = _WIDTH // 2, 3 * _WIDTH // 4
@@ -36,9 +36,16 @@ def notes(result: GateResult) -> Iterator[str]:
 
 
 def _notes(result: GateResult) -> Iterator[str]:
+    unknown: dict[str, list[str]] = {}  # names of checks, by the reason
     for check in result.checks:
-        if check.verdict == INCONCLUSIVE or check.note not in ("", COMPATIBLE):
+        is_measured = not math.isnan(check.change)
+        if is_measured and not check.is_known and check.verdict != INCONCLUSIVE:
+            unknown.setdefault(check.note, []).append(check.name)
+        elif check.verdict == INCONCLUSIVE or check.note not in ("", COMPATIBLE):
             yield check.sentence
+    if unknown:
+        groups = (", ".join(names) + f" ({why})" * bool(why) for why, names in unknown.items())
+        yield f"interval unknown: {'; '.join(groups)}"
     yield from result.notes
     if result.samples:
         confidence = f"{100 * result.quality_confidence:.4g} % confidence"

@@ -16,6 +16,12 @@ UNKNOWN = (-math.inf, math.inf)
 Interval = tuple[float, float]
 
 
+_TIME = ("slower", "faster")
+_WORDS = {"ms": _TIME, "ms CPU": _TIME, "s": _TIME, "bytes": ("larger", "smaller"),
+          "samples/s": ("lower", "higher")}  # fmt: skip
+"""What a worse and a better value is called, by unit."""
+
+
 def verdict_of(interval: Interval, limit: float | None) -> str:
     """Return PASS if the whole interval is within the limit, FAIL if all of it is beyond.
 
@@ -101,18 +107,33 @@ class Check:
         return f"{number(value)} {self.unit}"
 
     @property
+    def is_known(self) -> bool:
+        """Whether both ends of the interval are known."""
+        return all(map(math.isfinite, self.interval))
+
+    @property
     def change_text(self) -> str:
-        """The change with its interval, such as `+1.2 % (-0.3 to +2.7 %)`."""
+        """The change with its interval, such as `1.08x, slower (+6.10 to +9.30 %)`.
+
+        It says whether this is better or worse only if the interval excludes no change.
+        """
         if math.isnan(self.change):
             return "-"
         if not math.isfinite(self.change):
             return "infinitely"
-        if not all(map(math.isfinite, self.interval)):
-            return f"{percent(self.change)} (interval unknown)"
-        low, high = map(percent, self.interval)
+        falls = self.unit == "samples/s" or self.name.startswith("accuracy")  # if it gets worse
+        changes = [-item if falls else item for item in (self.change, *self.interval)]
+        change, low, high = changes[0], *sorted(changes[1:])
+        is_clear = self.is_known and not low <= 0 <= high
+        words = _WORDS.get(self.unit, ("worse", "better"))
+        word = f", {words[self.change < 0]}" * is_clear
+        text = f"{1 + change:.3g}x" if self.unit else f"{100 * change + 0.0:+.2f} points"
+        if not self.is_known:
+            return text
         if low == high:
-            return low
-        return f"{percent(self.change)} ({low.removesuffix(' %')} to {high})"
+            return f"{text}{word} ({percent(low)})" if self.unit else f"{text}{word}"
+        least, most = map(percent, (low, high))
+        return f"{text}{word} ({least.removesuffix(' %')} to {most})"
 
     @property
     def limit_text(self) -> str:
@@ -127,7 +148,7 @@ class Check:
             by = f", by {self.decided_by}" if "time" in self.decided_by else ""
             limit = f", limit {self.limit_text}" if self.limit is not None else ""
             note = f"; {self.note}" if self.note else ""
-            text = f"worse by {self.change_text}{limit}{by}{note}"
+            text = f"{self.change_text}{limit}{by}{note}"
         if self.verdict == INCONCLUSIVE:
             known = "unknown" if self.detectable is None else f"{100 * self.detectable:.2g} %"
             text += f"; smallest detectable difference: {known}"

@@ -165,7 +165,10 @@ def read_values(file: IO[bytes], array: Array, where: str) -> None:
 def _problem(shape: tuple[int, ...], dtype: Any) -> str:
     """Return what is wrong with the array that a header describes, or an empty string."""
     if dtype.hasobject:
-        return "contains Python objects, which may run code and are never loaded"
+        return (
+            "contains Python objects, which may run code and are never loaded. "
+            "Save texts with array.astype(str), and numbers with their dtype"
+        )
     if dtype.names is not None or dtype.subdtype is not None:
         return f"contains records ({str(dtype)[:60]}), expected plain numbers or strings"
     sizes = [size for size in shape if size]

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import re
+import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -57,6 +59,7 @@ MODEL_INFER = f"/{INFERENCE_SERVICE}/ModelInfer"
 
 _UNBOUNDED = -1
 _CONNECT_SECONDS = 5.0
+_PROBE_SECONDS = 2.0
 _PEER = re.compile(r"^([A-Z_]+: )?((ipv[46]|unix):\S+: )?")  # gRPC puts this before the reason
 _RETRIED_BYTES = 256 << 20  # gRPC does not retry larger requests
 _RECONNECT_MS = 100  # gRPC's default of a second would make each retry miss the server's start
@@ -103,7 +106,7 @@ class Endpoint:
             options.append(("grpc.service_config", json.dumps(_retrying(how.retries))))
         if how.server_name is not None:
             options.append(("grpc.ssl_target_name_override", how.server_name))
-        if not (how.tls or how.ca or how.certificate):
+        if not self._is_encrypted:
             return grpc.insecure_channel(self.address, options)
         ca, key, certificate = map(_content, (how.ca, how.key, how.certificate))
         credentials = grpc.ssl_channel_credentials(ca, key, certificate)
@@ -115,7 +118,7 @@ class Endpoint:
         details = " ".join((failed.details() or "the server gave no reason").split())
         if status == "UNAVAILABLE":
             last = _PEER.sub("", details.rsplit("last error: ", 1)[-1])
-            hint = " (is this the port of REST?)" if "HTTP/2" in last else ""
+            hint = self._advice(details)
             return CallError("server-unavailable", status, source=source, reason=last, hint=hint)
         if status == "DEADLINE_EXCEEDED":
             seconds = self.connection.timeout
@@ -126,6 +129,27 @@ class Endpoint:
         if status == "NOT_FOUND" and not has_list:
             return CallError("call-not-found", status, source=source, reason=details)
         return CallError("call-failed", status, source=source, reason=details, grpc_status=status)
+
+    def _advice(self, reason: str) -> str:
+        """Return what helps where no connection can be made, in parentheses, or an empty string."""
+        host, _, port = self.address.rpartition(":")
+        if not self._is_encrypted:
+            if "HTTP/2" in reason:
+                return " (is this the port of REST?)"
+            is_tls = not self.address.startswith("unix:") and speaks_tls(host, int(port))
+            return NEEDS_TLS if is_tls else ""
+        if "WRONG_VERSION_NUMBER" in reason:
+            return " (the server does not encrypt: connect without TLS options)"
+        if "Hostname" in reason:
+            return " (give the name in its certificate with --server-name)"
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            return OTHER_AUTHORITY
+        is_asked = "Socket closed" in reason or "CERTIFICATE_REQUIRED" in reason
+        return _NEEDS_CERTIFICATE if is_asked and not self.connection.certificate else ""
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return bool(self.connection.tls or self.connection.ca or self.connection.certificate)
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
         """Return the response of a stub's method. CallError: the request failed."""
@@ -162,6 +186,24 @@ class GrpcSender:
         """Send it and return; another thread calls `done` with the status."""
         call = self._method.future(request, timeout=self._timeout)
         call.add_done_callback(lambda call: done(call.code().name))
+
+
+NEEDS_TLS = " (the server encrypts: give its certificate authority with --ca FILE.pem, or --tls)"
+OTHER_AUTHORITY = " (give its certificate authority with --ca FILE.pem)"
+
+_NEEDS_CERTIFICATE = " (does the server ask for a certificate? --certificate and --key give yours)"
+
+
+def speaks_tls(host: str, port: int) -> bool:
+    """Return whether a server encrypts. Its certificate is not checked, and nothing is sent."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host.strip("[]"), port), _PROBE_SECONDS) as plain:
+            context.wrap_socket(plain).close()
+    except (OSError, ValueError):  # no server, no TLS or not a host
+        return False
+    return True
 
 
 def _check(address: str) -> None:

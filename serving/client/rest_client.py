@@ -15,7 +15,12 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from google.protobuf import json_format
 
-from deploykit.serving.client.endpoint import CallError, Connection
+from deploykit.serving.client.endpoint import (
+    OTHER_AUTHORITY,
+    CallError,
+    Connection,
+    speaks_tls,
+)
 from deploykit.serving.protocol.errors import code_of
 from deploykit.serving.protocol.protos import SignatureDefMap
 from deploykit.serving.protocol.signatures import UNAVAILABLE, Signature, signatures_in
@@ -56,6 +61,10 @@ class HttpResponse:
     status: int
     headers: Message
     body: bytes
+
+
+_OF_GRPC = " (is this the port of gRPC?)"
+_NEEDS_HTTPS = " (the server encrypts: write https:, and give its certificate authority with --ca)"
 
 
 class RestClient:
@@ -218,12 +227,15 @@ class RestClient:
 
     def _unreachable(self, error: Exception) -> CallError:
         if isinstance(error, ssl.SSLCertVerificationError):
-            return self._unavailable("tls-certificate-refused", reason=error.verify_message)
+            reason = error.verify_message
+            return self._unavailable("tls-certificate-refused", reason=reason, hint=OTHER_AUTHORITY)
         if isinstance(error, ssl.SSLError):
             reason = (error.reason or str(error)).replace("_", " ").lower()
             return self._unavailable("tls-failed", reason=reason)
         if isinstance(error, (http.client.HTTPException, ConnectionResetError, ValueError)):
-            return self._unavailable("not-an-http-server")
+            host, port = self._url.hostname or "", self._url.port or 80
+            hint = _NEEDS_HTTPS if self._tls is None and speaks_tls(host, port) else ""
+            return self._unavailable("not-an-http-server", hint=hint or _OF_GRPC)
         reason = getattr(error, "strerror", None) or str(error)
         return self._unavailable("server-unreachable", reason=reason)
 

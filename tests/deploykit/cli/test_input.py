@@ -100,6 +100,9 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
         "x": Containing("float32 6", "records, as they"), "id": Containing("int64 from records"),
     }  # fmt: skip
     assert [each["style"] for each in found.document["styles"]] == ["tfdata"]
+    with_openmp = deploykit(*common, "--init=start", "--kmp-blocktime=0", "--omp-num-threads=1")
+    assert with_openmp.status == 0, with_openmp.stderr
+    assert "OpenMP variables are set for the whole measurement" in with_openmp.stderr
     found = deploykit(*common)
     assert (found.status, found.printed) == (2, "")
     assert [line.startswith("deploykit: error: ") for line in found.stderr.splitlines()] == [

@@ -1,5 +1,6 @@
 """What the gate writes for CI servers: JUnit XML, annotations, a comment, and the table."""
 
+import math
 import re
 from xml.etree import ElementTree
 
@@ -25,6 +26,7 @@ CHECKS = (
     Check.of("latency p99", (4.0, 4.1), "ms", 0.025, UNKNOWN, 0.1, "wall time", "too few calls"),
     Check.of("throughput", (812.0, 805.0), "samples/s", 0.009, (-0.02, 0.04), None, "wall time"),
     Check.of("memory peak", (4.2e8, 4.3e8), "bytes", 0.024, (0.02, 0.028), 0.1, "4 pairs"),
+    Check.of("start-up", (1.2, 1.0), "s", -0.17, UNKNOWN, None, "2 pairs", "only 2 pairs"),
 )
 RESULT = GateResult("old.pb", "new.pb", CHECKS, 1000, 1, 0.99, "2026-11-27T23:00:00+00:00", 71.3,
                     120.0, "Some CPU, 2 cores", "other processes use 1.9 cores",
@@ -73,7 +75,7 @@ def test_junit_follows_the_schema():
         assert tags[:-1] in ([], ["failure"], ["error"], ["skipped"])
         assert float(case.attrib["time"]) >= 0
     counts = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": 8, "failures": 1, "errors": 2, "skipped": 2}
+    assert counts == {"tests": 9, "failures": 1, "errors": 2, "skipped": 3}
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         assert len(suite.findall(f"testcase/{tag}")) == counts[name]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.attrib["timestamp"])
@@ -98,7 +100,7 @@ def test_an_annotation_is_one_command_whatever_its_text(text):
     kind, title, message = found.groups()
     assert kind == "error"
     assert unescaped(title) == escaped(f"deploykit gate: {text}")
-    assert unescaped(message).startswith(escaped(f"{text}: worse by"))
+    assert unescaped(message).startswith(escaped(f"{text}: +20.00 points, worse, limit 10 %"))
 
 
 def test_annotations_of_each_verdict():
@@ -136,6 +138,30 @@ def test_checks_without_a_limit_or_a_value_are_not_plotted():
     names = {line.split("  ")[0].strip() for line in plot(CHECKS)} - {""}
     assert names == {"size", "accuracy (top1)", "latency p50", "latency p99", "memory peak"}
     assert [*plot(CHECKS[:1])] == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "change", "interval", "text"),
+    [
+        ("ms", -0.739, (-0.75, -0.73), "0.261x, faster (-75.0 to -73.0 %)"),
+        ("ms", 0.08, (0.06, 0.09), "1.08x, slower (+6.00 to +9.00 %)"),
+        ("ms CPU", 0.01, (-0.01, 0.02), "1.01x (-1.00 to +2.00 %)"),
+        ("s", -0.2, UNKNOWN, "0.8x"),
+        ("bytes", -0.686, (-0.686, -0.686), "0.314x, smaller (-68.6 %)"),
+        ("bytes", 0.0, (0.0, 0.0), "1x (+0.00 %)"),
+        ("samples/s", -0.234, (-0.588, -0.1), "1.23x, higher (+10.0 to +58.8 %)"),
+        ("mae", 0.5, (0.2, 0.9), "1.5x, worse (+20.0 to +90.0 %)"),
+        ("", 0.02, (0.012, 0.034), "+2.00 points, worse (+1.20 to +3.40 %)"),
+        ("ms", math.nan, UNKNOWN, "-"),
+    ],
+)
+def test_a_change_is_named_only_if_its_interval_excludes_none(unit, change, interval, text):
+    assert Check.of("x", (1, 1), unit, change, interval, None, "y").change_text == text
+
+
+def test_a_lower_accuracy_is_negative():
+    found = Check.of("accuracy (top1)", (0.9, 0.89), "", 0.01, (0.002, 0.02), None, "y")
+    assert found.change_text == "-1.00 points, worse (-2.00 to -0.20 %)"
 
 
 def test_a_check_without_a_limit_is_never_a_failure():

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from deploykit.serving.client.client import Client
-from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.client.endpoint import DEFAULT_CONNECTION, CallError
+from deploykit.serving.client.rest_client import RestClient
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.protocol.versions import VersionStatus
 from deploykit.transforms.common.errors import Error, FileError
@@ -258,14 +259,27 @@ def test_tls(official, authority):
     assert asked(port, **files(authority, CA)) == 1
     assert asked(port, **files(authority, CA), server_name="localhost") == 1
     wrong = [
-        {"tls": True},
-        files(authority, ("ca", "other.pem")),
-        {**files(authority, CA), "server_name": "another.test"},
-        {},
+        ({"tls": True}, "--ca FILE.pem"),
+        (files(authority, ("ca", "other.pem")), "--ca FILE.pem"),
+        ({**files(authority, CA), "server_name": "another.test"}, "--server-name"),
+        ({}, "the server encrypts: give its certificate authority with --ca FILE.pem, or --tls"),
     ]
-    for each in wrong:
-        assert failed(asked, port, **each).status == "UNAVAILABLE", each
+    for each, advice in wrong:
+        error = failed(asked, port, **each)
+        assert (error.status, advice in str(error)) == ("UNAVAILABLE", True), (each, str(error))
     assert official.calls == ["Predict"] * 2
+
+
+def test_http_to_a_port_with_tls(official, authority):
+    port = official.listen(credentials=credentials(authority))
+    client = RestClient(f"http://127.0.0.1:{port}", DEFAULT_CONNECTION)
+    with pytest.raises(CallError, match="the server encrypts: write https:"):
+        client.models()
+
+
+def test_a_server_without_tls_is_asked_with_tls(official, authority):
+    error = failed(asked, official.listen(), **files(authority, CA))
+    assert "the server does not encrypt: connect without TLS options" in str(error)
 
 
 def test_a_certificate_that_is_over_is_refused(official, authority):
@@ -278,7 +292,9 @@ def test_mutual_tls(official, authority):
     port = official.listen(credentials=credentials(authority, client_verify=True))
     assert asked(port, **files(authority, CA, *OWN)) == 1
     for each in (files(authority, CA), files(authority, CA, *STRANGER)):
-        assert failed(asked, port, **each).status == "UNAVAILABLE", each
+        error = failed(asked, port, **each)
+        assert error.status == "UNAVAILABLE", each
+        assert ("--certificate and --key" in str(error)) == ("certificate" not in each)
     assert official.calls == ["Predict"]
     with pytest.raises(FileError, match=r"nothing\.pem: No such file"):
         asked(port, ca="nothing.pem")

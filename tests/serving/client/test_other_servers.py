@@ -255,8 +255,10 @@ def test_over_tls(tmp_path):
         server.http.leaving = True  # each response ends its connection
         assert set(taken(url, "any", LoadStep(0.6, callers=1), **how).statuses) == {"OK"}
         server.http.leaving = False
-        with pytest.raises(CallError, match=r"TLS|certificate"):
+        with pytest.raises(CallError, match=r"certificate authority with --ca FILE\.pem"):
             api.predict(url, "any", {"x": X}, **V2)
+        with pytest.raises(CallError, match="This port speaks HTTPS"):
+            api.predict(url.replace("https:", "http:"), "any", {"x": X}, **V2)
         assert set(taken(url, "any", LoadStep(0.6, callers=1)).statuses) == {"UNAVAILABLE"}
     finally:
         server.close()
