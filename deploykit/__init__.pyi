@@ -567,6 +567,7 @@ def export(
     manifests: Manifests = ...,
     engine: Literal['auto', 'tensorflow', 'openvino'] | None = None,
     allow_ops: Sequence[str] = (),
+    sample_warmup: bool = True,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
     tags: Sequence[str] = (),

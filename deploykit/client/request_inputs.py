@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import logging
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +30,9 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, DType, numpy_type, type_of
 from deploykit.verification.synthetic.sample_inputs import names_of_inputs
 
+logger = logging.getLogger("deploykit")
+
+_SHOWN = 4  # values of a sample that a message shows
 MAX_REQUESTS, MAX_BYTES = 256, 64 << 20  # of the requests that a load test repeats
 
 
@@ -57,7 +62,7 @@ def arrays_from(
 
     Args:
         given: by name, arrays, values or paths; or strings such as `x=data.npy`, where `x=` may be
-            omitted if there is one input.
+            omitted if there is one input, or `.npz` files of arrays by input name.
         signature: signature of the model.
         preprocess: preprocessing of images: a file, its content, or a range such as `0..1`.
 
@@ -112,9 +117,15 @@ def described_by(given: Any) -> dict[str, Tensor]:
         path = os.fspath(given)
         given = load_data(path) if path.endswith(".npz") else [path]
     if not isinstance(given, Mapping):
-        parts = [text.partition("=") for text in given]
-        values = {alias: _file_or_value(value) for alias, sign, value in parts if sign}
-        given = {k: v if isinstance(v, os.PathLike) else v.tolist() for k, v in values.items()}
+        values: dict[str, Any] = {}
+        for text in given:
+            alias, sign, value = text.partition("=")
+            if _is_archive(text):
+                values |= load_data(text)
+            elif sign:
+                found = _file_or_value(value)
+                values[alias] = found if isinstance(found, os.PathLike) else found.tolist()
+        given = values
     return {alias: Tensor("", _type_of(value), (-1,)) for alias, value in given.items()}
 
 
@@ -179,26 +190,49 @@ def _named(
             yield alias, value, f"input '{alias}'"
         return
     for text in [given] if isinstance(given, str) else given:
-        yield *_parted(text, signature), text
+        if _is_archive(text):
+            for alias, value, name in _named(load_data(text), signature):
+                yield alias, value, f"{text}: {name}"
+        else:
+            yield *_parted(text, signature), text
+
+
+def _is_archive(text: str) -> bool:
+    """Return whether an argument is a file of arrays by input name."""
+    return text.endswith(".npz") and os.path.isfile(text)
 
 
 def _parted(text: str, signature: Signature) -> tuple[str, Any]:
     """Return the input that an argument names, and its file or value."""
     alias, sign, value = text.partition("=")
     if sign and alias in signature.inputs:
-        return alias, _file_or_value(value)
-    if len(signature.inputs) == 1 and (not sign or Path(text).exists()):
-        return next(iter(signature.inputs)), _file_or_value(text)
+        return alias, _file_or_value(value, signature.inputs[alias], alias)
+    only = next(iter(signature.inputs)) if len(signature.inputs) == 1 else None
+    if only and (not sign or Path(text).exists() or _takes_text(signature.inputs[only])):
+        return only, _file_or_value(text, signature.inputs[only], only)
     hint = nearest(alias, list(signature.inputs)) if sign else ""
     raise GraphError("input-argument-form", source=text, hint=hint, inputs=listed(signature.inputs))
 
 
-def _file_or_value(text: str) -> Any:
+def _takes_text(tensor: Tensor) -> bool:
+    return tensor.dtype == "string" and not takes_files(tensor)
+
+
+def _file_or_value(text: str, tensor: Tensor | None = None, alias: str = "") -> Any:
+    """Return the path of an existing file, or the value of JSON; else plain text for strings."""
     if os.path.exists(text):
         return Path(text)
     try:
-        array = np.array(json.loads(text))
+        value = json.loads(text)
     except (ValueError, RecursionError):
+        value = None
+    is_text = tensor is not None and _takes_text(tensor)
+    if is_text and not isinstance(value, str | list):
+        logger.info("%s: the text %s", alias, json.dumps(text, ensure_ascii=False)[:100])
+        return np.array(text)
+    try:
+        array = np.array(value)
+    except ValueError:  # lists of several lengths
         array = np.empty(0, object)
     if array.dtype.kind not in "biufU":
         raise FileError("input-file-missing", source=text)
@@ -285,5 +319,20 @@ def _fitted(array: Array, alias: str, signature: Signature) -> Array:
         size in (-1, given) for size, given in zip(shape, array.shape, strict=True)
     )
     if not fits:
-        raise GraphError("value-shape", shape=array.shape, name=alias, expected=_described(tensor))
+        raise GraphError(
+            "value-shape",
+            shape=array.shape,
+            name=alias,
+            expected=_described(tensor),
+            hint=_nested(tensor),
+        )
     return array
+
+
+def _nested(tensor: Tensor) -> str:
+    """Return how two samples of a small input are written, or an empty string."""
+    sizes = (tensor.shape or ())[1:]
+    if not sizes or -1 in sizes or math.prod(sizes) > _SHOWN:
+        return ""
+    value = "a" if tensor.dtype == "string" else 1
+    return f"; two samples are written as {json.dumps(np.full((2, *sizes), value).tolist())}"

@@ -21,6 +21,7 @@ from deploykit.exporting.named_model import (
     with_names,
 )
 from deploykit.exporting.photo_inputs import MAX_PIXELS, PhotoSides, photos_in_front
+from deploykit.exporting.request_sample import SAMPLE, called, request_command, request_sample
 from deploykit.exporting.signatures import (
     KNOWN,
     Dataset,
@@ -35,6 +36,7 @@ from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import OpenedModel
 from deploykit.serving.protocol.signatures import (
     CLASSES,
+    DEFAULT,
     LABELS,
     PREDICT,
     TENSORS,
@@ -47,9 +49,18 @@ from deploykit.serving.saved_model.warmup_requests import MOST, USUAL
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.common.documents import AsHtml, Hidden, Written, converted, document, head
+from deploykit.transforms.common.documents import (
+    AsHtml,
+    Hidden,
+    Written,
+    converted,
+    document,
+    head,
+    written,
+)
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.common.flag import ALLOW_OP, MAX_INT64, Flag
+from deploykit.transforms.common.messages import shell_command
 from deploykit.transforms.engines.engine_folder import files as engine_files
 from deploykit.transforms.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.ir.graph import Graph
@@ -131,6 +142,29 @@ class Exported(AsHtml):
     engine: EnginePart = field(default_factory=EnginePart)
     """The part of it that OpenVINO runs."""
 
+    @property
+    def sample(self) -> Path | None:
+        """The stored sample of a request, or None."""
+        path = self.folder / SAMPLE
+        return path if path.is_file() else None
+
+    @property
+    def sample_signature(self) -> str | None:
+        """The signature that the sample is for, if a request must name it."""
+        name = called(self.signatures)
+        return None if name == DEFAULT or len(self.signatures) == 1 else name
+
+    @property
+    @written()
+    def commands(self) -> list[dict[str, str]]:
+        """Commands to serve the models of the folder, and to send a request."""
+        serve = shell_command("deploykit", "serve", os.fspath(self.folder.parent.parent))
+        request = request_command(self.name, self.sample, self.sample_signature)
+        return [
+            {"what": "serve the model", "command": serve},
+            {"what": "send a request", "command": request},
+        ]
+
 
 @takes_former_names
 @dataclass(frozen=True)
@@ -195,6 +229,8 @@ class ExportOptions:
     deploykit quantize `engine` openvino, else tensorflow]."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Allow this op, which acts on files, the network or processes; may be repeated."""
+    sample_warmup: Annotated[bool, Flag(is_python_only=True)] = True
+    """Whether the stored sample of a request may be the first of `warmup`; else it is synthetic."""
 
 
 def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) -> Exported:
@@ -232,16 +268,19 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
         samples = renamed.get(samples[0], samples[0]), *samples[1:]
     part = engine_part(how.engine, plain, signatures, given, callee.graph)
     result, fed = _warm_up(name, samples, signatures, how)
-    written = saved_model(callee.graph, signatures)
-    digest = file_digest(written)
+    model_file = saved_model(callee.graph, signatures)
+    digest = file_digest(model_file)
     made_of = Provenance(
         origin, signatures=described(signatures), warm_up_requests=len(result), saved_model=digest
     )
     files: dict[str, Iterable[bytes]] = {
-        "saved_model.pb": written,
+        "saved_model.pb": model_file,
         "variables/": (),  # empty, as TensorFlow writes it: all values are in the graph
         PROVENANCE: made_of.written(),
     }
+    request = request_sample(plain, signatures, photos, samples if how.sample_warmup else None)
+    if request is not None:
+        files[SAMPLE] = [request]
     if part.content is not None:
         files |= engine_files(part.content, digest.sha256)
     if result:

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from deploykit.exporting.export import default_name
+from deploykit.exporting.request_sample import ADDRESS, request_command
 from deploykit.importers.model_source import ModelSource
 from deploykit.importers.open_model import path_of
 from deploykit.shipping.ship_options import ShipOptions
@@ -27,11 +28,13 @@ def commands(shipment: Shipment) -> list[dict[str, str]]:
 
 
 def _ask(shipment: Shipment) -> str:
-    """Return a `predict` command with an image if the model accepts images, else with a sample."""
-    served = shipment.document("serve")
-    photo = served.get("photo")
-    inputs = [photo["file"]] if photo else served.get("inputs") or ["INPUT"]
-    return shell_command("deploykit", "predict", "localhost:8500", shipment.name, *inputs)
+    """Return a `predict` command with an image of the data, or else the stored sample."""
+    photo = shipment.document("serve").get("photo")
+    if photo:
+        return shell_command("deploykit", "predict", ADDRESS, shipment.name, photo["file"])
+    sample = shipment.document("export")["sample"]
+    path = None if sample["file"] is None else shipment.output / sample["file"]
+    return request_command(shipment.name, path, sample["signature"])
 
 
 def _again(shipment: Shipment) -> str:

@@ -100,8 +100,9 @@ def predict(
     """Print the outputs.
 
     Args:
-        given: Input value, such as 2.5 or [1, 2], a .npy file, an image, or any file for a string
-            input. May be repeated. NAME is optional if the model has one input.
+        given: Input value, such as 2.5 or [1, 2], plain text or any file for a string input, a .npy
+            file, an image, or a .npz file of all inputs by name. May be repeated. NAME is optional
+            if the model has one input, and is not written before a .npz file.
     """
     call.values["inputs"] = (*call.values["inputs"], *given)
     if not call.values["inputs"]:

@@ -1,6 +1,6 @@
 """Exported versions, and the result of ship: metrics before and after, stages, next commands."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from deploykit.exporting.export import Exported
@@ -38,8 +38,12 @@ def lines(document: Document) -> Iterator[str | Table]:
         if stage["outcome"] != "done" or stage["why"]:
             outcome = "" if stage["outcome"] == "done" else f"{stage['outcome']}: "
             yield f"{stage['stage']}: {outcome}{stage['why'] or 'done'}"
-    commands = document["commands"]
-    yield facts(None, constant({row["what"]: row["command"] for row in commands}))
+    yield commands(document["commands"])
+
+
+def commands(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Return the next commands as a table."""
+    return facts(None, constant({row["what"]: row["command"] for row in rows}))
 
 
 def precision_line(document: Document) -> list[str]:
@@ -110,8 +114,8 @@ def _plan(document: Document) -> Iterator[str | Table]:
     yield f"about {clock_time(total)} in total; nothing was run (--dry-run)"
 
 
-def exported_lines(result: Exported) -> Iterator[str]:
-    """Yield the signatures and the folder of the version."""
+def exported_lines(result: Exported) -> Iterator[str | Table]:
+    """Yield the signatures, the folder of the version, and the next commands."""
     for name, item in sorted(result.signatures.items()):
         yield f"{name} ({item.method_name})"
         for side, infos in (("input", item.inputs), ("output", item.outputs)):
@@ -127,3 +131,4 @@ def exported_lines(result: Exported) -> Iterator[str]:
         yield f"written next to it: {', '.join(path.name for path in result.manifests)}"
     warm = f", {result.warm_up_requests} warm-up requests" if result.warm_up_requests else ""
     yield f"{result.folder}: {size(result.bytes)}{warm}"
+    yield commands(result.commands)

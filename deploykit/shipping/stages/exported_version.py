@@ -30,6 +30,7 @@ def _export(shipment: Shipment) -> Outcome:
         "warmup": _warmup(shipment, callee),
         "labels": how.labels,
         "allow_ops": how.allow_ops,
+        "sample_warmup": False,  # a calibration sample may be personal data
     }
     if how.manifests:
         options["manifests"] = Manifests(
@@ -47,6 +48,9 @@ def _export(shipment: Shipment) -> Outcome:
     samples = shipment.arrays() if options["warmup"] is not None else None
     fed = result.fed if samples is None else samples.fed
     document = {**result.document(), "bytes": result.bytes, "fed": dict(fed)}
+    del document["commands"]  # they name the folder in which the shipment is built
+    sample = None if result.sample is None else str(result.sample.relative_to(shipment.folder))
+    document["sample"] = {"file": sample, "signature": result.sample_signature}
     return Outcome(document, _written(shipment, result), why=why)
 
 

@@ -1,6 +1,5 @@
 """The stage `serve`: compare the response of a served instance with the graph's outputs."""
 
-import io
 import logging
 import os
 import struct
@@ -24,7 +23,7 @@ from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import Purpose, Shipment, ShipStage, is_folder
 from deploykit.shipping.shipped import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
-from deploykit.storage.files import read_bytes, write
+from deploykit.storage.files import read_bytes
 from deploykit.storage.image_folders import list_images
 from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.common.errors import VerificationError
@@ -40,7 +39,6 @@ Sample = dict[str, Array]
 
 CLOSE = 1e-3
 """Relative tolerance: the same kernels differ this much with other threads and batch sizes."""
-SAMPLE_BYTES = 1 << 22
 _MAX_PHOTOS = 20
 """Maximum number of images to send until the server accepts one."""
 CLOSE_8_BITS = 0.05
@@ -63,7 +61,6 @@ def _serve(shipment: Shipment) -> Outcome:
             **_photo(shipment, server.address),
         }
         document["requests"] = _requests(shipment, callee, server.address, document, *sample)
-    files = tuple(document.pop("files"))
     if document["agrees"] is False:
         raise VerificationError(
             "served-model-differs",
@@ -73,8 +70,8 @@ def _serve(shipment: Shipment) -> Outcome:
             most=document["bar"],
         )
     if document["agrees"] is None:
-        return Outcome(document, files, UNDECIDED, f"nothing was compared: {document['request']}")
-    return Outcome(document, files)
+        return Outcome(document, (), UNDECIDED, f"nothing was compared: {document['request']}")
+    return Outcome(document)
 
 
 _NOT_ASKED: dict[str, Any] = {
@@ -82,8 +79,6 @@ _NOT_ASKED: dict[str, Any] = {
     "agrees": None,
     "difference": None,
     "bar": None,
-    "inputs": [],
-    "files": [],
 }
 
 
@@ -121,7 +116,6 @@ def _asked(
         "agrees": None if difference is None else difference <= bar,
         "difference": difference,
         "bar": bar,
-        **_stored(shipment, sample),
     }
 
 
@@ -129,23 +123,6 @@ def _best(scores: Array, count: int) -> Array:
     """Return the highest scores of each sample, as a server with class names does."""
     array: Array = np.flip(np.sort(scores, axis=-1), axis=-1)[..., :count]
     return array
-
-
-def _stored(shipment: Shipment, sample: Mapping[str, Array]) -> dict[str, Any]:
-    """Write one sample to files; return them and the command-line arguments that send them."""
-    if any(item.dtype.kind not in "biuf" or item.nbytes > SAMPLE_BYTES for item in sample.values()):
-        return {"inputs": [], "files": []}
-    files, inputs = [], []
-    for number, (alias, array) in enumerate(sample.items()):
-        name = f"sample-{number}.npy" if len(sample) > 1 else "sample.npy"
-        content = io.BytesIO()
-        np.save(content, array)
-        write(shipment.path(name), [content.getvalue()], force=True)
-        files.append(name)
-        inputs.append(
-            f"{alias}={shipment.path(name)}" if len(sample) > 1 else str(shipment.path(name))
-        )
-    return {"inputs": inputs, "files": files}
 
 
 def _sample(shipment: Shipment, callee: NamedModel) -> tuple[Sample | None, str]:
