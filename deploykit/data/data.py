@@ -10,7 +10,6 @@ from deploykit.records.examples import Feature
 from deploykit.records.index import END, index_names, load_index, one_set
 from deploykit.records.plain_records import (
     UsualSize,
-    fitted,
     is_records,
     plain_records,
     record_names,
@@ -249,36 +248,6 @@ def _plain(path: str, files: Sequence[Path], may_be_empty: bool) -> Data:
         path, "records", tuple(map(str, files)), found.features, counts=found.counts,
         compression=found.compression, usual=found.usual, optional=found.optional,
     )  # fmt: skip
-
-
-def fitting(data: Data, graph: Graph | None, features: Mapping[str, str]) -> Data:
-    """Return TFRecords without an index with features as a graph takes them.
-
-    `features` are the stated features of inputs.
-    """
-    if data.usual is None or graph is None:
-        return data
-    results, inputs = dict(data.features), names_of_inputs(graph)
-    usual = dict(data.usual)
-    for tensor, names in inputs.items():
-        type_, shape = type_and_shape(graph, tensor)[:2]
-        stated = [features[name] for name in names if features.get(name)]
-        if not data.records:  # without records, they have any features
-            row = tuple(None if size < 0 else size for size in (shape or ())[1:])
-            results[(stated or names)[0]] = Feature(type_ or "float32", row)
-            continue
-        wanted = stated or names
-        known = [name for name in wanted if name in results]
-        if not known and len(inputs) == 1 and not stated:
-            known = data.unlabelled if len(data.unlabelled) == 1 else data.only_of_type(type_)
-        if not known:
-            later = plain_records(data.path, list(map(Path, data.files)), wanted)
-            known = [name for name in wanted if name in later.features]
-            results |= {name: later.features[name] for name in known}
-            usual |= {name: later.usual[name] for name in known}
-        if known:
-            results[known[0]] = fitted(results[known[0]], usual[known[0]], type_, shape)
-    return replace(data, features=results, usual=usual)
 
 
 def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:

@@ -122,7 +122,8 @@ def fitted(
 
     A list of as many values as the input is an array of its shape, and so are bytes of its size,
     but not those of one value: a text of 4 digits has the size of a float32. What most records have
-    decides, so that one other record is an invalid row and not a reason to refuse all.
+    decides, so that one other record is an invalid row and not a reason to refuse all. Lists of
+    several lengths have the size that the input takes, and records of others are invalid rows.
 
     Args:
         feature: the feature as the records state it.
@@ -140,7 +141,8 @@ def fitted(
         is_raw = wanted is not None and usual.bytes == wanted
         return Feature(type_, row, "raw") if is_raw else feature
     if is_known:
-        return replace(feature, shape=row) if math.prod(row) == usual.values else feature
+        is_taken = math.prod(row) == usual.values or None in feature.shape
+        return replace(feature, shape=row) if is_taken else feature
     return replace(feature, shape=(None,)) if len(row) == 1 and row[0] < 0 else feature
 
 
@@ -171,11 +173,12 @@ def _lists(record: bytes) -> dict[str, _List] | None:
 
 
 def _feature(values: Sequence[_List]) -> Feature:
-    """Return the type of some lists: the dtype of most, and a shape that fits all.
+    """Return the type of some lists: the dtype of most that have values, and a shape that fits all.
 
     Without a value, a list that has one value elsewhere lacks it.
     """
-    dtype = Counter(dtype for dtype, _ in values).most_common(1)[0][0]
+    full = [dtype for dtype, listed in values if listed]
+    dtype = Counter(full or (dtype for dtype, _ in values)).most_common(1)[0][0]
     lengths = {len(listed) for _, listed in values}
     lengths = {1} if lengths == {0, 1} else lengths
     shape: tuple[int | None, ...] = () if lengths == {1} else (*lengths,)
