@@ -13,6 +13,7 @@ from deploykit.records.plain_records import (
     is_records,
     plain_records,
     record_names,
+    records_to_read,
 )
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
@@ -203,10 +204,10 @@ def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
         found.warn_of_skipped()
         return _images(folder, found)
     tables = [file for file in files if format_of(file) == "csv"]
-    if shards := record_names(folder):
-        if tables:
-            text = ", ".join(file.name for file in tables[:5])
-            logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(tables), text)
+    if shards := records_to_read(folder):
+        if others := [file for file in [*tables, *record_names(folder)] if file not in shards]:
+            text = ", ".join(file.name for file in others[:5])
+            logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(others), text)
         return _plain(str(folder), shards, may_be_empty)
     if tables:
         return _csv(str(folder), tables, columns)

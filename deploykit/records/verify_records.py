@@ -74,10 +74,14 @@ def found_records(path: Path, name: str | None) -> tuple[Index | None, Jobs]:
         return None, [(path, None)]
     if find_index(path, name) is not None:
         index = load_index(path, name)
-        return index, [(path / shard.file, shard) for shard in index.shards]
-    files = record_files(path)
+        jobs = [(path / shard.file, shard) for shard in index.shards]
+        if name is None:
+            _tell_unread(path, index, [file for file, _ in jobs])
+        return index, jobs
+    files = record_names(path)
     if not files:
         raise FileError("not-found", source=path, expected="TFRecord files")
+    _tell_unread(path, None, files)
     return None, [(file, None) for file in files]
 
 
@@ -112,11 +116,14 @@ def check_folder(
     return index, results
 
 
-def record_files(folder: Path) -> list[Path]:
-    """Return the files in a folder that are named like record files, such as `a-00000-of-00002`."""
-    numbered = (file for file in folder.glob("*-of-*") if _NUMBERED.fullmatch(file.name))
-    bare = (file for file in numbered if not Path(file.name).suffix and file.is_file())
-    return sorted({*record_names(folder), *(file for file in bare if file.name[0] != ".")})
+def _tell_unread(folder: Path, index: Index | None, files: Sequence[Path]) -> None:
+    """Log which files next to records are not read: all, or with an index those like records."""
+    others = record_names(folder) if index else sorted(p for p in folder.iterdir() if p.is_file())
+    known = {*files, *(shard_files(folder, index.name) if index else ())}  # which are compared
+    unread = [path.name for path in others if path not in known and not path.name.startswith(".")]
+    if unread:
+        shown = ", ".join(unread[:5]) + ", ..." * (len(unread) > 5)
+        logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(unread), shown)
 
 
 def _missing(folder: Path, names: Sequence[str]) -> list[Checked]:

@@ -27,7 +27,7 @@ from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
 from deploykit.records.examples import Feature
 from deploykit.records.index import index_names, one_set
-from deploykit.records.plain_records import record_names
+from deploykit.records.plain_records import records_to_read
 from deploykit.storage.image_folders import list_images
 from deploykit.storage.tables import csv_header, has_text, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
@@ -179,7 +179,7 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
     if one_set(first) is not None:
         return False
     if first.is_dir():
-        if index_names(first) or record_names(first):
+        if index_names(first) or records_to_read(first):
             return False
         below = [str(file) for file in sorted(first.rglob("*")) if not _is_hidden(file, first)]
         files = tables_among(below)
