@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deploykit.records.examples import Feature
-from deploykit.records.index import END, index_names, load_index, one_set
+from deploykit.records.index import END, index_names, index_of, load_index, one_set
 from deploykit.records.plain_records import (
     UsualSize,
     is_records,
@@ -229,15 +229,14 @@ def _records(folder: Path, name: str, is_named: bool = False, may_be_empty: bool
 
 def _shard(file: Path, may_be_empty: bool) -> Data:
     """Return one file of TFRecords, with the features of its index if it has one."""
-    for name in index_names(file.parent):
-        index = load_index(file.parent, name)
-        if file.name in (shard.file for shard in index.shards):
-            whole = _records(file.parent, name, may_be_empty=may_be_empty)
-            place = list(map(os.path.basename, whole.files)).index(file.name)
-            return replace(
-                whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""
-            )
-    return _plain(str(file), [file], may_be_empty)
+    if (described := index_of(file)) is None:
+        return _plain(str(file), [file], may_be_empty)
+    name, index, shard = described
+    whole = _records(file.parent, name, may_be_empty=may_be_empty)
+    place = index.shards.index(shard)
+    return replace(
+        whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""
+    )
 
 
 def _plain(path: str, files: Sequence[Path], may_be_empty: bool) -> Data:

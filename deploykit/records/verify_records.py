@@ -16,7 +16,7 @@ from deploykit.records.index import (
     Index,
     Shard,
     find_index,
-    index_names,
+    index_of,
     index_path,
     load_index,
     one_set,
@@ -67,14 +67,11 @@ def found_records(path: Path, name: str | None) -> tuple[Index | None, Jobs]:
     if path.is_file():
         if name is not None:
             raise GraphError("only-for", source=path, option="--name", what="folders of records")
-        for known in index_names(path.parent):
-            index = load_index(path.parent, known)
-            if shards := [shard for shard in index.shards if shard.file == path.name]:
-                return index, [(path, shards[0])]
-        return None, [(path, None)]
+        _, index, shard = index_of(path) or (None, None, None)
+        return index, [(path, shard)]
     if find_index(path, name) is not None:
         index = load_index(path, name)
-        jobs = [(path / shard.file, shard) for shard in index.shards]
+        jobs: Jobs = [(path / shard.file, shard) for shard in index.shards]
         if name is None:
             _tell_unread(path, index, [file for file, _ in jobs])
         return index, jobs

@@ -277,6 +277,47 @@ def test_records_that_an_index_does_not_describe_are_named(folder, caplog):
     assert "not read" not in caplog.text
 
 
+FOREIGN = ['{"metadata": {"total_size": 1}, "weight_map": {"w": "a.tfrecord"}}', "[]", "7"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "a.tfrecord"])
+@pytest.mark.parametrize("content", FOREIGN)
+def test_an_index_of_another_program_is_not_one_of_records(tmp_path, deploykit, name, content):
+    (tmp_path / "a.tfrecord").write_bytes(_example(0))
+    (tmp_path / f"{name}.index.json").write_text(content)
+    for path in (tmp_path, tmp_path / "a.tfrecord"):
+        for command in ("inspect", "verify"):
+            outcome = deploykit("records", command, path, "--json")
+            assert (outcome.status, outcome.document["records"]) == (0, 1)
+        assert open_data(str(path)).counts == (1,)
+    outcome = deploykit("records", "verify", tmp_path / f"{name}.index.json")
+    assert outcome.status == 2
+    assert shows(outcome.stderr, "not-records-index", format=1)
+
+
+@pytest.mark.parametrize("content", ['{"format": 2}', '{"format": 1, ', '{"format": 1}', ""])
+def test_a_damaged_index_matters_only_to_the_files_that_it_mentions(folder, tmp_path, content):
+    (shard, *_) = load_index(folder).shards
+    (folder / "b.index.json").write_text(content)
+    (folder / "alone.tfrecord").write_bytes(_example(0))
+    index, results = check_folder(folder / shard.file, None, 1)
+    assert (index, results[0].problem) == (load_index(folder, "train"), "")
+    assert check_folder(folder / "alone.tfrecord", None, 1)[0] is None
+    assert open_data(str(folder / shard.file)).counts == (shard.records,)
+    (folder / "a.index.json").write_text(f"{content[:-1]}{shard.file}")
+    for function in (lambda path: check_folder(path, None, 1), lambda path: open_data(str(path))):
+        with pytest.raises(GraphError, match=r"a\.index\.json"):
+            function(folder / shard.file)
+    with raises(GraphError, "same-names"):
+        check_folder(folder, None, 1)
+
+
+def test_the_name_of_an_index_is_that_of_its_file(folder):
+    (folder / "train.index.json").rename(folder / "other.index.json")
+    (shard, *_) = load_index(folder).shards
+    assert open_data(str(folder / shard.file)).counts == (shard.records,)
+
+
 def test_what_is_only_named_like_records_is_not_read_as_such(tmp_path, caplog):
     (tmp_path / "a.csv").write_text("1,2\n")
     for name in ("make_tfrecords", "notes-00000-of-00001"):
