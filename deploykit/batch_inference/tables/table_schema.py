@@ -231,8 +231,8 @@ def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
 
 
 def crashes_arrow(lines: bytes) -> bool:
-    """Return whether Arrow dies of some JSON Lines: it does if the first one is null."""
-    return lines.lstrip().startswith(b"null")
+    """Return whether Arrow dies of some JSON Lines: it does if the first one begins with null."""
+    return lines.removeprefix(BOM).lstrip().startswith(b"null")
 
 
 def _without_times(pa: Any, type_: Any) -> Any:

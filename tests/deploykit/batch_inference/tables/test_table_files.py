@@ -231,14 +231,15 @@ def test_a_json_document_is_rows_or_refused_with_what_is_expected(tmp_path, end,
 
 
 @pytest.mark.parametrize(
-    "first", ["null", " null ", "5", "[]", "{", '{"x": 1,', '{"x": 1}{"x": 2}']
+    "first", ["null", " null ", "nullx", "5", "[]", "{", '{"x": 1,', '{"x": 1}{"x": 2}']
 )
 @pytest.mark.parametrize("end", ["json", "jsonl"])
-def test_a_line_that_is_no_object_is_a_bad_row_wherever_it_is(tmp_path, first, end):
+@pytest.mark.parametrize("start", ["", "\ufeff", "\n\r\n", "\ufeff\n"])
+def test_a_line_that_is_no_object_is_a_bad_row_wherever_it_is(tmp_path, first, end, start):
     for lines in ([first, '{"x": 3}'], ['{"x": 3}', first]):
         if first == "[]" and lines[0] == first and end == "json":
             continue  # the start of an array
-        (tmp_path / f"a.{end}").write_text("\n".join(lines))
+        (tmp_path / f"a.{end}").write_text(start + "\n".join(lines))
         good, bad = read(opened(tmp_path, MODEL))
         assert ([values["x"] for *_, values, _ in good], list(bad)) == ([3], [lines.index(first)])
 
