@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import subprocess
 from urllib.parse import quote, unquote
 
@@ -189,17 +190,40 @@ def test_an_empty_file_among_others_has_no_rows(tmp_path, content, end, place, r
         assert [len(batch["x"]) for batch in batches(pipeline_for(data, None, epochs=1))] == [2]
 
 
-ROW, COLUMNS, OTHER = "row", "json-columns", "json-rows"
+ROW, COLUMNS, UNEVEN, OTHER = "row", "columns", "uneven columns", "json-rows"
+LONG = ",".join(["1"] * 600_000)  # above 1 MiB
 DOCUMENTS = {  # the content of a file whose name ends in .json, and how it is read
     '{"x": 1}': ROW,
+    '{"x": 1}\n\n': ROW,
     '{\n "x": 1,\n "y": [2, 3]\n}\n': ROW,
     '\ufeff\n {\n\n"x":\n1}': ROW,
+    '{"x": 1\n}': ROW,
+    '{"x": 1\n, "y": 2\n}': ROW,
+    '{"x": 1\r\n, "y": "\\n\\r a"}\r\n': ROW,
+    '{\r"x": 1,\r"y": [2]\r}\r': ROW,
+    '{"y": [1,\n2], "x": 1}': ROW,
+    '{"y": "\u00e9\u2028", "z": 1e400, \n"x": 1}': ROW,
+    '{"x": 1, "y": [' + LONG + "]}": ROW,
+    '{"x": 1, "yy": [' + LONG + "]}": ROW,
+    '{"x": 1, "y": [' + LONG + "]\n}": ROW,
     '[{"x": 1}]': ROW,
-    '{"x": 1}\n\n': ROW,
     '{\n "x": [1, 2],\n "y": [3, 4]\n}': COLUMNS,
+    '{\r "x": [1, 2],\r "y": [3, 4]\r}': COLUMNS,
     '{"x": {"0": 1, "1": 2}, "y": {"0": 3, "1": 4}}': COLUMNS,
-    '{"columns": ["x"],\n "index": [0],\n "data": [[1]]}': COLUMNS,
+    '\ufeff{"x": {"0": 1, "1": 2}, "y": {"1": 4, "0": 3}}': COLUMNS,
+    '{"x": {"b": 1, "a": 2}, "y": {"a": 4, "b": 3}}': COLUMNS,
+    '{"columns": ["x", "y"],\n "index": [0, 1],\n "data": [[1, 3], [2, 4]]}': COLUMNS,
+    '{"columns": ["x", "y"], "index": [7, 8], "data": [[1, 3], [2, 4]]}': COLUMNS,
+    '{"data": [[1, 3], [2, 4]], "columns": ["x", "y"]}': COLUMNS,
+    '{"0": {"x": 1, "y": 3}, "1": {"y": 4, "x": 2}}': COLUMNS,
+    '{"x": {"0": 1, "1": 2}, "y": {"0": 3, "1": 4' + " " * (1 << 20) + "}}": COLUMNS,
+    '{\n "x": [1, 2],\n "y": [3, 4, 5]\n}': UNEVEN,
+    '{"x": {"0": 1, "1": 2}, "y": {"0": 3}}': UNEVEN,
+    '{"x": {"0": 1}, "y": {"0": 3, "1": 2}}': UNEVEN,
     '{"data": [{"x": 1}]}': OTHER,
+    '{"schema": {"fields": []}, "data": [{"x": 1}]}': OTHER,
+    '{\n "x": 1\n}\n{\n "x": 2\n}\n': OTHER,
+    '{"x": 1\n}\n{"x": 2}\n': OTHER,
     "[1, 2]": OTHER,
     "[[1, 2], [3, 4]]": OTHER,
     '["a"]': OTHER,
@@ -210,7 +234,9 @@ DOCUMENTS = {  # the content of a file whose name ends in .json, and how it is r
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), DOCUMENTS.items())
+@pytest.mark.parametrize(
+    ("text", "expected"), DOCUMENTS.items(), ids=map(repr, range(len(DOCUMENTS)))
+)
 @pytest.mark.parametrize("end", ["json", "json.gz"])
 def test_a_json_document_is_rows_or_refused_with_what_is_expected(tmp_path, end, text, expected):
     path = tmp_path / f"it's a.{end}"
@@ -223,11 +249,33 @@ def test_a_json_document_is_rows_or_refused_with_what_is_expected(tmp_path, end,
     for function in (lambda: read(opened(path, MODEL)), lambda: load_table(path)):
         with pytest.raises(GraphError, match="expected an array of objects") as caught:
             function()
-        assert (caught.value.code, caught.value.fields["source"]) == (expected, str(path))
-    if expected == COLUMNS and end == "json" and '"index"' not in text:
-        command = str(caught.value).partition(" each line: ")[2]
-        subprocess.run(["bash", "-c", command.replace("OUT", "out")], check=True, cwd=tmp_path)
-        assert load_table(tmp_path / "out.json")["x"].tolist() == [1, 2]
+        code = OTHER if expected == OTHER else "json-columns"
+        assert (caught.value.code, caught.value.fields["source"]) == (code, str(path))
+    if expected != OTHER:
+        command = str(caught.value).partition("Convert it: ")[2].replace("OUT", "out")
+        run = subprocess.run(["bash", "-c", command], check=False, cwd=tmp_path)
+        assert (run.returncode == 0, (tmp_path / "out.json").exists()) == (expected == COLUMNS,) * 2
+    if expected == COLUMNS:
+        table = {
+            name: values.tolist() for name, values in load_table(tmp_path / "out.json").items()
+        }
+        assert table == {"x": [1, 2], "y": [3, 4]}
+
+
+def test_a_json_document_is_not_taken_for_lines_however_long_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("deploykit.storage.data_files.LONGEST_LINE", 3000)
+    path = tmp_path / "a.json"
+    row = json.dumps({"x": 1, "y": [1] * 600})
+    path.write_text(row)
+    assert load_table(path)["y"].shape == (1, 600)
+    for text, code in ((json.dumps({"x": [1] * 2000}), "line-too-long"),
+                       (json.dumps({"x": [1] * 2000}, indent=1), "json-rows")):  # fmt: skip
+        path.write_text(text)
+        with raises(GraphError, code):
+            load_table(path)
+    path.write_text("{\n" + f"{row}\n" * 9)
+    good, bad = read(opened(path, MODEL))
+    assert ([values["x"] for *_, values, _ in good], list(bad)) == ([1] * 9, [0])
 
 
 @pytest.mark.parametrize(
