@@ -255,7 +255,9 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     if len(packed) > 1:
         raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
     empty = [file for file in files if not has_text(file)] if len(files) > 1 else []
-    files = [file for file in files if file not in empty] or files
+    files = [file for file in files if file not in empty]
+    if not files:
+        raise GraphError("csv-empty", source=path)
     first = _first_line(files[0])
     header = not all(is_number(field) for field in first.split(","))
     width = first.count(",") + 1

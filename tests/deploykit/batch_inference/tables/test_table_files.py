@@ -118,7 +118,7 @@ def test_other_columns_of_parquet_files_may_differ(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["b.parquet", ".", "*.parquet"])
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 9, None])
+@pytest.mark.parametrize("content", [b"PAR1", b"\xff" * 9, None])
 def test_a_damaged_file_is_named_among_others(tmp_path, content, path):
     for name in ("a", "b", "c"):
         pq.write_table(pa.table({"x": [1]}), tmp_path / f"{name}.parquet")
@@ -178,16 +178,77 @@ def test_an_empty_file_among_others_has_no_rows(tmp_path, content, end, place, r
     parts = [b"x,y\n" + row + b"\n"] * 2
     parts.insert(place, content)
     for number, part in enumerate(parts):
-        packed = gzip.compress(part) if end.endswith("gz") and part else part
+        packed = gzip.compress(part) if end.endswith("gz") and (part or place) else part
         (tmp_path / f"{number}.{end}").write_bytes(packed)
     assert takes_columns(str(tmp_path), MODEL, Preprocessing(), ColumnChoice())
     good, bad = read(opened(tmp_path, MODEL))
     assert ([values["x"] for *_, values, _ in good], bad) == ([int(row[:1])] * 2, {})
-    assert list(opened(tmp_path, MODEL).skipped) == ([] if content else [f"{place}.{end}"])
+    for path in (tmp_path, tmp_path / f"*.{end}"):
+        assert list(opened(path, MODEL).skipped) == [f"{place}.{end}"]
     if row == b"1,2":
         data = open_data(str(tmp_path))
         assert (data.header, data.skipped) == (True, (f"{place}.{end}",))
         assert [len(batch["x"]) for batch in batches(pipeline_for(data, None, epochs=1))] == [2]
+
+
+def test_an_empty_parquet_file_among_others_is_skipped(tmp_path):
+    for name in ("a", "c"):
+        (tmp_path / f"{name}.parquet").write_bytes(b"")
+    for path in (tmp_path, tmp_path / "*.parquet", tmp_path / "a.parquet"):
+        with raises(GraphError, "parquet-empty", source=str(path)):
+            opened(path, MODEL)
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "b.parquet")
+    for path in (tmp_path, tmp_path / "*.parquet"):
+        data = opened(path, MODEL)
+        assert ([values["x"] for *_, values, _ in read(data)[0]], data.counts) == ([1, 2], (2,))
+        assert list(data.skipped) == ["a.parquet", "c.parquet"]
+
+
+@pytest.mark.parametrize("end", ["jsonl", "json", "ndjson.gz"])
+def test_json_lines_of_blanks_are_listed_as_skipped(tmp_path, end):
+    for name, text in (("a", b"\xef\xbb\xbf\n"), ("b", b'{"x": 1}\n'), ("c", b""), ("d", b" \n")):
+        packed = gzip.compress(text) if end.endswith("gz") else text
+        (tmp_path / f"{name}.{end}").write_bytes(packed)
+    assert list(opened(tmp_path, MODEL).skipped) == [f"{name}.{end}" for name in "acd"]
+
+
+HEADERS = [  # the contents of CSV files without rows, and those that are listed as skipped
+    ([b"x,y\n"], []), ([b"x,y"], []), ([b"\xef\xbb\xbfx,y\r\n\r\n"], []),
+    ([b'"x","a\nb"\n'], []), ([b"x,y\n", b"x,y\n"], []), ([b"\n", b"x,y\n", b""], [0, 2]),
+    ([b"other,y\n", b"other,y\n"], []), ([b"other,label\n", b""], [1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("contents", "skipped"), HEADERS)
+@pytest.mark.parametrize("type_", ["int64", "string", "float32"])
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1), (-1, 4), (-1, 2, 2)])
+def test_headers_without_rows_fit_any_input(tmp_path, contents, skipped, type_, shape):
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.csv").write_bytes(content)
+    data = opened(tmp_path, graph(x=(type_, shape)))
+    assert (data.records, read(data)) == (0, ([], {}))
+    assert list(data.skipped) == [f"{number}.csv" for number in skipped]
+    (feature,) = data.features.values()
+    assert (feature.dtype, feature.shape) == (type_, shape[1:])
+    with raises(GraphError, "unknown-name", name="gone"):
+        opened(tmp_path, MODEL, {"x": "gone"})
+
+
+def test_the_first_file_with_rows_states_the_types(tmp_path):
+    for number, rows in enumerate(["", "b,5\n", "c,oops\n"]):
+        (tmp_path / f"{number}.csv").write_text(f"id,value\n{rows}")
+    good, bad = read(opened(tmp_path, graph(q=("int64", (-1,))), keep=["id"]))
+    assert [(values["value"], kept["id"]) for *_, values, kept in good] == [(5, "b")]
+    assert len(bad) == 1
+
+
+@pytest.mark.parametrize("contents", [[b"", b""], [b"\n", b"\xef\xbb\xbf"], [b"\r\n\r\n", b""]])
+def test_files_without_any_text_are_refused(tmp_path, contents):
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.csv").write_bytes(content)
+    for function in (open_data, lambda path: opened(path, MODEL)):
+        with raises(GraphError, "csv-empty", source=str(tmp_path)):
+            function(str(tmp_path))
 
 
 ROW, COLUMNS, UNEVEN, OTHER = "row", "columns", "uneven columns", "json-rows"
