@@ -217,7 +217,7 @@ def test_records_without_an_index_are_described_by_their_first_records(tmp_path,
         assert outcome.document["sample"] == {"n": "0", "w": "missing"}
         text = deploykit("records", "inspect", path).stdout
         assert "not in every record: w" in text
-        assert f"{3 * count} records in {count} file" in text
+        assert f"{3 * count} records in {count} file{'s' * (count > 1)}\n" in text
         outcome = deploykit("records", "verify", path, "--json")
         assert (outcome.status, outcome.document["records"]) == (0, 3 * count)
 
@@ -326,6 +326,18 @@ def test_what_is_only_named_like_records_is_not_read_as_such(tmp_path, caplog):
     (tmp_path / "shard-00000-of-00001").write_bytes(_example(0))
     assert open_data(str(tmp_path)).counts == (1,)
     assert "TFRecords (3): a.csv, make_tfrecords, notes-00000-of-00001" in caplog.text
+
+
+@pytest.mark.parametrize(("records", "shards"), [(1, 1), (1, 2), (1200, 1), (2, 2)])
+def test_counts_have_the_number_of_their_nouns(tmp_path, deploykit, records, shards):
+    for number in range(shards):
+        content = b"".join(map(_example, range(0 if number else records)))
+        (tmp_path / f"{number}.tfrecord").write_bytes(content)
+    counts = [f"{records:,} record{'s' * (records > 1)}", f"{shards} file{'s' * (shards > 1)}"]
+    assert f"{counts[0]} in {counts[1]}\n" in deploykit("records", "inspect", tmp_path).stdout
+    counts[1] = counts[1].replace("file", "shard")
+    verified = deploykit("records", "verify", tmp_path).stdout
+    assert f"{counts[1]}, {counts[0]}: none damaged\n" in verified
 
 
 def test_inspect(folder, deploykit):
