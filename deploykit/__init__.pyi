@@ -849,6 +849,9 @@ def inspect_records(
 ) -> RecordsInspection:
     """Show the features, counts, shards and first record of TFRecord data.
 
+    With an index, only the first record is read. Without one, records are counted, which reads the
+    lengths of all records, or all of a compressed file: for large data, pass one of its files.
+
     Args:
         folder: the folder that contains the shards, or one TFRecord file, with or without an index.
         name: Name of the records, if DIR contains records of several names.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deploykit.records.examples import Feature
-from deploykit.records.index import END, index_names, load_index, one_set
+from deploykit.records.index import END, index_names, index_of, load_index, one_set
 from deploykit.records.plain_records import (
     UsualSize,
-    fitted,
     is_records,
     plain_records,
     record_names,
+    records_to_read,
 )
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
@@ -204,10 +204,10 @@ def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
         found.warn_of_skipped()
         return _images(folder, found)
     tables = [file for file in files if format_of(file) == "csv"]
-    if shards := record_names(folder):
-        if tables:
-            text = ", ".join(file.name for file in tables[:5])
-            logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(tables), text)
+    if shards := records_to_read(folder):
+        if others := [file for file in [*tables, *record_names(folder)] if file not in shards]:
+            text = ", ".join(file.name for file in others[:5])
+            logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(others), text)
         return _plain(str(folder), shards, may_be_empty)
     if tables:
         return _csv(str(folder), tables, columns)
@@ -229,15 +229,14 @@ def _records(folder: Path, name: str, is_named: bool = False, may_be_empty: bool
 
 def _shard(file: Path, may_be_empty: bool) -> Data:
     """Return one file of TFRecords, with the features of its index if it has one."""
-    for name in index_names(file.parent):
-        index = load_index(file.parent, name)
-        if file.name in (shard.file for shard in index.shards):
-            whole = _records(file.parent, name, may_be_empty=may_be_empty)
-            place = list(map(os.path.basename, whole.files)).index(file.name)
-            return replace(
-                whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""
-            )
-    return _plain(str(file), [file], may_be_empty)
+    if (described := index_of(file)) is None:
+        return _plain(str(file), [file], may_be_empty)
+    name, index, shard = described
+    whole = _records(file.parent, name, may_be_empty=may_be_empty)
+    place = index.shards.index(shard)
+    return replace(
+        whole, path=str(file), files=(str(file),), counts=(whole.counts[place],), name=""
+    )
 
 
 def _plain(path: str, files: Sequence[Path], may_be_empty: bool) -> Data:
@@ -251,42 +250,14 @@ def _plain(path: str, files: Sequence[Path], may_be_empty: bool) -> Data:
     )  # fmt: skip
 
 
-def fitting(data: Data, graph: Graph | None, features: Mapping[str, str]) -> Data:
-    """Return TFRecords without an index with features as a graph takes them.
-
-    `features` are the stated features of inputs.
-    """
-    if data.usual is None or graph is None:
-        return data
-    results, inputs = dict(data.features), names_of_inputs(graph)
-    usual = dict(data.usual)
-    for tensor, names in inputs.items():
-        type_, shape = type_and_shape(graph, tensor)[:2]
-        stated = [features[name] for name in names if features.get(name)]
-        if not data.records:  # without records, they have any features
-            row = tuple(None if size < 0 else size for size in (shape or ())[1:])
-            results[(stated or names)[0]] = Feature(type_ or "float32", row)
-            continue
-        wanted = stated or names
-        known = [name for name in wanted if name in results]
-        if not known and len(inputs) == 1 and not stated:
-            known = data.unlabelled if len(data.unlabelled) == 1 else data.only_of_type(type_)
-        if not known:
-            later = plain_records(data.path, list(map(Path, data.files)), wanted)
-            known = [name for name in wanted if name in later.features]
-            results |= {name: later.features[name] for name in known}
-            usual |= {name: later.usual[name] for name in known}
-        if known:
-            results[known[0]] = fitted(results[known[0]], usual[known[0]], type_, shape)
-    return replace(data, features=results, usual=usual)
-
-
 def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     packed = {is_packed(file) for file in files}
     if len(packed) > 1:
         raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
     empty = [file for file in files if not has_text(file)] if len(files) > 1 else []
-    files = [file for file in files if file not in empty] or files
+    files = [file for file in files if file not in empty]
+    if not files:
+        raise GraphError("csv-empty", source=path)
     first = _first_line(files[0])
     header = not all(is_number(field) for field in first.split(","))
     width = first.count(",") + 1

@@ -13,7 +13,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from deploykit.benchmarking.run_config import INPUTS
-from deploykit.data.data import Data, fitting, is_arrays
+from deploykit.data.data import Data, is_arrays
+from deploykit.data.fitted_records import fitting
 from deploykit.data.preprocessing import Preprocessing, Steps, declared_for
 from deploykit.data.preprocessing_plan import keeps_files, plan, result_of
 from deploykit.records.examples import Feature
@@ -296,7 +297,7 @@ def pipeline_for(
     if threads is None:
         threads = max(2, min(_MAX_THREADS, usable_cores()))
     declared = preprocessing or piping.declared(graph)
-    data = fitting(data, graph, {name: each.feature for name, each in declared.inputs.items()})
+    data = fitting(data, graph, declared.inputs)
     planned = plan(data, graph, declared)
     pipeline = Pipeline(
         data,

@@ -27,10 +27,8 @@ from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.verification.fitting import of_type, tell_only
 from deploykit.verification.synthetic.sample_inputs import (
-    batch_axes,
     names_of_inputs,
-    takes_scalars,
-    type_and_shape,
+    per_sample,
 )
 
 _INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
@@ -56,13 +54,7 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
         expected = dict.fromkeys(names, ("", None))
         known: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
     else:
-        expected = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
-        for tensor, axis in batch_axes(graph).items():  # records are samples
-            type_, shape = expected[tensor]
-            rows = shape and (shape[axis], *shape[:axis], *shape[axis + 1 :])
-            expected[tensor] = type_, rows
-        if takes_scalars(graph):  # each sample is a scalar and runs separately
-            expected = {tensor: (type_, (-1,)) for tensor, (type_, _) in expected.items()}
+        expected = per_sample(graph)
         known = names_of_inputs(graph)
         declared = declared.among(graph)
     results = {}

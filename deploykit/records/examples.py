@@ -1,7 +1,7 @@
 """Encodes records as tf.train.Example, and describes their features: dtype, shape, content."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -36,6 +36,18 @@ class Feature:
             raise GraphError(
                 "not-one-of", what=f"the type of feature '{name}'", known=known, got=self.dtype
             )
+
+    def sized(self, shape: tuple[int, ...] | None) -> "Feature":
+        """Return the feature with the sizes of an input where its own are open.
+
+        The `shape` has the batch axis in front; a negative size is open. None: it is unknown.
+        """
+        if shape is None or len(shape) - 1 != len(self.shape):
+            return self
+        pairs = zip(self.shape, shape[1:], strict=True)
+        return replace(
+            self, shape=tuple(size if own is None and size >= 0 else own for own, size in pairs)
+        )
 
     def __str__(self) -> str:
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)

@@ -13,7 +13,7 @@ from msgspec import Meta
 from deploykit.records.examples import Feature
 from deploykit.transforms.common.documents import IfSet, Written, converted, document, written
 from deploykit.transforms.common.errors import FileError, GraphError
-from deploykit.transforms.untrusted.files import read_json
+from deploykit.transforms.untrusted.files import read_bytes, read_json
 
 FORMAT = 1
 END = ".index.json"
@@ -127,16 +127,49 @@ def find_index(folder: str | Path, name: str | None = None) -> Path | None:
 
 
 def index_names(folder: str | Path) -> list[str]:
-    """Return the names of the records in a folder that have an index."""
-    names = sorted(path.name for path in Path(folder).glob(f"*{END}"))
-    return [name.removesuffix(END) for name in names if not name.startswith(".")]
+    """Return the names of the records in a folder that have an index. FileError: one is unreadable.
+
+    Other programs write indexes of the same names, such as `model.safetensors.index.json`.
+    """
+    paths = sorted(path for path in Path(folder).glob(f"*{END}") if not path.name.startswith("."))
+    return [path.name.removesuffix(END) for path in paths if not _is_foreign(path)]
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return whether an index is that of another program; a damaged one is not."""
+    try:
+        plain = read_json(path, "index of records")
+    except GraphError:
+        return False
+    return not (isinstance(plain, dict) and "format" in plain)
+
+
+def index_of(file: Path) -> tuple[str, Index, Shard] | None:
+    """Return the index that describes one file of records, its name and entry; None: there is none.
+
+    GraphError: the index that mentions the file is damaged.
+    """
+    for name in index_names(file.parent):
+        try:
+            index = load_index(file.parent, name)
+        except GraphError:
+            if file.name.encode() in read_bytes(index_path(file.parent, name)):
+                raise
+            continue
+        for shard in index.shards:
+            if shard.file == file.name:
+                return name, index, shard
+    return None
 
 
 def one_set(path: str | Path) -> tuple[Path, str] | None:
     """Return folder and name of a path `DIR/NAME` or `DIR/NAME.index.json` of records, or None."""
     place = Path(path)
     name = place.name.removesuffix(END)
-    if os.path.isdir(place) or not os.path.isfile(index_path(place.parent, name)):
+    index = index_path(place.parent, name)
+    if os.path.isdir(place) or not os.path.isfile(index):
+        return None
+    if os.path.isfile(place) and place != index and _is_foreign(index):
         return None
     return place.parent, name
 

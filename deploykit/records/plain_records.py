@@ -14,9 +14,22 @@ from deploykit.records.index import RecordsMetadata
 from deploykit.storage.image_folders import is_image_content
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
-from deploykit.transforms.ir.tfrecord import count_records, is_gzip, read_all_records
+from deploykit.transforms.ir.tfrecord import (
+    count_records,
+    is_framed,
+    is_gzip,
+    read_all_records,
+)
 
-_NAME = re.compile(r"\.tfrec(ords?)?([.-]\d+(-of-\d+)?)?(\.gz)?$", re.IGNORECASE)
+_NAME = re.compile(r"\.tfrec(ords?)?([.-]\d+(-of-\d+)?)?(\.gz)?$")
+_SIMILAR = re.compile(r"tfrec|-\d{5,9}-of-\d{5,9}(\.gz)?$")
+_CHECKPOINT = re.compile(r"\.data-\d+-of-\d+$")
+_OTHER_END = re.compile(  # of files whose names may be similar
+    r"\.(idx|index|crc|md5|sha1|sha256|txt|md|log|lock|jsonl?|ndjson|csv|tsv|parquet|pq|arrow|feather"
+    r"|np[yz]|h5|hdf5|keras|pb|pbtxt|tflite|onnx|bin|pth?|safetensors|msgpack|gguf|pkl|ya?ml|toml|xml"
+    r"|html|py|ipynb|sh|jpe?g|png|gif|bmp|webp|tiff?|zip|tar|tgz|xz|bz2|zst|bak|old|orig|tmp|part|swp)"
+    r"(\.gz)?$|~$"
+)
 LOOKED_AT = 64
 """The number of records from which the features follow."""
 _TEXT = re.compile(rb"[\t\n\r -~]*")
@@ -25,17 +38,29 @@ _LISTS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"
 
 
 def is_records(path: str | Path) -> bool:
-    """Return whether a file has the name of TFRecords, such as `a.tfrecord-00000-of-00002`."""
-    return _NAME.search(Path(path).name) is not None
+    """Return whether a file is named like TFRecords, such as `v1.0-train-00000-of-00002`."""
+    name = Path(path).name.lower()
+    return (
+        _SIMILAR.search(name) is not None
+        and _CHECKPOINT.search(name) is None
+        and _OTHER_END.search(name) is None
+    )
 
 
 def record_names(folder: Path) -> list[Path]:
-    """Return the visible TFRecord files in a folder, in order."""
+    """Return the visible files in a folder that are named like TFRecords, in order."""
     return sorted(
         path
         for path in folder.iterdir()
         if is_records(path) and not path.name.startswith(".") and path.is_file()
     )
+
+
+def records_to_read(folder: Path) -> list[Path]:
+    """Return the TFRecord files in a folder; without their end, names decide with the content."""
+    return [
+        path for path in record_names(folder) if _NAME.search(path.name.lower()) or is_framed(path)
+    ]
 
 
 @dataclass(frozen=True)
@@ -122,7 +147,8 @@ def fitted(
 
     A list of as many values as the input is an array of its shape, and so are bytes of its size,
     but not those of one value: a text of 4 digits has the size of a float32. What most records have
-    decides, so that one other record is an invalid row and not a reason to refuse all.
+    decides, so that one other record is an invalid row and not a reason to refuse all. Lists of
+    several lengths have the size that the input takes, and records of others are invalid rows.
 
     Args:
         feature: the feature as the records state it.
@@ -140,7 +166,8 @@ def fitted(
         is_raw = wanted is not None and usual.bytes == wanted
         return Feature(type_, row, "raw") if is_raw else feature
     if is_known:
-        return replace(feature, shape=row) if math.prod(row) == usual.values else feature
+        is_taken = math.prod(row) == usual.values or None in feature.shape
+        return replace(feature, shape=row) if is_taken else feature
     return replace(feature, shape=(None,)) if len(row) == 1 and row[0] < 0 else feature
 
 
@@ -171,11 +198,12 @@ def _lists(record: bytes) -> dict[str, _List] | None:
 
 
 def _feature(values: Sequence[_List]) -> Feature:
-    """Return the type of some lists: the dtype of most, and a shape that fits all.
+    """Return the type of some lists: the dtype of most that have values, and a shape that fits all.
 
     Without a value, a list that has one value elsewhere lacks it.
     """
-    dtype = Counter(dtype for dtype, _ in values).most_common(1)[0][0]
+    full = [dtype for dtype, listed in values if listed]
+    dtype = Counter(full or (dtype for dtype, _ in values)).most_common(1)[0][0]
     lengths = {len(listed) for _, listed in values}
     lengths = {1} if lengths == {0, 1} else lengths
     shape: tuple[int | None, ...] = () if lengths == {1} else (*lengths,)

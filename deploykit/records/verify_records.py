@@ -16,7 +16,7 @@ from deploykit.records.index import (
     Index,
     Shard,
     find_index,
-    index_names,
+    index_of,
     index_path,
     load_index,
     one_set,
@@ -67,17 +67,18 @@ def found_records(path: Path, name: str | None) -> tuple[Index | None, Jobs]:
     if path.is_file():
         if name is not None:
             raise GraphError("only-for", source=path, option="--name", what="folders of records")
-        for known in index_names(path.parent):
-            index = load_index(path.parent, known)
-            if shards := [shard for shard in index.shards if shard.file == path.name]:
-                return index, [(path, shards[0])]
-        return None, [(path, None)]
+        _, index, shard = index_of(path) or (None, None, None)
+        return index, [(path, shard)]
     if find_index(path, name) is not None:
         index = load_index(path, name)
-        return index, [(path / shard.file, shard) for shard in index.shards]
-    files = record_files(path)
+        jobs: Jobs = [(path / shard.file, shard) for shard in index.shards]
+        if name is None:
+            _tell_unread(path, index, [file for file, _ in jobs])
+        return index, jobs
+    files = record_names(path)
     if not files:
         raise FileError("not-found", source=path, expected="TFRecord files")
+    _tell_unread(path, None, files)
     return None, [(file, None) for file in files]
 
 
@@ -112,11 +113,14 @@ def check_folder(
     return index, results
 
 
-def record_files(folder: Path) -> list[Path]:
-    """Return the files in a folder that are named like record files, such as `a-00000-of-00002`."""
-    numbered = (file for file in folder.glob("*-of-*") if _NUMBERED.fullmatch(file.name))
-    bare = (file for file in numbered if not Path(file.name).suffix and file.is_file())
-    return sorted({*record_names(folder), *(file for file in bare if file.name[0] != ".")})
+def _tell_unread(folder: Path, index: Index | None, files: Sequence[Path]) -> None:
+    """Log which files next to records are not read: all, or with an index those like records."""
+    others = record_names(folder) if index else sorted(p for p in folder.iterdir() if p.is_file())
+    known = {*files, *(shard_files(folder, index.name) if index else ())}  # which are compared
+    unread = [path.name for path in others if path not in known and not path.name.startswith(".")]
+    if unread:
+        shown = ", ".join(unread[:5]) + ", ..." * (len(unread) > 5)
+        logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(unread), shown)
 
 
 def _missing(folder: Path, names: Sequence[str]) -> list[Checked]:

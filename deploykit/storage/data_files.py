@@ -14,6 +14,7 @@ from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.untrusted.files import (
     GZIP_END,
+    LONGEST_LINE,
     MAX_BYTES,
     opened,
     parsed_json,
@@ -118,34 +119,104 @@ def _rows_as_lines(file: IO[bytes], path: str) -> bytes:
 
 
 def _single_object(file: IO[bytes], path: str) -> bytes:
-    """Return the only object of a text as one line; empty: the text is JSON Lines, or damaged.
+    """Return the only object of a text as one line; empty: it is one, or JSON Lines, or damaged.
 
-    GraphError: the object is not a row. One line of lists is a row whose values are lists.
+    GraphError: the object is not a row, or there are several over several lines. One line of lists
+    is a row whose values are lists.
     """
-    head, _, more = read_up_to(file, HEAD).lstrip(b" \t\r\n\xef\xbb\xbf").partition(b"\n")
-    is_long = len(head) + len(more) > HEAD // 2
-    found = None if is_long and not more else _object_in(head)
-    is_one_line = found is not None
-    if is_one_line and (is_long or more.strip()):
+    line, has_more = _first_line(file, path)
+    found = _object_in(line)
+    if found is None:
+        return _joined(file, path)
+    if not has_more:
+        _check_row(found, path, is_one_line=b"\r" not in line.strip())
+    return b""
+
+
+def _first_line(file: IO[bytes], path: str) -> tuple[bytes, bool]:
+    """Return the first line that is not blank, and whether text follows.
+
+    GraphError: it is longer than a row may be.
+    """
+    pieces: list[bytes] = []
+    while piece := read_up_to(file, HEAD):
+        text = piece if pieces else piece.lstrip(b" \t\r\n\xef\xbb\xbf")
+        line, end, more = text.partition(b"\n")
+        pieces += [line] if line else []
+        while end and piece and not more.strip():
+            more = piece = read_up_to(file, HEAD)
+        if end:
+            return b"".join(pieces), bool(more)
+        if sum(map(len, pieces)) > LONGEST_LINE:
+            longest = readable_size(LONGEST_LINE)
+            raise GraphError("line-too-long", source=path, number=1, what="table", longest=longest)
+    return b"".join(pieces), False
+
+
+def _joined(file: IO[bytes], path: str) -> bytes:
+    """Return an object over several lines as one line; empty: the text is JSON Lines, or damaged.
+
+    GraphError: the object is not a row, or not the only one.
+    """
+    file.seek(0)
+    content = read_up_to(file, LONGEST_LINE + 1)
+    if len(content) > LONGEST_LINE:
+        if any(_object_in(line) is not None for line in content[:HEAD].split(b"\n")):
+            return b""
+        raise _not_rows(path, "no line at its start is an object")
+    check_room(16 * len(content), f"{path}: the object of JSON")  # of Python objects
+    try:
+        text = content.decode("utf-8-sig").lstrip()
+        found, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
         return b""
-    if not is_one_line and head.rstrip()[-1:] in b"{[,:":
-        file.seek(0)
-        content = read_up_to(file, MAX_BYTES + 1)
-        check_room(16 * len(content), f"{path}: the object of JSON")  # of Python objects
-        found = _object_in(content) if len(content) <= MAX_BYTES else None
-    if not found:
-        return b""
+    if "\n" not in text[:end]:
+        return b""  # a line that begins with an object
+    if text[end:].strip():
+        raise _not_rows(path, "objects over several lines")
+    _check_row(found, path, is_one_line=False)
+    return b" ".join(text[:end].encode().splitlines()) + b"\n"  # strings contain no line ends
+
+
+def _check_row(found: dict[str, Any], path: str, is_one_line: bool) -> None:
+    """Raise GraphError if the only object of a file is a table and not a row."""
     values = list(found.values())
-    are_columns = all(isinstance(value, dict) for value in values) or (
-        not is_one_line and all(isinstance(value, list) for value in values)
-    )
     first = values[0][:1] if len(values) == 1 and isinstance(values[0], list) else []
+    if found.keys() == {"schema", "data"} and isinstance(found["data"], list):  # of pandas
+        first = found["data"][:1]
     if first and isinstance(first[0], dict):
-        raise _not_rows(path, f"one object whose '{next(iter(found))}' is an array of objects")
-    if are_columns:
-        names = [name[:40] for name in found][:10]
-        raise GraphError("json-columns", source=path, names=names, file=shell_word(path))
-    return json.dumps(found).encode() + b"\n"
+        name = "data" if len(found) > 1 else next(iter(found))
+        raise _not_rows(path, f"one object whose '{name}' is an array of objects")
+    if table := _columns_of(found, is_one_line):
+        names, rows = table
+        program = (
+            f"import json, sys; d = json.load(sys.stdin.buffer); t = json.dumps([{rows}]); "
+            'open(sys.argv[1], "w").write(t)'
+        )
+        command = f"python3 -c '{program}' OUT.json"
+        file = shell_word(path)
+        command = f"gzip -dc {file} | {command}" if is_packed(path) else f"{command} < {file}"
+        shown = [str(name)[:40] for name in names][:10]
+        raise GraphError("json-columns", source=path, names=shown, command=command)
+
+
+def _columns_of(found: dict[str, Any], is_one_line: bool) -> tuple[list[Any], str] | None:
+    """Return the names of an object of columns, and Python code for the rows of an object `d`."""
+    names, values = list(found), list(found.values())
+    if found.keys() in ({"columns", "data"}, {"columns", "index", "data"}):  # "split" of pandas
+        titles, rows = found["columns"], found["data"]
+        are_lists = isinstance(titles, list) and isinstance(rows, list)
+        if are_lists and all(isinstance(row, list) and len(row) == len(titles) for row in rows):
+            return titles, 'dict(zip(d["columns"], r, strict=True)) for r in d["data"]'
+    if values and all(isinstance(value, dict) for value in values):
+        inner = list(values[0])
+        if all(map(str.isdecimal, names)) and not all(map(str.isdecimal, inner)):
+            return inner, "v for v in d.values()"  # "index" of pandas
+        keys = "dict.fromkeys(k for v in d.values() for k in v)"
+        return names, f"{{n: v[k] for n, v in d.items()}} for k in {keys}"
+    if values and not is_one_line and all(isinstance(value, list) for value in values):
+        return names, "dict(zip(d, r)) for r in zip(*d.values(), strict=True)"
+    return None
 
 
 def _object_in(text: bytes) -> dict[str, Any] | None:

@@ -50,6 +50,16 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
     return head.startswith(_GZIP) and head[8:] != struct.pack("<I", masked_crc(head[:8]))
 
 
+def is_framed(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file begins with the length of a record. FileError: it cannot be read."""
+    with _unpacked(path, is_gzip(path)) as (file, most):
+        try:
+            head = file.read(_HEAD)
+            return len(head) == _HEAD and _length(file, head, most) >= 0
+        except (_FramingError, gzip.BadGzipFile, zlib.error, EOFError):
+            return False
+
+
 @dataclass(frozen=True)
 class DamagedRecord:
     """Placeholder for a record that cannot be read."""

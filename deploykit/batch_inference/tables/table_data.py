@@ -1,6 +1,7 @@
 """Opens a table for a model: its files and rows, and the column that each input takes."""
 
 import hashlib
+import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.infer_task import IN_NUMPY
 from deploykit.batch_inference.tables.partition_columns import partition_types
 from deploykit.batch_inference.tables.table_files import (
+    TableFile,
     arrow,
     folder_of,
     format_of,
@@ -27,7 +29,7 @@ from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
 from deploykit.records.examples import Feature
 from deploykit.records.index import index_names, one_set
-from deploykit.records.plain_records import record_names
+from deploykit.records.plain_records import records_to_read
 from deploykit.storage.image_folders import list_images
 from deploykit.storage.tables import csv_header, has_text, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
@@ -39,6 +41,8 @@ from deploykit.verification.synthetic.sample_inputs import (
     takes_scalars,
     type_and_shape,
 )
+
+logger = logging.getLogger("deploykit")
 
 KIND = "table"
 MAX_TOKENS = 128
@@ -111,7 +115,7 @@ def open_table(
     FileError: a file cannot be read. GraphError: it is damaged, a column does not exist, or has
     another type than the input.
     """
-    files = table_files(path)
+    files, skipped = _with_rows(path, table_files(path))
     format_ = format_of(files[0].path) or ""
     named = [name for names in names_of_inputs(graph).values() for name in names]
     declared = declared.among(graph)
@@ -125,11 +129,7 @@ def open_table(
     data = TableData(
         folder_of(path), KIND, tuple(paths), {}, counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),
-        skipped=tuple(
-            os.path.relpath(file.path, folder_of(path))
-            for file in files
-            if len(files) > 1 and not (file.size or is_remote(path))
-        ),
+        skipped=skipped,
         types=types | stated_by, partitions=stated_by, keep=choice.keep,
         mixed=(*mixed, *(name for name in numeric if name in stated_by)),
     )  # fmt: skip
@@ -161,6 +161,27 @@ def open_table(
     return replace(data, features=features), replace(declared, inputs=steps)
 
 
+def _with_rows(
+    path: str, files: Sequence[TableFile]
+) -> tuple[Sequence[TableFile], tuple[str, ...]]:
+    """Return files without empty Parquet files, and which of several local files are empty.
+
+    GraphError: all are empty Parquet files.
+    """
+    is_parquet = format_of(files[0].path) == "parquet"
+    if is_remote(path):
+        empty = [file for file in files if is_parquet and not file.size]
+        if empty:
+            logger.warning("%s: empty files are skipped: %d", path, len(empty))
+    else:
+        empty = [file for file in files if not (file.size if is_parquet else has_text(file.path))]
+    full = [file for file in files if file not in empty] if is_parquet else files
+    if not full:
+        raise GraphError("parquet-empty", source=path)
+    names = () if is_remote(path) or len(files) == 1 else empty
+    return full, tuple(os.path.relpath(file.path, folder_of(path)) for file in names)
+
+
 def _with_texts(data: TableData, names: Collection[str]) -> TableData:
     """Return data whose columns of folders that text inputs take are text, also if kept."""
     stated = {name: arrow("reading a table").string() for name in names if name in data.partitions}
@@ -179,7 +200,7 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
     if one_set(first) is not None:
         return False
     if first.is_dir():
-        if index_names(first) or record_names(first):
+        if index_names(first) or records_to_read(first):
             return False
         below = [str(file) for file in sorted(first.rglob("*")) if not _is_hidden(file, first)]
         files = tables_among(below)
@@ -252,6 +273,9 @@ def _column_for(
         if only := only_of_type(kinds, type_and_shape(graph, tensor)[0]):
             tell_only(names[0], only[0])
             return only[0]
+        others = (*NOT_INPUTS, *data.keep, *data.partitions)
+        if data.records == 0 and (unknown := [n for n in data.types if n not in others]):
+            return unknown[0]  # without rows, columns have any type
     raise GraphError(
         "column-missing",
         source=data.path,

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
+from deploykit.batch_inference.tables.table_splits import record_offsets
 from deploykit.batch_inference.tables.table_values import element_type
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.untrusted.files import BOM
@@ -30,31 +31,57 @@ def column_types(
     used: Collection[str],
     in_folders: Collection[str] = (),
 ) -> tuple[dict[str, Any], tuple[int, ...], tuple[str, ...]]:
-    """Return the types of the columns, the rows of each Parquet file, and the mixed columns.
+    """Return the types of the columns, the rows of each file if known, and the mixed columns.
 
+    The rows are known of Parquet files, and of a table without any.
     JSON Lines are read until each of the `used` columns that exist has a value, and to the end if
     one of those that folders state, which are `in_folders`, is in no line.
     """
     pa = arrow("reading a table")
     if format_ == "parquet":
         return *_of_parquet(files, used), ()
+    if format_ == "csv":
+        return _of_csv_files(pa, path, files)
     blocks = _blocks(files, format_)
-    if format_ == "jsonl":
-        first = next(blocks, None)
-        if first is None:  # without rows, it has any columns
-            return dict.fromkeys(filter(None, used), pa.null()), (0,) * len(files), ()
-        if types := _of_jsonl(pa, chain([first], blocks), used, in_folders):
-            return types, (), ()
-        raise GraphError(
-            "damaged-or-not", source=path, what="jsonl file", reason="no line is a JSON object"
-        )
-    file, head = next(blocks, ("", b""))
-    if not file:
+    first = next(blocks, None)
+    if first is None:  # without rows, it has any columns
+        return dict.fromkeys(filter(None, used), pa.null()), (0,) * len(files), ()
+    if types := _of_jsonl(pa, chain([first], blocks), used, in_folders):
+        return types, (), ()
+    raise GraphError(
+        "damaged-or-not", source=path, what="jsonl file", reason="no line is a JSON object"
+    )
+
+
+def _of_csv_files(
+    pa: Any, path: str, files: Sequence[str]
+) -> tuple[dict[str, Any], tuple[int, ...], tuple[str, ...]]:
+    """Return types, rows and mixed columns as of `column_types`, by the first file with values."""
+    types: dict[str, Any] = {}
+    for file in files:
+        with _naming(file, "csv"):
+            if not (head := next(_file_blocks(file, _LOOKED_AT), b"")):
+                continue
+            schema, mixed = _of_csv(pa, file, head)
+        if not types:
+            _check_headers(files, schema.names)
+        types = dict(zip(schema.names, schema.types, strict=True))
+        if not all(map(pa.types.is_null, schema.types)):
+            return types, (), mixed
+    if not types:
         raise GraphError("csv-empty", source=path)
-    with _naming(file, format_):
-        schema, mixed = _of_csv(pa, file, head)
-    _check_headers(files, schema.names)
-    return dict(zip(schema.names, schema.types, strict=True)), (), mixed
+    return types, () if any(map(_has_rows, files)) else (0,) * len(files), ()
+
+
+def _has_rows(file: str) -> bool:
+    """Return whether a CSV file has a row after its header."""
+    count = -2  # the start of the header, and its end
+    with opened_table(file) as stream:
+        for ends in record_offsets(stream, file, quoted=True):
+            count += len(ends)
+            if count > 0:
+                return True
+    return False
 
 
 @contextlib.contextmanager
@@ -231,8 +258,8 @@ def _of_block(pa: Any, block: bytes) -> dict[str, Any]:
 
 
 def crashes_arrow(lines: bytes) -> bool:
-    """Return whether Arrow dies of some JSON Lines: it does if the first one is null."""
-    return lines.lstrip().startswith(b"null")
+    """Return whether Arrow dies of some JSON Lines: it does if the first one begins with null."""
+    return lines.removeprefix(BOM).lstrip().startswith(b"null")
 
 
 def _without_times(pa: Any, type_: Any) -> Any:
@@ -307,6 +334,7 @@ def _of_csv(pa: Any, path: str, head: bytes) -> tuple[Any, tuple[str, ...]]:
     from pyarrow import csv
 
     parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
+    head = head if head.endswith((b"\n", b"\r")) else head + b"\n"  # which a header alone needs
     read = csv.ReadOptions(use_threads=False, block_size=len(head) + 1)
     table = csv.read_csv(io.BytesIO(head), read, parse)
     names = [name.strip() for name in table.column_names]

@@ -11,7 +11,7 @@ from deploykit.records.index import Index
 from deploykit.records.open_source import ConvertedSets
 from deploykit.records.plain_records import LOOKED_AT, PlainRecords
 from deploykit.rendering.tables import Cell, Table, table
-from deploykit.rendering.templates import filled_lines, rendered_rows, size
+from deploykit.rendering.templates import counted, filled_lines, rendered_rows, size
 
 
 def converted_lines(converted: ConvertedSets) -> Iterator[str]:
@@ -40,8 +40,9 @@ def inspection_lines(inspection: RecordsInspection) -> Iterator[str | Table]:
         return
     columns = {"shard": "{file}", "records": "{records}", "size": "{bytes:size}"}
     yield table(inspection.index.shards, columns)
+    count = len(inspection.index.classes)
     yield from filled_lines(
-        inspection.index, f"{len(inspection.index.classes)} classes: {{classes:list 10}}"
+        inspection.index, f"{count} class{'es' * (count != 1)}: {{classes:list 10}}"
     )
     yield _summary(inspection.index)
 
@@ -53,9 +54,7 @@ def _plain_lines(folder: str, plain: PlainRecords) -> Iterator[str | Table]:
     if plain.optional:
         yield f"not in every record: {', '.join(sorted(plain.optional))}"
     packed = ", gzip" if plain.compression else ""
-    yield f"{facts['records']} records in {len(plain.files)} files{packed}".replace(
-        " 1 files", " 1 file"
-    )
+    yield f"{counted(facts['records'], 'record')} in {counted(len(plain.files), 'file')}{packed}"
     yield f"{folder} has no index: the features follow from its first {LOOKED_AT} records"
 
 
@@ -63,16 +62,15 @@ def verification_lines(verification: RecordsVerification) -> Iterator[str]:
     """Yield the problems, and what was checked."""
     yield from verification.problems
     damaged = len(verification.problems) or "none"
-    yield f"{len(verification.shards)} shards, {verification.records} records: {damaged} damaged"
+    shards, records = len(verification.shards), verification.records
+    yield f"{counted(shards, 'shard')}, {counted(records, 'record')}: {damaged} damaged"
     yield from filled_lines(verification, "checked: {checked}", "not checked: {unknown}")
 
 
 def _summary(index: Index) -> str:
     packed = ", gzip" if index.compression else ""
-    return (
-        f"{index.records} records '{index.name}' in {len(index.shards)} shards, "
-        f"{size(index.bytes)}{packed}"
-    )
+    records, shards = counted(index.records, "record"), counted(len(index.shards), "shard")
+    return f"{records} '{index.name}' in {shards}, {size(index.bytes)}{packed}"
 
 
 MAX_SHOWN = 5  # maximum number of listed skipped rows

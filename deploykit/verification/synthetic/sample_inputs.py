@@ -287,6 +287,23 @@ def takes_scalars(graph: Graph) -> bool:
     return bool(shapes) and all(shape == () for shape in shapes)
 
 
+def per_sample(graph: Graph) -> dict[str, tuple[str, tuple[int, ...] | None]]:
+    """Return the dtype of each input, and its shape with the axis of the samples in front.
+
+    If all inputs are scalars, each sample runs separately. GraphError: an input has no such axis.
+    """
+    results = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
+    for tensor, axis in batch_axes(graph).items():
+        type_, shape = results[tensor]
+        results[tensor] = (
+            type_,
+            None if shape is None else (shape[axis], *shape[:axis], *shape[axis + 1 :]),
+        )
+    if takes_scalars(graph):
+        return {tensor: (type_, (-1,)) for tensor, (type_, _) in results.items()}
+    return results
+
+
 def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
     """Return the inputs of the result by those of the reference, or None if they do not match.
 

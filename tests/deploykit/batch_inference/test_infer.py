@@ -165,23 +165,69 @@ OTHERS = {  # a record unlike most others, and what the reason of the invalid ro
 }
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-@pytest.mark.parametrize("places", [{0}, {5}, {63, 64}, {69}, set(range(69)) - {9, 68}])
+FEW = [{0}, {5}, {63, 64}, {69}]
+ALL_BUT_TWO = set(range(69)) - {9, 68}  # what the remaining records have does not decide
+PLACES = [*((kind, places) for kind in OTHERS for places in FEW), ("missing", ALL_BUT_TWO)]
+
+
+def unlike(path, kind, places, is_packed=False):
+    """Write 70 records of 4 values, except for those at `places`."""
+    records = [
+        made_up.example(label=[n], **(OTHERS[kind][0] if n in places else {"x": [float(n)] * 4}))
+        for n in range(70)
+    ]
+    content = b"".join(map(framed, records))
+    path.write_bytes(gzip.compress(content) if is_packed else content)
+    return path
+
+
+@pytest.mark.parametrize(("kind", "places"), PLACES)
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_one_record_unlike_most_is_a_bad_row(tmp_path, kind, places, is_packed):
-    other, reason = OTHERS[kind]
-    if len(places) > 64 and kind != "missing":
-        return  # most of the records that are looked at decide
-    records = [made_up.example(label=[n], **({"x": [float(n)] * 4} if n not in places else other))
-               for n in range(70)]  # fmt: skip
-    content = b"".join(map(framed, records))
-    (tmp_path / "rows.tfrecord").write_bytes(gzip.compress(content) if is_packed else content)
-    found = deploykit.infer(
-        tiny_model(), tmp_path / "rows.tfrecord", tmp_path / "out", on_error="skip", processes=1
-    )
+    path = unlike(tmp_path / "rows.tfrecord", kind, places, is_packed)
+    found = deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
     assert found.rows == 70 - len(places)
     assert {each["row"] for each in found.skipped} == places
-    assert all(reason in each["reason"] for each in found.skipped)
+    assert all(OTHERS[kind][1] in each["reason"] for each in found.skipped)
+
+
+@pytest.mark.parametrize("kind", ["empty", "other length"])
+def test_lists_of_other_lengths_than_the_model_takes_are_bad_rows_even_if_most_have_them(
+    tmp_path, kind
+):
+    path = unlike(tmp_path / "rows.tfrecord", kind, ALL_BUT_TWO)
+    found = deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
+    assert {each["row"] for each in found.skipped} == ALL_BUT_TWO
+    assert all(OTHERS[kind][1] in each["reason"] for each in found.skipped)
+
+
+@pytest.mark.parametrize("kind", ["other type", "bytes"])
+def test_the_type_of_most_records_decides(tmp_path, kind):
+    path = unlike(tmp_path / "rows.tfrecord", kind, ALL_BUT_TWO)
+    if kind == "other type":  # integers, which the model takes
+        found = deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
+        assert {each["row"] for each in found.skipped} == set(range(70)) - ALL_BUT_TWO
+        return
+    with raises(GraphError, "preprocess-type-between"):
+        deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
+
+
+LENGTHS = [[2, 3, 4], [4, 3], [4, 5], [5, 5, 4], [4, 3, 3], [0, 4, 8]]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_only_rows_of_the_size_that_a_model_takes_are_read(tmp_path, lengths, batch):
+    records = [made_up.example(x=[float(n + k) for k in range(size)])
+               for n, size in enumerate(lengths * 3)]  # fmt: skip
+    (tmp_path / "rows.tfrecord").write_bytes(b"".join(map(framed, records)))
+    found = deploykit.infer(tiny_model(), tmp_path / "rows.tfrecord", tmp_path / "out",
+                            on_error="skip", processes=1, batch=batch, format="npz")  # fmt: skip
+    good = [n for n, size in enumerate(lengths * 3) if size == 4]
+    assert {each["row"] for each in found.skipped} == {*range(len(records))} - {*good}
+    (part,) = (tmp_path / "out").glob("*.npz")
+    rows = np.float32([[n, n + 1, n + 2, n + 3] for n in good])
+    np.testing.assert_allclose(np.load(part)["scores"], scores_of(rows), rtol=1e-5)
 
 
 def test_a_feature_that_only_a_late_record_has_is_read(tmp_path):

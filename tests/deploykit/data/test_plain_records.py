@@ -9,7 +9,8 @@ import pytest
 
 from deploykit.batch_inference.reading.partitions import cut_parts
 from deploykit.batch_inference.reading.readers import reader_for
-from deploykit.data.data import Data, fitting, is_arrays, open_data
+from deploykit.data.data import Data, is_arrays, open_data
+from deploykit.data.fitted_records import fitting
 from deploykit.data.pipeline import pipeline_for
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.reading import batches
@@ -164,3 +165,35 @@ def test_without_a_model_features_that_all_records_have_are_read(tmp_path):
     assert list(pipeline_for(data, None, epochs=1).steps) == ["a"]
     (tmp_path / "a.tfrecord").write_bytes(b"".join(map(framed, [made_up.example(a=[]), *records])))
     assert open_data(str(tmp_path)).features["a"] == Feature("int64")
+
+
+OPEN, FIXED = ("int64", (-1, -1)), ("int64", (-1, 4))
+SIZES = [  # the lengths of lists, the input, its steps, and the shape of the feature
+    ([4, 4], FIXED, Steps(), (4,)), ([2, 3], FIXED, Steps(), (4,)), ([4, 3], FIXED, Steps(), (4,)),
+    ([3, 3], FIXED, Steps(), (3,)), ([4, 2], ("int64", (-1, 2, 2)), Steps(), (2, 2)),
+    ([1, 2], ("int64", (-1,)), Steps(), ()), ([4, 4], OPEN, Steps(), (None,)),
+    ([4, 4], FIXED, Steps(length=4), (None,)), ([4, 6], FIXED, Steps(length=4), (None,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lengths", "expected", "steps", "shape"), SIZES)
+def test_lists_have_the_size_that_the_model_takes(tmp_path, lengths, expected, steps, shape):
+    records = [made_up.example(x=[1] * size) for size in lengths]
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(map(framed, records)))
+    data = fitting(open_data(str(tmp_path)), graph(x=expected), {"x": steps})
+    assert data.features == {"x": Feature("int64", shape)}
+
+
+def test_a_text_that_is_split_has_one_value(tmp_path):
+    (tmp_path / "a.tfrecord").write_bytes(framed(made_up.example(x=[b"to be"])))
+    declared = Preprocessing({"x": Steps(split=" ")})
+    model = graph(x=("string", (-1, -1)))
+    pipeline = pipeline_for(open_data(str(tmp_path)), model, preprocessing=declared, epochs=1)
+    assert next(iter(batches(pipeline)))["x"].tolist() == [[b"to", b"be"]]
+
+
+@pytest.mark.parametrize(("shape", "fed"), [((-1, 4), (4,)), ((-1, -1), (None,))])
+def test_the_open_sizes_of_an_index_are_those_of_the_model(tmp_path, shape, fed):
+    contents = [made_up.example(x=[1] * size) for size in (2, 4, 3)]
+    data = made_up.write_shards(tmp_path / "rows", {"x": Feature("int64", (None,))}, contents)
+    assert pipeline_for(data, graph(x=("int64", shape))).features == {"x": Feature("int64", fed)}

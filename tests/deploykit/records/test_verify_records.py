@@ -1,12 +1,15 @@
 """Whatever happens to a shard after it was written is found and named."""
 
+import gzip
 import re
 import shutil
 
 import pytest
 
+from deploykit.data.data import open_data
 from deploykit.records.conversion import Options, convert
 from deploykit.records.index import load_index
+from deploykit.records.plain_records import record_names, records_to_read
 from deploykit.records.tables import Numbers
 from deploykit.records.verify_records import check_folder
 from deploykit.transforms.common.errors import FileError, GraphError
@@ -214,9 +217,127 @@ def test_records_without_an_index_are_described_by_their_first_records(tmp_path,
         assert outcome.document["sample"] == {"n": "0", "w": "missing"}
         text = deploykit("records", "inspect", path).stdout
         assert "not in every record: w" in text
-        assert f"{3 * count} records in {count} file" in text
+        assert f"{3 * count} records in {count} file{'s' * (count > 1)}\n" in text
         outcome = deploykit("records", "verify", path, "--json")
         assert (outcome.status, outcome.document["records"]) == (0, 3 * count)
+
+
+NAMED_LIKE_RECORDS = [
+    "v1.0-train-00000-of-00001", "imagenet.train-00000-of-00001", "train-00000-of-00001.gz",
+    "train-00000-of-00001", "train_tfrecord_0", "a.tfrecord_1", "a.tfrecord.1-of-2", "mytfrecords",
+    "tfrecord-0001", "x.tfrecords.00001", "x-1.TFRECORD", "b.tfrec", "c.tfrecord.gz", "d.tfrecord1",
+]  # fmt: skip
+NAMED_OTHERWISE = [
+    "a.tfrecord.idx", "a.tfrecord-00000-of-00001.index", "a.tfrecord.json.gz", "tfrecords.csv",
+    "train-00000-of-00001.parquet", "model.data-00000-of-00001", "a.tfrecord.bak", "a.tfrecord~",
+    "model-00001-of-00002.safetensors", "make_tfrecords.py", "README.md", "part-1-of-2",
+]  # fmt: skip
+
+
+def _example(value):
+    return framed(made_up.example(x=[float(value)] * 4))
+
+
+@pytest.mark.parametrize("name", NAMED_LIKE_RECORDS)
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_damage_is_found_in_each_file_that_is_named_like_records(tmp_path, name, is_alone):
+    content = _example(1) + _example(2)[:-1]
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    if not is_alone:
+        (tmp_path / "good.tfrecord").write_bytes(_example(0))
+    assert problems(tmp_path) == [Containing(name, "record 1")]
+    if is_alone:
+        assert open_data(str(tmp_path)).files == open_data(str(tmp_path / name)).files
+    else:
+        assert len(record_names(tmp_path)) == len(records_to_read(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("name", NAMED_OTHERWISE)
+def test_files_that_are_not_checked_are_named(tmp_path, name, caplog):
+    (tmp_path / "good.tfrecord").write_bytes(_example(0))
+    (tmp_path / name).write_bytes(b"1,2\n")
+    assert [each.file for each in check_folder(tmp_path, None, 1)[1]] == ["good.tfrecord"]
+    assert f"not read next to TFRecords (1): {name}" in caplog.text
+    assert len(open_data(str(tmp_path)).files) == 1
+    caplog.clear()
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text("")
+    check_folder(tmp_path, None, 1)
+    assert "not read next to TFRecords (7): 0.txt" in caplog.text
+    assert caplog.text.rstrip().endswith(", ...")
+
+
+def test_records_that_an_index_does_not_describe_are_named(folder, caplog):
+    (folder / "validation-00000-of-00001").write_bytes(_example(0))
+    (folder / "a.txt").write_text("")
+    assert not problems(folder)
+    assert "not read next to TFRecords (1): validation-00000-of-00001" in caplog.text
+    caplog.clear()
+    check_folder(folder, "train", 1)
+    assert "not read" not in caplog.text
+
+
+FOREIGN = ['{"metadata": {"total_size": 1}, "weight_map": {"w": "a.tfrecord"}}', "[]", "7"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "a.tfrecord"])
+@pytest.mark.parametrize("content", FOREIGN)
+def test_an_index_of_another_program_is_not_one_of_records(tmp_path, deploykit, name, content):
+    (tmp_path / "a.tfrecord").write_bytes(_example(0))
+    (tmp_path / f"{name}.index.json").write_text(content)
+    for path in (tmp_path, tmp_path / "a.tfrecord"):
+        for command in ("inspect", "verify"):
+            outcome = deploykit("records", command, path, "--json")
+            assert (outcome.status, outcome.document["records"]) == (0, 1)
+        assert open_data(str(path)).counts == (1,)
+    outcome = deploykit("records", "verify", tmp_path / f"{name}.index.json")
+    assert outcome.status == 2
+    assert shows(outcome.stderr, "not-records-index", format=1)
+
+
+@pytest.mark.parametrize("content", ['{"format": 2}', '{"format": 1, ', '{"format": 1}', ""])
+def test_a_damaged_index_matters_only_to_the_files_that_it_mentions(folder, tmp_path, content):
+    (shard, *_) = load_index(folder).shards
+    (folder / "b.index.json").write_text(content)
+    (folder / "alone.tfrecord").write_bytes(_example(0))
+    index, results = check_folder(folder / shard.file, None, 1)
+    assert (index, results[0].problem) == (load_index(folder, "train"), "")
+    assert check_folder(folder / "alone.tfrecord", None, 1)[0] is None
+    assert open_data(str(folder / shard.file)).counts == (shard.records,)
+    (folder / "a.index.json").write_text(f"{content[:-1]}{shard.file}")
+    for function in (lambda path: check_folder(path, None, 1), lambda path: open_data(str(path))):
+        with pytest.raises(GraphError, match=r"a\.index\.json"):
+            function(folder / shard.file)
+    with raises(GraphError, "same-names"):
+        check_folder(folder, None, 1)
+
+
+def test_the_name_of_an_index_is_that_of_its_file(folder):
+    (folder / "train.index.json").rename(folder / "other.index.json")
+    (shard, *_) = load_index(folder).shards
+    assert open_data(str(folder / shard.file)).counts == (shard.records,)
+
+
+def test_what_is_only_named_like_records_is_not_read_as_such(tmp_path, caplog):
+    (tmp_path / "a.csv").write_text("1,2\n")
+    for name in ("make_tfrecords", "notes-00000-of-00001"):
+        (tmp_path / name).write_text("These are words, and more than 12 of them.")
+    assert open_data(str(tmp_path)).kind == "csv"
+    (tmp_path / "shard-00000-of-00001").write_bytes(_example(0))
+    assert open_data(str(tmp_path)).counts == (1,)
+    assert "TFRecords (3): a.csv, make_tfrecords, notes-00000-of-00001" in caplog.text
+
+
+@pytest.mark.parametrize(("records", "shards"), [(1, 1), (1, 2), (1200, 1), (2, 2)])
+def test_counts_have_the_number_of_their_nouns(tmp_path, deploykit, records, shards):
+    for number in range(shards):
+        content = b"".join(map(_example, range(0 if number else records)))
+        (tmp_path / f"{number}.tfrecord").write_bytes(content)
+    counts = [f"{records:,} record{'s' * (records > 1)}", f"{shards} file{'s' * (shards > 1)}"]
+    assert f"{counts[0]} in {counts[1]}\n" in deploykit("records", "inspect", tmp_path).stdout
+    counts[1] = counts[1].replace("file", "shard")
+    verified = deploykit("records", "verify", tmp_path).stdout
+    assert f"{counts[1]}, {counts[0]}: none damaged\n" in verified
 
 
 def test_inspect(folder, deploykit):

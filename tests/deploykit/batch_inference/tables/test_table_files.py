@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import subprocess
 from urllib.parse import quote, unquote
 
@@ -117,7 +118,7 @@ def test_other_columns_of_parquet_files_may_differ(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["b.parquet", ".", "*.parquet"])
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 9, None])
+@pytest.mark.parametrize("content", [b"PAR1", b"\xff" * 9, None])
 def test_a_damaged_file_is_named_among_others(tmp_path, content, path):
     for name in ("a", "b", "c"):
         pq.write_table(pa.table({"x": [1]}), tmp_path / f"{name}.parquet")
@@ -177,29 +178,113 @@ def test_an_empty_file_among_others_has_no_rows(tmp_path, content, end, place, r
     parts = [b"x,y\n" + row + b"\n"] * 2
     parts.insert(place, content)
     for number, part in enumerate(parts):
-        packed = gzip.compress(part) if end.endswith("gz") and part else part
+        packed = gzip.compress(part) if end.endswith("gz") and (part or place) else part
         (tmp_path / f"{number}.{end}").write_bytes(packed)
     assert takes_columns(str(tmp_path), MODEL, Preprocessing(), ColumnChoice())
     good, bad = read(opened(tmp_path, MODEL))
     assert ([values["x"] for *_, values, _ in good], bad) == ([int(row[:1])] * 2, {})
-    assert list(opened(tmp_path, MODEL).skipped) == ([] if content else [f"{place}.{end}"])
+    for path in (tmp_path, tmp_path / f"*.{end}"):
+        assert list(opened(path, MODEL).skipped) == [f"{place}.{end}"]
     if row == b"1,2":
         data = open_data(str(tmp_path))
         assert (data.header, data.skipped) == (True, (f"{place}.{end}",))
         assert [len(batch["x"]) for batch in batches(pipeline_for(data, None, epochs=1))] == [2]
 
 
-ROW, COLUMNS, OTHER = "row", "json-columns", "json-rows"
+def test_an_empty_parquet_file_among_others_is_skipped(tmp_path):
+    for name in ("a", "c"):
+        (tmp_path / f"{name}.parquet").write_bytes(b"")
+    for path in (tmp_path, tmp_path / "*.parquet", tmp_path / "a.parquet"):
+        with raises(GraphError, "parquet-empty", source=str(path)):
+            opened(path, MODEL)
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "b.parquet")
+    for path in (tmp_path, tmp_path / "*.parquet"):
+        data = opened(path, MODEL)
+        assert ([values["x"] for *_, values, _ in read(data)[0]], data.counts) == ([1, 2], (2,))
+        assert list(data.skipped) == ["a.parquet", "c.parquet"]
+
+
+@pytest.mark.parametrize("end", ["jsonl", "json", "ndjson.gz"])
+def test_json_lines_of_blanks_are_listed_as_skipped(tmp_path, end):
+    for name, text in (("a", b"\xef\xbb\xbf\n"), ("b", b'{"x": 1}\n'), ("c", b""), ("d", b" \n")):
+        packed = gzip.compress(text) if end.endswith("gz") else text
+        (tmp_path / f"{name}.{end}").write_bytes(packed)
+    assert list(opened(tmp_path, MODEL).skipped) == [f"{name}.{end}" for name in "acd"]
+
+
+HEADERS = [  # the contents of CSV files without rows, and those that are listed as skipped
+    ([b"x,y\n"], []), ([b"x,y"], []), ([b"\xef\xbb\xbfx,y\r\n\r\n"], []),
+    ([b'"x","a\nb"\n'], []), ([b"x,y\n", b"x,y\n"], []), ([b"\n", b"x,y\n", b""], [0, 2]),
+    ([b"other,y\n", b"other,y\n"], []), ([b"other,label\n", b""], [1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("contents", "skipped"), HEADERS)
+@pytest.mark.parametrize("type_", ["int64", "string", "float32"])
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1), (-1, 4), (-1, 2, 2)])
+def test_headers_without_rows_fit_any_input(tmp_path, contents, skipped, type_, shape):
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.csv").write_bytes(content)
+    data = opened(tmp_path, graph(x=(type_, shape)))
+    assert (data.records, read(data)) == (0, ([], {}))
+    assert list(data.skipped) == [f"{number}.csv" for number in skipped]
+    (feature,) = data.features.values()
+    assert (feature.dtype, feature.shape) == (type_, shape[1:])
+    with raises(GraphError, "unknown-name", name="gone"):
+        opened(tmp_path, MODEL, {"x": "gone"})
+
+
+def test_the_first_file_with_rows_states_the_types(tmp_path):
+    for number, rows in enumerate(["", "b,5\n", "c,oops\n"]):
+        (tmp_path / f"{number}.csv").write_text(f"id,value\n{rows}")
+    good, bad = read(opened(tmp_path, graph(q=("int64", (-1,))), keep=["id"]))
+    assert [(values["value"], kept["id"]) for *_, values, kept in good] == [(5, "b")]
+    assert len(bad) == 1
+
+
+@pytest.mark.parametrize("contents", [[b"", b""], [b"\n", b"\xef\xbb\xbf"], [b"\r\n\r\n", b""]])
+def test_files_without_any_text_are_refused(tmp_path, contents):
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.csv").write_bytes(content)
+    for function in (open_data, lambda path: opened(path, MODEL)):
+        with raises(GraphError, "csv-empty", source=str(tmp_path)):
+            function(str(tmp_path))
+
+
+ROW, COLUMNS, UNEVEN, OTHER = "row", "columns", "uneven columns", "json-rows"
+LONG = ",".join(["1"] * 600_000)  # above 1 MiB
 DOCUMENTS = {  # the content of a file whose name ends in .json, and how it is read
     '{"x": 1}': ROW,
+    '{"x": 1}\n\n': ROW,
     '{\n "x": 1,\n "y": [2, 3]\n}\n': ROW,
     '\ufeff\n {\n\n"x":\n1}': ROW,
+    '{"x": 1\n}': ROW,
+    '{"x": 1\n, "y": 2\n}': ROW,
+    '{"x": 1\r\n, "y": "\\n\\r a"}\r\n': ROW,
+    '{\r"x": 1,\r"y": [2]\r}\r': ROW,
+    '{"y": [1,\n2], "x": 1}': ROW,
+    '{"y": "\u00e9\u2028", "z": 1e400, \n"x": 1}': ROW,
+    '{"x": 1, "y": [' + LONG + "]}": ROW,
+    '{"x": 1, "yy": [' + LONG + "]}": ROW,
+    '{"x": 1, "y": [' + LONG + "]\n}": ROW,
     '[{"x": 1}]': ROW,
-    '{"x": 1}\n\n': ROW,
     '{\n "x": [1, 2],\n "y": [3, 4]\n}': COLUMNS,
+    '{\r "x": [1, 2],\r "y": [3, 4]\r}': COLUMNS,
     '{"x": {"0": 1, "1": 2}, "y": {"0": 3, "1": 4}}': COLUMNS,
-    '{"columns": ["x"],\n "index": [0],\n "data": [[1]]}': COLUMNS,
+    '\ufeff{"x": {"0": 1, "1": 2}, "y": {"1": 4, "0": 3}}': COLUMNS,
+    '{"x": {"b": 1, "a": 2}, "y": {"a": 4, "b": 3}}': COLUMNS,
+    '{"columns": ["x", "y"],\n "index": [0, 1],\n "data": [[1, 3], [2, 4]]}': COLUMNS,
+    '{"columns": ["x", "y"], "index": [7, 8], "data": [[1, 3], [2, 4]]}': COLUMNS,
+    '{"data": [[1, 3], [2, 4]], "columns": ["x", "y"]}': COLUMNS,
+    '{"0": {"x": 1, "y": 3}, "1": {"y": 4, "x": 2}}': COLUMNS,
+    '{"x": {"0": 1, "1": 2}, "y": {"0": 3, "1": 4' + " " * (1 << 20) + "}}": COLUMNS,
+    '{\n "x": [1, 2],\n "y": [3, 4, 5]\n}': UNEVEN,
+    '{"x": {"0": 1, "1": 2}, "y": {"0": 3}}': UNEVEN,
+    '{"x": {"0": 1}, "y": {"0": 3, "1": 2}}': UNEVEN,
     '{"data": [{"x": 1}]}': OTHER,
+    '{"schema": {"fields": []}, "data": [{"x": 1}]}': OTHER,
+    '{\n "x": 1\n}\n{\n "x": 2\n}\n': OTHER,
+    '{"x": 1\n}\n{"x": 2}\n': OTHER,
     "[1, 2]": OTHER,
     "[[1, 2], [3, 4]]": OTHER,
     '["a"]': OTHER,
@@ -210,7 +295,9 @@ DOCUMENTS = {  # the content of a file whose name ends in .json, and how it is r
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), DOCUMENTS.items())
+@pytest.mark.parametrize(
+    ("text", "expected"), DOCUMENTS.items(), ids=map(repr, range(len(DOCUMENTS)))
+)
 @pytest.mark.parametrize("end", ["json", "json.gz"])
 def test_a_json_document_is_rows_or_refused_with_what_is_expected(tmp_path, end, text, expected):
     path = tmp_path / f"it's a.{end}"
@@ -223,22 +310,45 @@ def test_a_json_document_is_rows_or_refused_with_what_is_expected(tmp_path, end,
     for function in (lambda: read(opened(path, MODEL)), lambda: load_table(path)):
         with pytest.raises(GraphError, match="expected an array of objects") as caught:
             function()
-        assert (caught.value.code, caught.value.fields["source"]) == (expected, str(path))
-    if expected == COLUMNS and end == "json" and '"index"' not in text:
-        command = str(caught.value).partition(" each line: ")[2]
-        subprocess.run(["bash", "-c", command.replace("OUT", "out")], check=True, cwd=tmp_path)
-        assert load_table(tmp_path / "out.json")["x"].tolist() == [1, 2]
+        code = OTHER if expected == OTHER else "json-columns"
+        assert (caught.value.code, caught.value.fields["source"]) == (code, str(path))
+    if expected != OTHER:
+        command = str(caught.value).partition("Convert it: ")[2].replace("OUT", "out")
+        run = subprocess.run(["bash", "-c", command], check=False, cwd=tmp_path)
+        assert (run.returncode == 0, (tmp_path / "out.json").exists()) == (expected == COLUMNS,) * 2
+    if expected == COLUMNS:
+        table = {
+            name: values.tolist() for name, values in load_table(tmp_path / "out.json").items()
+        }
+        assert table == {"x": [1, 2], "y": [3, 4]}
+
+
+def test_a_json_document_is_not_taken_for_lines_however_long_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("deploykit.storage.data_files.LONGEST_LINE", 3000)
+    path = tmp_path / "a.json"
+    row = json.dumps({"x": 1, "y": [1] * 600})
+    path.write_text(row)
+    assert load_table(path)["y"].shape == (1, 600)
+    for text, code in ((json.dumps({"x": [1] * 2000}), "line-too-long"),
+                       (json.dumps({"x": [1] * 2000}, indent=1), "json-rows")):  # fmt: skip
+        path.write_text(text)
+        with raises(GraphError, code):
+            load_table(path)
+    path.write_text("{\n" + f"{row}\n" * 9)
+    good, bad = read(opened(path, MODEL))
+    assert ([values["x"] for *_, values, _ in good], list(bad)) == ([1] * 9, [0])
 
 
 @pytest.mark.parametrize(
-    "first", ["null", " null ", "5", "[]", "{", '{"x": 1,', '{"x": 1}{"x": 2}']
+    "first", ["null", " null ", "nullx", "5", "[]", "{", '{"x": 1,', '{"x": 1}{"x": 2}']
 )
 @pytest.mark.parametrize("end", ["json", "jsonl"])
-def test_a_line_that_is_no_object_is_a_bad_row_wherever_it_is(tmp_path, first, end):
+@pytest.mark.parametrize("start", ["", "\ufeff", "\n\r\n", "\ufeff\n"])
+def test_a_line_that_is_no_object_is_a_bad_row_wherever_it_is(tmp_path, first, end, start):
     for lines in ([first, '{"x": 3}'], ['{"x": 3}', first]):
         if first == "[]" and lines[0] == first and end == "json":
             continue  # the start of an array
-        (tmp_path / f"a.{end}").write_text("\n".join(lines))
+        (tmp_path / f"a.{end}").write_text(start + "\n".join(lines))
         good, bad = read(opened(tmp_path, MODEL))
         assert ([values["x"] for *_, values, _ in good], list(bad)) == ([3], [lines.index(first)])
 
