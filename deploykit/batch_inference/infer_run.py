@@ -95,6 +95,8 @@ STEP = "compute"
 STEPS = ("read", STEP)
 _REPORT_SECONDS = 0.5
 """Minimum seconds between two progress reports."""
+_TIMED_SECONDS = 0.5
+"""Minimum seconds of a rate: a shorter time shows what starts and ends, not the computation."""
 
 
 @dataclass
@@ -115,8 +117,10 @@ class Pace:
     """The number of workers that have loaded the model, including replaced ones."""
     _first: float = 0.0
     """The time at which the last of the initial workers had loaded it."""
+    _last: float = 0.0
+    """The time of the last rows."""
     _timed: int = 0
-    """The number of rows since then."""
+    """The number of rows between the two."""
     _cpu_seconds: float = 0.0
     _told: float = 0.0
 
@@ -130,9 +134,9 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """The rows per second since all workers are running; None if unknown."""
-        seconds = self.clock() - self._first if self._first else 0.0
-        return self._timed / seconds if self._timed > 0 and seconds > 0 else None
+        """The rows per second since all workers are running; None if too few ran for a rate."""
+        seconds = self._last - self._first if self._first else 0.0
+        return self._timed / seconds if self._timed > 0 and seconds >= _TIMED_SECONDS else None
 
     @property
     def cpus(self) -> float | None:
@@ -145,6 +149,7 @@ class Pace:
         self.done += progress.rows
         if not progress.loading:
             self._timed += progress.rows
+            self._last = now
             self._cpu_seconds += progress.cpu_seconds
         elif self._loaded < self.workers:
             self._loaded += 1

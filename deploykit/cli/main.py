@@ -103,7 +103,7 @@ def main() -> NoReturn:
     """Run the command line and end the process."""
     arguments = sys.argv[1:]
     standard_output.open_missing()
-    log_to_stderr()
+    log_to_stderr(repeats=arguments[:1] == ["serve"])
     watch_with(watcher())
     if "--debug" not in arguments:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,8 @@ from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import read_json, sha256_of
 from deploykit.verification.samples import DataLike, PreprocessLike
+
+logger = logging.getLogger("deploykit")
 
 PROVENANCE = "assets.extra/deploykit.json"
 
@@ -334,6 +337,13 @@ def _known_labels(callee: NamedModel) -> Sequence[str]:
         and output.shape is not None
         and output.shape[1:] == (len(labels),)
     ]
+    if labels and len(fitting) != 1:
+        logger.warning(
+            "the exported model returns no class names: %d outputs could be the scores of the %d "
+            "classes; name one with --outputs",
+            len(fitting),
+            len(labels),
+        )
     return labels if len(fitting) == 1 and CLASSES not in callee.outputs else ()
 
 

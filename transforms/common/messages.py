@@ -108,9 +108,34 @@ class _Formatter(logging.Formatter):
         return f"deploykit: {self._process}{level}{escaped(record.getMessage())}"
 
 
-def log_to_stderr(process: str = "") -> None:
-    """Print the log on stderr; `process`, if given, names the process in each line."""
+class _Once(logging.Filter):
+    """Passes each text once: stages of a command read the same files, and say the same of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._printed: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_new = text not in self._printed
+        if len(self._printed) < _REMEMBERED:
+            self._printed.add(text)
+        return is_new
+
+
+_REMEMBERED = 10_000  # lines
+
+
+def log_to_stderr(process: str = "", repeats: bool = True) -> None:
+    """Print the log on stderr.
+
+    Args:
+        process: names the process in each line, if given.
+        repeats: whether to print a line again that was printed before.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter(process))
+    if not repeats:
+        handler.addFilter(_Once())
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)

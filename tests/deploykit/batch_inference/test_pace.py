@@ -83,3 +83,18 @@ def test_the_time_that_is_left_is_said(clock):
     clock.now += 2
     found.take(told(20))
     assert expected == [pytest.approx(2 + 70 / 10)]
+
+
+def test_what_follows_the_last_rows_is_not_part_of_the_rate(clock):
+    """The result is merged after the last rows, for seconds."""
+    found = pace(clock, workers=1)
+    found.take(told(10, loading=True))
+    clock.now += 0.1
+    found.take(told(300, 0.1))
+    clock.now += 2
+    assert found.rate is None  # 300 rows in a tenth of a second say little
+    clock.now -= 1
+    found.take(told(300, 1.1))
+    clock.now += 5
+    assert found.rate == pytest.approx(600 / 1.1)
+    assert found.cpus == pytest.approx(1.2 / 1.1)

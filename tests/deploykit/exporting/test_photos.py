@@ -282,6 +282,19 @@ def test_names_that_are_taken(tmp_path):
     served.close()
 
 
+def test_known_labels_of_two_possible_scores_are_left_out_with_a_warning(tmp_path, caplog):
+    graph = scored(len(NAMES))
+    graph.add(Node("p", "Softmax", ("y",)).with_attrs(T=DType("float32")))
+    graph.outputs = ("y", "p")
+    path = tmp_path / "m.pb"
+    deploykit.save_graph(deploykit.freeze(graph, preprocess="0..1", labels=NAMES), path)
+    for outputs, has_classes in ((None, False), (("p",), True)):
+        caplog.clear()
+        found = deploykit.export(path, tmp_path / "base", preprocess="0..1", outputs=outputs)
+        assert ("classes" in found.signatures["serving_default"].outputs) == has_classes
+        assert ("2 outputs could be the scores" in caplog.text) != has_classes
+
+
 def test_labels_name_the_best(tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("\n".join(NAMES))
