@@ -288,7 +288,7 @@ def test_known_labels_of_two_possible_scores_are_left_out_with_a_warning(tmp_pat
     graph.outputs = ("y", "p")
     path = tmp_path / "m.pb"
     deploykit.save_graph(deploykit.freeze(graph, preprocess="0..1", labels=NAMES), path)
-    for outputs, has_classes in ((None, False), (("p",), True)):
+    for outputs, has_classes in (((), False), (("p",), True)):
         caplog.clear()
         found = deploykit.export(path, tmp_path / "base", preprocess="0..1", outputs=outputs)
         assert ("classes" in found.signatures["serving_default"].outputs) == has_classes
