@@ -39,7 +39,8 @@ from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.confidence import group_names
 from deploykit.verification.feeds import Feed
 from deploykit.verification.feeds import fed as as_fed
-from deploykit.verification.samples import BATCH, LABELS, NOT_INPUTS, Dataset
+from deploykit.verification.fitting import chosen_name
+from deploykit.verification.samples import BATCH, LABELS, NOT_INPUTS, Dataset, never_inputs
 from deploykit.verification.synthetic.sample_inputs import (
     batch_axes,
     demanded_batch,
@@ -109,6 +110,7 @@ class FeedReader:
         return next(self._batches, None)
 
 
+_DATASET = "the dataset"
 _GROUPS = "groups of the samples"  # an extra value next to the inputs of a pipeline
 MAX_ELEMENTS = 1_000_000  # of a dataset with unknown size
 
@@ -169,7 +171,7 @@ def open_samples(
             "only-for", option="preprocess", what="files; arrays and datasets are fed as they are"
         )
     if hasattr(data, "as_numpy_iterator"):
-        result = of(_gathered(data, graph), source="the dataset")
+        result = of(_gathered(data, graph, group_by), source=_DATASET)
         names = getattr(data, "class_names", ())  # Keras stores the folder names there
         return with_class_numbers(result, graph, known, dict(enumerate(names)))
     return with_class_numbers(of(_by_name(data, graph)), graph, known)
@@ -325,10 +327,10 @@ def _by_name(data: Any, graph: Graph) -> dict[str, Any]:
     return dict(zip((split(graph.inputs[0])[0], "labels"), values, strict=False))
 
 
-def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
+def _gathered(dataset: Any, graph: Graph, group_by: str | None) -> dict[str, Any]:
     """Return the elements of a tf.data.Dataset, in memory; they are samples or batches.
 
-    GraphError: the dataset is infinite or empty.
+    GraphError: the dataset is infinite or empty, lacks an input, or its shapes differ.
     """
     if int(dataset.cardinality()) == -1:
         raise GraphError("dataset-endless")
@@ -340,21 +342,32 @@ def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
         raise GraphError("no-samples", purpose="take from the dataset")
     if len(elements) > MAX_ELEMENTS:
         raise GraphError("dataset-too-long", most=MAX_ELEMENTS)
-    join = np.concatenate if _is_batched(elements[0], graph) else np.stack
-    axes = batch_axes(graph)
-    only = axes.get(graph.inputs[0], 0) if len(graph.inputs) == 1 else 0
-    known = {name: axes.get(t, 0) for t, names in names_of_inputs(graph).items() for name in names}
-    known = dict.fromkeys(NOT_INPUTS, 0) | known
-    return {
-        name: join([element[name] for element in elements], axis=known.get(name, only))
-        for name in elements[0]
-    }
+    first, axes = elements[0], batch_axes(graph)
+    others, known = never_inputs(graph, first, group_by), names_of_inputs(graph)
+    with naming(_DATASET):
+        inputs = {
+            tensor: chosen_name(first, names, type_and_shape(graph, tensor)[0], others)
+            for tensor, names in known.items()
+        }
+    join = np.concatenate if _is_batched(first, graph, inputs) else np.stack
+    at = {name: axes.get(tensor, 0) for tensor, name in inputs.items()}
+    needed = {*inputs.values(), *NOT_INPUTS, group_by}
+    results: dict[str, Any] = {}
+    for name in first:
+        arrays = [element[name] for element in elements]
+        try:
+            results[name] = join(arrays, axis=at.get(name, 0))
+        except ValueError:  # NumPy: the shapes differ
+            if name in needed:
+                shapes = sorted({array.shape for array in arrays})[:4]
+                raise GraphError("dataset-shapes-differ", name=name, shapes=shapes) from None
+    return results
 
 
-def _is_batched(element: Mapping[str, Array], graph: Graph) -> bool:
+def _is_batched(element: Mapping[str, Array], graph: Graph, inputs: Mapping[str, str]) -> bool:
     """Return whether an element is a batch, which has as many axes as its input."""
-    for tensor in graph.inputs:
-        array, shape = element.get(split(tensor)[0]), type_and_shape(graph, tensor)[1]
-        if array is not None and shape is not None:
-            return array.ndim == len(shape)
+    for tensor, name in inputs.items():
+        shape = type_and_shape(graph, tensor)[1]
+        if shape is not None:
+            return element[name].ndim == len(shape)
     return True

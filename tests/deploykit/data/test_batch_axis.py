@@ -143,6 +143,60 @@ def test_a_dataset_of_samples_or_of_batches_has_the_axis(batch, time_major):
     np.testing.assert_array_equal(samples.labels, LABELS)
 
 
+@built(["x"], ["out"])
+def means(name="x", shape=(None, None, WIDTH)):
+    """Build a model with one time-major input."""
+    x = tf.compat.v1.placeholder(tf.float32, shape, name=name)
+    tf.reduce_mean(x, 0, name="out")
+
+
+IDS = np.arange(COUNT)
+EXTRA = {"labels": LABELS, "patient": IDS // 2, "id": IDS, "note": np.array(["a"] * COUNT)}
+
+
+@pytest.mark.parametrize("batch", [None, 6])
+@pytest.mark.parametrize("name", ["x", "images"])  # by its name, and as the only array of floats
+@pytest.mark.parametrize("extra", [(), ("labels",), ("note",), ("id",), ("labels", "patient"),
+                                   ("labels", "patient", "id", "note")])  # fmt: skip
+def test_only_the_array_of_the_input_has_the_axis(batch, name, extra):
+    arrays = {name: X, **{item: EXTRA[item] for item in extra}}
+    dataset = tf.data.Dataset.from_tensor_slices(arrays)
+    if batch:
+        dataset = dataset.batch(batch).map(
+            lambda item: {**item, name: tf.transpose(item[name], [1, 0, 2])}
+        )
+    graph = with_batch_axes(means(), AXES)[0]
+    group_by = "patient" if "patient" in extra else None
+    numbers = {*extra} - {"labels", "note", group_by}
+    if name != "x" and numbers:  # two arrays could be the input
+        with pytest.raises(GraphError, match=r"no array for input 'x'.*images"):
+            open_samples(dataset, graph, group_by=group_by)
+        return
+    samples = open_samples(dataset, graph, group_by=group_by)
+    assert samples.count == COUNT
+    np.testing.assert_array_equal(samples.feeds(COUNT)[0]["x"], SECOND["x"])
+    if "labels" in extra:
+        np.testing.assert_array_equal(samples.labels, LABELS)
+    if group_by:
+        assert samples.groups.tolist() == [str(item) for item in EXTRA["patient"]]
+
+
+def test_elements_of_different_shapes_are_refused_if_they_are_needed():
+    def dataset(**spec):
+        rows = [{name: np.zeros([n if s is None else s for s in shape], np.float32)
+                 for name, shape in spec.items()} for n in (2, 3)]  # fmt: skip
+        signature = {name: tf.TensorSpec(shape, tf.float32) for name, shape in spec.items()}
+        return tf.data.Dataset.from_generator(lambda: iter(rows), output_signature=signature).apply(
+            tf.data.experimental.assert_cardinality(2)
+        )
+
+    graph = with_batch_axes(means(), AXES)[0]
+    with pytest.raises(GraphError) as caught:
+        open_samples(dataset(x=[None, WIDTH]), graph)
+    assert caught.value.code == "dataset-shapes-differ"
+    assert open_samples(dataset(x=[STEPS, WIDTH], note=[None]), graph).count == 2
+
+
 def test_the_axis_of_another_model_is_its_own(time_major, folder):
     samples = open_samples(SECOND, time_major)
     alike = open_alike(samples, time_major, SECOND, lstm(False))
