@@ -18,7 +18,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import Array
 from deploykit.verification.confidence import FEWEST, GROUP, are_groups, group_names
-from deploykit.verification.feeds import Feed, fed, samples_in
+from deploykit.verification.feeds import Feed, fed, refuse_missing_axis, samples_in
 from deploykit.verification.fitting import name_in, of_rank, of_type
 from deploykit.verification.related_samples import related_groups
 from deploykit.verification.synthetic.sample_inputs import (
@@ -383,8 +383,7 @@ def _array(
     if given_axis < axis < array.ndim:
         array = np.moveaxis(array, 0, axis)
     array = of_rank(names[0], array, shape, axis)
-    if axis and axis >= array.ndim:
-        raise GraphError("batch-axis-rank", name=names[0], axis=axis, shape=list(array.shape))
+    refuse_missing_axis(names[0], array.shape, axis)
     array = np.moveaxis(array, axis, 0) if axis else array
     return of_type(names[0], array, type_) if type_ else array
 

@@ -343,6 +343,50 @@ def test_an_invalid_axis_is_refused(line, deploykit, folder, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+@built(["x"], ["out"])
+def unranked(is_product):
+    """Build a model whose input has an unknown rank, which a product makes 2."""
+    x = tf.compat.v1.placeholder(tf.float32, None, name="x")
+    (tf.matmul if is_product else tf.multiply)(x, random(WIDTH, 3)[: None if is_product else 1, :1],
+                                               name="out")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("is_product", "axis", "shapes"),
+    [(True, 2, {}), (False, 4, {}), (False, 1, {"x": [9]}), (False, 2, {"x": [9, 5]}),
+     (False, 1, {"x": []}), (True, 9, {"x": [9, 5]})],
+)  # fmt: skip
+def test_synthetic_inputs_without_the_axis_are_refused(is_product, axis, shapes):
+    stated = {"format": 1, "inputs": {"x": {"batch_axis": axis}}}
+    graph = with_batch_axes(unranked(is_product), stated)[0]
+    for make in (
+        lambda: made_up_feeds(graph, (-1, 1), shapes),
+        lambda: BenchmarkInputs(shapes=shapes).batches(graph, None),
+        lambda: BenchmarkInputs(shapes=shapes).batches(graph, 6),
+    ):
+        with pytest.raises(GraphError) as caught:
+            make()
+        assert caught.value.code == "batch-axis-rank"
+        assert caught.value.fields["axis"] == axis
+
+
+def test_an_unknown_rank_takes_the_sizes_that_are_given():
+    graph = with_batch_axes(unranked(False), AXES)[0]
+    (first, *_) = BenchmarkInputs(shapes={"x": [9, 3]}).batches(graph, 6)
+    assert (samples_in(first), first[0].shape) == (6, (9, 6))
+
+
+def test_records_without_the_axis_are_refused(tmp_path):
+    stated = {"format": 1, "inputs": {"x": {"batch_axis": 2}}}
+    graph = with_batch_axes(unranked(False), stated)[0]
+    np.savez(tmp_path / "data.npz", x=X[:, 0])
+    convert_records(tmp_path / "data.npz", tmp_path / "records")
+    for read in (open_samples, lambda *given: list(open_feeds(*given)[0])):
+        with pytest.raises(GraphError) as caught:
+            read(str(tmp_path / "records"), graph)
+        assert caught.value.code == "batch-axis-rank"
+
+
 def test_a_scalar_has_no_axis():
     @built(["x"], ["out"])
     def scalar():
