@@ -50,7 +50,8 @@ _COMPUTES = re.compile(
 _ACTS = re.compile(r"file|py_func|numpy_function|load|print|save|restore|delete|variable", re.I)
 # Quantization layers of TF-MOT (tensorflow-model-optimization).
 _QUANTIZING = frozenset({"QuantizeLayer", "QuantizeWrapper", "QuantizeWrapperV2"})
-_UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
+# An error of Keras, whose older versions write the name without quotes.
+_UNKNOWN = re.compile(r"Unknown (\w+(?: function)?): (?:'([^']+)'|([\w>]+))")
 
 
 @contextlib.contextmanager
@@ -295,9 +296,9 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack, is_child: bo
             return model
         return keras.models.load_model(source, compile=False, safe_mode=True)
     except Exception as error:
-        unknown = _UNKNOWN.search(str(error))
         parts = (what for what, _ in _custom_parts(config))
-        custom = f"{unknown[1]} '{unknown[2]}'" if unknown else next(parts, None)
+        unknown = _UNKNOWN.search(str(error))
+        custom = f"{unknown[1]} '{unknown[2] or unknown[3]}'" if unknown else next(parts, None)
         if custom is None or lacks_memory(error):
             raise
         if any(part.get("class_name") in _QUANTIZING for part in _parts(config)):

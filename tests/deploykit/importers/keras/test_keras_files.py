@@ -249,13 +249,13 @@ if __name__ == "__main__":  # child processes have no custom object
         def call(self, x):
             return x * 2
 
-    @keras.saving.register_keras_serializable("mine")
+    @keras.saving.register_keras_serializable(sys.argv[3])
     class Squared(keras.layers.Layer):
         def call(self, x):
             return x * x
 
     if sys.argv[2] == "all":
-        Doubled = keras.saving.register_keras_serializable("mine")(Doubled)
+        Doubled = keras.saving.register_keras_serializable(sys.argv[3])(Doubled)
     dense = keras.layers.Dense(4)
     model = keras.Sequential([keras.Input((3,)), Squared(), dense, Doubled()])
     for end in ("keras", "h5"):
@@ -280,12 +280,33 @@ if __name__ == "__main__":  # child processes have no custom object
         ),
     ],
 )
-def test_objects_that_the_program_has_registered_are_used(library, registered, expected, tmp_path):
+@pytest.mark.parametrize("package", ["mine", "my-pkg 2.0/é"])
+def test_objects_that_the_program_has_registered_are_used(
+    library, package, registered, expected, tmp_path
+):
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "program.py", library, registered]
+    command = [sys.executable, "program.py", library, registered, package]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == expected.split("|")
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("package", ["mine", "my-pkg", "my.pkg", "a>b", "ü/x 2.0"])
+def test_an_unknown_layer_is_named_whatever_its_package_is(library, package, tmp_path):
+    keras = importlib.import_module(library)
+    kept = dict(registry := keras.saving.get_custom_objects())
+
+    @keras.saving.register_keras_serializable(package)
+    class Squared(keras.layers.Layer):
+        def call(self, x):
+            return x * x
+
+    keras.Sequential([keras.Input((3,)), Squared()]).save(tmp_path / "model.h5")
+    registry.clear()
+    registry.update(kept)
+    with raises(GraphError, "keras-custom-layer", what=f"layer '{package}>Squared'"):
+        deploykit.freeze(tmp_path / "model.h5")
 
 
 def test_a_custom_function_is_named(tmp_path):
