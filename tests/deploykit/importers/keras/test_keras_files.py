@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.importers.keras import keras_files
 from deploykit.transforms.common.errors import FileError, GraphError, RefusedError
 from tests.support import Containing, ops, raises, random, run
 
@@ -236,6 +238,55 @@ def test_custom_code_is_named_with_the_way_out(library, end, registered, tmp_pat
     graph = deploykit.freeze(tmp_path / "exported")
     x = random(2, 3)
     np.testing.assert_allclose(run(graph, {graph.inputs[0]: x})[0], x * 2)
+
+
+@pytest.mark.parametrize("module", ["keras_hub.src.layers", "keras_evilmod", "kerasx", "tf_kerasx"])
+def test_a_layer_of_a_package_named_like_keras_is_a_custom_one(module, tmp_path, monkeypatch):
+    import keras
+
+    here = types.ModuleType(module)
+
+    class Thing(keras.layers.Layer):
+        def call(self, x):
+            return x + 1
+
+    @keras.saving.register_keras_serializable("mine")
+    class Squared(keras.layers.Layer):
+        def call(self, x):
+            return x * x
+
+    Thing.__module__, here.Thing = module, Thing
+    monkeypatch.setitem(sys.modules, module, here)
+    path = str(tmp_path / "model.keras")
+    keras.Sequential([keras.Input((3,)), Squared(), Thing()]).save(path)
+    monkeypatch.delitem(sys.modules, module)
+    try:
+        with raises(GraphError, "keras-custom-layer", what="layer 'Thing'"):
+            keras_files.load_model(path, None, is_child=False)
+    finally:
+        keras.saving.get_custom_objects().pop("mine>Squared")
+
+
+def test_an_error_of_a_registered_layer_is_that_of_keras(tmp_path):
+    import keras
+
+    @keras.saving.register_keras_serializable("mine")
+    class Failing(keras.layers.Layer):
+        def call(self, x):
+            return x * x
+
+    path = str(tmp_path / "model.keras")
+    keras.Sequential([keras.Input((3,)), Failing()]).save(path)
+
+    def fail(*_):
+        raise ValueError("Unknown layer: 'mine>Failing'")
+
+    Failing.from_config = classmethod(fail)
+    try:
+        with raises(GraphError, "runtime-failed", runtime="Keras"):
+            keras_files.load_model(path, None, is_child=False)
+    finally:
+        keras.saving.get_custom_objects().pop("mine>Failing")
 
 
 PROGRAM = """
