@@ -26,7 +26,13 @@ from deploykit.data.pipeline import (
     log_inputs,
     pipeline_for,
 )
-from deploykit.data.preprocessing import Preprocessing, Steps, refuse_batch_axes, with_batch_axes
+from deploykit.data.preprocessing import (
+    Preprocessing,
+    Steps,
+    preprocessing_by_graph,
+    refuse_batch_axes,
+    with_batch_axes,
+)
 from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
@@ -79,8 +85,19 @@ def with_axes(opened: OpenedModel, preprocess: Any) -> OpenedModel:
 
     FileError, GraphError: the preprocessing cannot be read or does not match the inputs.
     """
-    graph, _ = with_batch_axes(opened.graph, preprocess)
+    with naming(opened.source):
+        graph, _ = with_batch_axes(opened.graph, preprocess)
     return opened if graph is opened.graph else replace(opened, graph=graph)
+
+
+def preprocessing_for(opened: OpenedModel, models: Iterable[OpenedModel], preprocess: Any) -> Any:
+    """Return the preprocessing of one of several models (`preprocessing_by_graph`).
+
+    GraphError, with the models: none of them has an input of a name.
+    """
+    models = [opened, *(model for model in models if model is not opened)]
+    with naming(", ".join(dict.fromkeys(model.source for model in models))):
+        return preprocessing_by_graph(preprocess, [model.graph for model in models])[0]
 
 
 @dataclass(frozen=True)
@@ -190,19 +207,20 @@ def open_alike(
         reference: the graph of these samples.
         data: the data of these samples.
         graph: the graph to feed.
-        preprocess: the preprocessing of file features.
+        preprocess: the preprocessing of file features, by input of either graph.
 
     GraphError: the inputs of the graphs differ. Raises the errors of `open_samples` too.
     """
     pairs = paired_inputs(reference, graph)
-    (reference, _), (graph, preprocess) = (
-        with_batch_axes(item, preprocess) for item in (reference, graph)
-    )
     if pairs is None:
         raise GraphError("samples-inputs-differ", inputs=graph.inputs, other=reference.inputs)
+    theirs, preprocess = preprocessing_by_graph(preprocess, (reference, graph))
+    (reference, theirs), (graph, preprocess) = (
+        with_batch_axes(*item) for item in ((reference, theirs), (graph, preprocess))
+    )
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         path = os.fspath(data)
-        here, there = _pipeline(path, reference, preprocess), _pipeline(path, graph, preprocess)
+        here, there = _pipeline(path, reference, theirs), _pipeline(path, graph, preprocess)
         steps = {pairs[name]: item for name, item in here.steps.items() if name in pairs}
         if steps != there.steps:
             log_inputs(there.fed, samples.fed)

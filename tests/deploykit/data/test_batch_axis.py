@@ -143,11 +143,15 @@ def test_a_dataset_of_samples_or_of_batches_has_the_axis(batch, time_major):
     np.testing.assert_array_equal(samples.labels, LABELS)
 
 
-@built(["x"], ["out"])
 def means(name="x", shape=(None, None, WIDTH)):
     """Build a model with one time-major input."""
-    x = tf.compat.v1.placeholder(tf.float32, shape, name=name)
-    tf.reduce_mean(x, 0, name="out")
+
+    @built([name], ["out"])
+    def build():
+        x = tf.compat.v1.placeholder(tf.float32, shape, name=name)
+        tf.reduce_mean(x, 0, name="out")
+
+    return build()
 
 
 IDS = np.arange(COUNT)
@@ -203,6 +207,42 @@ def test_the_axis_of_another_model_is_its_own(time_major, folder):
     np.testing.assert_array_equal(alike.feeds(COUNT)[0]["x"], X)
     back = open_alike(alike, lstm(False), FIRST, time_major)
     np.testing.assert_array_equal(back.feeds(COUNT)[0]["x"], SECOND["x"])
+
+
+@pytest.mark.parametrize("stated", ["x", "y"])
+@pytest.mark.parametrize("baseline", ["x", "y"])
+def test_models_with_other_input_names_share_the_axis(deploykit, stated, baseline, tmp_path):
+    labels = X.mean(1).argmax(1)
+    for name in ("x", "y"):
+        save_graph(means(name), tmp_path / f"{name}.pb")
+        np.savez(tmp_path / f"{name}.npz", labels=labels, **{name: SECOND["x"]})
+    first = tmp_path / f"{baseline}.pb"
+    second = tmp_path / f"{'y' if baseline == 'x' else 'x'}.pb"
+    data = ("--data", tmp_path / f"{baseline}.npz")
+    steps = {"format": 1, "inputs": {stated: {"batch_axis": 1}}}
+    given = (first, second, *data, "--preprocess", json.dumps(steps), "--json")
+    found = deploykit("accuracy", *given)
+    assert found.status == 0, found.stderr
+    assert found.document["samples"] == COUNT
+    assert [model["value"] for model in found.document["models"]] == [1, 1]
+    found = deploykit("benchmark", *given, "--batch", "4", "--runs", "2")
+    assert found.status == 0, found.stderr
+    assert '"samples": 4' in found.printed
+    found = deploykit("gate", *given, "--budget", "1")
+    assert found.status == 5, found.stderr  # other signatures fail the gate
+
+
+@pytest.mark.parametrize("command", ["accuracy", "benchmark", "gate"])
+def test_a_name_of_no_model_is_refused_with_the_models(deploykit, command, tmp_path):
+    for name in ("x", "y"):
+        save_graph(means(name), tmp_path / f"{name}.pb")
+    np.savez(tmp_path / "x.npz", x=SECOND["x"])
+    steps = json.dumps({"format": 1, "inputs": {"z": {"batch_axis": 1}}})
+    found = deploykit(command, tmp_path / "x.pb", tmp_path / "y.pb", "--data", tmp_path / "x.npz",
+                      "--preprocess", steps)  # fmt: skip
+    assert found.error.code == "unknown-name"
+    assert "x.pb" in found.stderr
+    assert "y.pb: there is no input for the preprocessing 'z'; there are: x, y" in found.stderr
 
 
 @pytest.mark.parametrize("batch", [None, 1, 5])
