@@ -338,6 +338,9 @@ def test_frozen_metadata_serves_the_commands_without_the_option(deploykit, folde
     exported = ("export", frozen, tmp_path / "exported", "--warmup", folder / "time.npz")
     assert deploykit(*exported, "--batching").error.code == "batch-axis-not-first"
     assert deploykit(*exported).status == 0
+    again = ("accuracy", tmp_path / "exported" / "frozen" / "1", "--data", folder / "time.npz")
+    assert deploykit(*again).error.code == "array-sample-counts-differ"  # as docs/input.md states
+    assert deploykit(*again, "--preprocess", STATED).status == 0
     for command, line in {
         "infer": (folder / "time.npz", tmp_path / "answers"),
         "ship": ("-o", tmp_path / "shipped"),
