@@ -216,7 +216,7 @@ def preprocessing_by_graph(given: Any, graphs: Sequence[Graph]) -> list[Any]:
     """Return a preprocessing for each of several graphs whose inputs may have other names.
 
     A name that another graph has means the paired input (`paired_inputs`), unless the input is
-    named itself; without a pair, it is left out. GraphError: no graph has an input of this name.
+    named itself. An unpaired name is skipped. GraphError: no graph has an input of this name.
     FileError: the preprocessing cannot be read.
     """
     if given is None or (isinstance(given, str) and _of_ranges(given) is not None):

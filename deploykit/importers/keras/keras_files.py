@@ -307,7 +307,7 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack, is_child: bo
 def _unknown_part(config: Any, error: Exception, library: str, is_child: bool) -> str | None:
     """Return the layer or function that Keras does not know, from its error or the config.
 
-    In a program that has registered objects, it is none of them.
+    In a program that has registered objects, registered ones are skipped.
     """
     parts = [*_custom_parts(config)]
     if unknown := _UNKNOWN.search(str(error)):
