@@ -322,18 +322,18 @@ if __name__ == "__main__":  # child processes have no custom object
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize(
-    ("registered", "expected"),
+    ("registered", "package", "expected"),
     [
-        ("all", "keras True|h5 True"),
+        ("all", "my-pkg 2.0/é", "keras True|h5 True"),
         (
             "one",
+            "mine",
             "keras keras-custom-layer layer 'Doubled'|h5 keras-custom-layer layer 'Doubled'",
         ),
     ],
 )
-@pytest.mark.parametrize("package", ["mine", "my-pkg 2.0/é"])
 def test_objects_that_the_program_has_registered_are_used(
-    library, package, registered, expected, tmp_path
+    library, registered, package, expected, tmp_path
 ):
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "program.py", library, registered, package]
