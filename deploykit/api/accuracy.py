@@ -5,7 +5,7 @@ from typing import Annotated
 
 from deploykit.api.public import Command, public
 from deploykit.data.labels import ClassNames
-from deploykit.data.samples import open_alike, open_samples
+from deploykit.data.samples import open_alike, open_samples, preprocessing_for
 from deploykit.evaluation.examining import MAX_PICTURES, STEPS, examine
 from deploykit.evaluation.result import Accuracy
 from deploykit.importers.open_model import ModelsLike, OpenedModel, open_models
@@ -84,12 +84,14 @@ def accuracy(
             raise GraphError("no-model")
         for item in opened.values():
             item.refuse_effects(allow_ops)
-        first = next(iter(opened.values())).frozen
+        reference, *others = opened.values()
+        first, own = reference.frozen, preprocessing_for(reference, others, preprocess)
         known = _known(opened.values()) if labels is None else labels
-        samples = open_samples(data, first, preprocess, labels=known, group_by=group_by or "")
+        samples = open_samples(data, first, own, labels=known, group_by=group_by or "")
 
         def alike(model: OpenedModel) -> Dataset:
-            return open_alike(samples, first, data, model.frozen, preprocess)
+            given = preprocessing_for(model, opened.values(), preprocess)
+            return open_alike(samples, first, data, model.frozen, given)
 
         return examine(opened, samples, alike, metric, show_errors, work)
 

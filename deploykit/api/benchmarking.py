@@ -21,7 +21,7 @@ from deploykit.data.input_benchmark import measure_input
 from deploykit.data.input_result import InputResult
 from deploykit.data.pipeline import PLAIN, InputPipelineOptions
 from deploykit.data.preprocessing import states_only_axes
-from deploykit.data.samples import open_runnable, read_feeding, with_axes
+from deploykit.data.samples import open_runnable, preprocessing_for, read_feeding, with_axes
 from deploykit.importers.open_model import ModelLike, ModelsLike, OpenedModel, open_models
 from deploykit.rendering.progress import working
 from deploykit.transforms.common.errors import GraphError
@@ -121,7 +121,11 @@ def benchmark(
             _check_tuned(tuned, opened)
             warn_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
-        every = {name: with_axes(item, axes) for name, item in open_models(models).items()}
+        every = open_models(models)
+        every = {
+            name: with_axes(item, preprocessing_for(item, every.values(), axes))
+            for name, item in every.items()
+        }
         for entry in every.values():
             entry.refuse_effects(feeding.allow_ops)
         _check_tuned(tuned, *every.values())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from deploykit.api.public import Command, public
-from deploykit.data.samples import open_alike, open_samples, with_axes
+from deploykit.data.samples import open_alike, open_samples, preprocessing_for, with_axes
 from deploykit.gating.limits import GateLimits
 from deploykit.gating.measuring import BASELINE, CANDIDATE, STEPS, GateRun
 from deploykit.gating.result import GateResult
@@ -73,15 +73,19 @@ def gate(
     with working("gate", *STEPS) as work:
         work.begin("read")
         models = {BASELINE: open_model(baseline), CANDIDATE: open_model(candidate)}
-        models = {name: with_axes(model, preprocess) for name, model in models.items()}
+        own = {
+            name: preprocessing_for(model, models.values(), preprocess)
+            for name, model in models.items()
+        }
+        models = {name: with_axes(model, own[name]) for name, model in models.items()}
         for model in models.values():
             model.refuse_effects(allow_ops)
         first = models[BASELINE].frozen
-        samples = open_samples(data, first, preprocess, labels=labels)
+        samples = open_samples(data, first, own[BASELINE], labels=labels)
 
         def alike(model: OpenedModel) -> Dataset:
             if model is models[BASELINE]:
                 return samples
-            return open_alike(samples, first, data, model.frozen, preprocess)
+            return open_alike(samples, first, data, model.frozen, own[CANDIDATE])
 
         return GateRun(models, samples, alike, metric, limits, batch, budget).result(work)

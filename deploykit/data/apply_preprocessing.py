@@ -64,7 +64,7 @@ def may_lose(dtype: str, result: str) -> bool:
     given, expected = numpy_type(dtype), numpy_type(result)
     if "O" in (given.kind, expected.kind) or np.can_cast(given, expected):
         return False
-    is_rounded = given.kind in "biu" and expected.kind == "f" and expected.itemsize > 2
+    is_rounded = given.kind in "biu" and expected.kind in "fc" and expected.itemsize > 2
     return not is_rounded
 
 
@@ -78,9 +78,14 @@ def checked_cast(values: Any, dtype: str, is_computed: bool) -> Any:
     result = tf.cast(values, dtype)
     if result.dtype.is_bool:
         fits = tf.equal(values, 0) | tf.equal(values, 1)
-    elif result.dtype.is_floating:
-        given = tf.cast(values, tf.float64)
-        fits = tf.math.is_finite(result) | ~tf.math.is_finite(given)
+    elif result.dtype.is_floating or result.dtype.is_complex:
+        given = values if values.dtype.is_complex else tf.cast(values, tf.float64)
+        is_finite = tf.math.is_finite
+        is_kept, was_finite = (
+            is_finite(tf.math.real(item)) & is_finite(tf.math.imag(item))
+            for item in (result, given)
+        )
+        fits = is_kept | ~was_finite
     elif values.dtype.is_integer:
         least = max(values.dtype.min, result.dtype.min)
         fits = (values >= least) & (values <= min(values.dtype.max, result.dtype.max))

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar
 
@@ -31,6 +31,7 @@ from deploykit.transforms.untrusted.files import read_json
 from deploykit.verification.synthetic.sample_inputs import (
     batch_axes,
     names_of_inputs,
+    paired_inputs,
     type_and_shape,
 )
 
@@ -209,6 +210,41 @@ def with_batch_axes(graph: Graph, given: Any) -> tuple[Graph, Any]:
     graph.about = replace(about(graph), preprocessing=document(replace(known, inputs=inputs)))
     batch_axes(graph)
     return graph, rest
+
+
+def preprocessing_by_graph(given: Any, graphs: Sequence[Graph]) -> list[Any]:
+    """Return a preprocessing for each of several graphs whose inputs may have other names.
+
+    A name that another graph has means the paired input (`paired_inputs`), unless the input is
+    named itself. An unpaired name is skipped. GraphError: no graph has an input of this name.
+    FileError: the preprocessing cannot be read.
+    """
+    if given is None or (isinstance(given, str) and _of_ranges(given) is not None):
+        return [given] * len(graphs)
+    declared, known = preprocessing_of(given), [names_of_inputs(graph) for graph in graphs]
+    every = {name for names in known for aliases in names.values() for name in aliases}
+    for name in declared.inputs:
+        if name not in every:
+            nodes = {split(tensor)[0]: tensor for names in known for tensor in names}
+            raise unknown_name("input for the preprocessing", name, nodes)
+    results = []
+    for graph, names in zip(graphs, known, strict=True):
+        own = {name for aliases in names.values() for name in aliases}
+        inputs = {name: steps for name, steps in declared.inputs.items() if name in own}
+        stated = {
+            tensor for tensor, aliases in names.items() if not inputs.keys().isdisjoint(aliases)
+        }
+        for other, their_names in zip(graphs, known, strict=True):
+            pairs = paired_inputs(other, graph) or {}
+            for tensor, aliases in their_names.items():
+                steps = next(
+                    (declared.inputs[name] for name in aliases if name in declared.inputs), None
+                )
+                if steps is not None and tensor in pairs and pairs[tensor] not in stated:
+                    stated.add(pairs[tensor])
+                    inputs[names[pairs[tensor]][0]] = steps
+        results.append(replace(declared, inputs=inputs))
+    return results
 
 
 def states_only_axes(given: Any) -> bool:

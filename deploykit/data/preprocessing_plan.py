@@ -218,6 +218,7 @@ def is_computed(steps: Steps, feature: Feature) -> bool:
 def _refuse_unfit(where: str, steps: Steps, feature: Feature) -> None:
     """Raise GraphError for a step that cannot be applied to a feature."""
     is_text = feature.dtype == "string" and not feature.content
+    is_complex = feature.dtype.startswith("complex")
     rank = 3 if feature.content == "image" else len(feature.shape)
     for is_wrong, why in (
         ((steps.resize or steps.crop) and rank != 3, "cannot be resized or cropped like an image"),
@@ -225,6 +226,8 @@ def _refuse_unfit(where: str, steps: Steps, feature: Feature) -> None:
         (steps.length is not None and steps.split is None and feature.shape != (None,),
          "has no tokens to truncate"),
         (is_text and steps.state_values, "cannot be scaled, or have mean and std"),
+        (is_complex and (steps.resize or steps.state_values),
+         "is complex and cannot be resized or scaled, or have mean and std"),
     ):  # fmt: skip
         if is_wrong:
             raise GraphError("preprocess-refused", what=where, feature=feature, reason=why)

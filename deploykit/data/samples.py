@@ -26,7 +26,13 @@ from deploykit.data.pipeline import (
     log_inputs,
     pipeline_for,
 )
-from deploykit.data.preprocessing import Preprocessing, Steps, refuse_batch_axes, with_batch_axes
+from deploykit.data.preprocessing import (
+    Preprocessing,
+    Steps,
+    preprocessing_by_graph,
+    refuse_batch_axes,
+    with_batch_axes,
+)
 from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
@@ -39,7 +45,8 @@ from deploykit.transforms.runtime.child_process import Worker
 from deploykit.verification.confidence import group_names
 from deploykit.verification.feeds import Feed
 from deploykit.verification.feeds import fed as as_fed
-from deploykit.verification.samples import BATCH, LABELS, NOT_INPUTS, Dataset
+from deploykit.verification.fitting import chosen_name
+from deploykit.verification.samples import BATCH, LABELS, NOT_INPUTS, Dataset, never_inputs
 from deploykit.verification.synthetic.sample_inputs import (
     batch_axes,
     demanded_batch,
@@ -78,8 +85,19 @@ def with_axes(opened: OpenedModel, preprocess: Any) -> OpenedModel:
 
     FileError, GraphError: the preprocessing cannot be read or does not match the inputs.
     """
-    graph, _ = with_batch_axes(opened.graph, preprocess)
+    with naming(opened.source):
+        graph, _ = with_batch_axes(opened.graph, preprocess)
     return opened if graph is opened.graph else replace(opened, graph=graph)
+
+
+def preprocessing_for(opened: OpenedModel, models: Iterable[OpenedModel], preprocess: Any) -> Any:
+    """Return the preprocessing of one of several models (`preprocessing_by_graph`).
+
+    GraphError, with the models: none of them has an input of a name.
+    """
+    models = [opened, *(model for model in models if model is not opened)]
+    with naming(", ".join(dict.fromkeys(model.source for model in models))):
+        return preprocessing_by_graph(preprocess, [model.graph for model in models])[0]
 
 
 @dataclass(frozen=True)
@@ -109,6 +127,7 @@ class FeedReader:
         return next(self._batches, None)
 
 
+_DATASET = "the dataset"
 _GROUPS = "groups of the samples"  # an extra value next to the inputs of a pipeline
 MAX_ELEMENTS = 1_000_000  # of a dataset with unknown size
 
@@ -169,7 +188,7 @@ def open_samples(
             "only-for", option="preprocess", what="files; arrays and datasets are fed as they are"
         )
     if hasattr(data, "as_numpy_iterator"):
-        result = of(_gathered(data, graph), source="the dataset")
+        result = of(_gathered(data, graph, group_by), source=_DATASET)
         names = getattr(data, "class_names", ())  # Keras stores the folder names there
         return with_class_numbers(result, graph, known, dict(enumerate(names)))
     return with_class_numbers(of(_by_name(data, graph)), graph, known)
@@ -188,19 +207,20 @@ def open_alike(
         reference: the graph of these samples.
         data: the data of these samples.
         graph: the graph to feed.
-        preprocess: the preprocessing of file features.
+        preprocess: the preprocessing of file features, by input of either graph.
 
     GraphError: the inputs of the graphs differ. Raises the errors of `open_samples` too.
     """
     pairs = paired_inputs(reference, graph)
-    (reference, _), (graph, preprocess) = (
-        with_batch_axes(item, preprocess) for item in (reference, graph)
-    )
     if pairs is None:
         raise GraphError("samples-inputs-differ", inputs=graph.inputs, other=reference.inputs)
+    theirs, preprocess = preprocessing_by_graph(preprocess, (reference, graph))
+    (reference, theirs), (graph, preprocess) = (
+        with_batch_axes(*item) for item in ((reference, theirs), (graph, preprocess))
+    )
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         path = os.fspath(data)
-        here, there = _pipeline(path, reference, preprocess), _pipeline(path, graph, preprocess)
+        here, there = _pipeline(path, reference, theirs), _pipeline(path, graph, preprocess)
         steps = {pairs[name]: item for name, item in here.steps.items() if name in pairs}
         if steps != there.steps:
             log_inputs(there.fed, samples.fed)
@@ -325,10 +345,10 @@ def _by_name(data: Any, graph: Graph) -> dict[str, Any]:
     return dict(zip((split(graph.inputs[0])[0], "labels"), values, strict=False))
 
 
-def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
+def _gathered(dataset: Any, graph: Graph, group_by: str | None) -> dict[str, Any]:
     """Return the elements of a tf.data.Dataset, in memory; they are samples or batches.
 
-    GraphError: the dataset is infinite or empty.
+    GraphError: the dataset is infinite or empty, lacks an input, or its shapes differ.
     """
     if int(dataset.cardinality()) == -1:
         raise GraphError("dataset-endless")
@@ -340,21 +360,32 @@ def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
         raise GraphError("no-samples", purpose="take from the dataset")
     if len(elements) > MAX_ELEMENTS:
         raise GraphError("dataset-too-long", most=MAX_ELEMENTS)
-    join = np.concatenate if _is_batched(elements[0], graph) else np.stack
-    axes = batch_axes(graph)
-    only = axes.get(graph.inputs[0], 0) if len(graph.inputs) == 1 else 0
-    known = {name: axes.get(t, 0) for t, names in names_of_inputs(graph).items() for name in names}
-    known = dict.fromkeys(NOT_INPUTS, 0) | known
-    return {
-        name: join([element[name] for element in elements], axis=known.get(name, only))
-        for name in elements[0]
-    }
+    first, axes = elements[0], batch_axes(graph)
+    others, known = never_inputs(graph, first, group_by), names_of_inputs(graph)
+    with naming(_DATASET):
+        inputs = {
+            tensor: chosen_name(first, names, type_and_shape(graph, tensor)[0], others)
+            for tensor, names in known.items()
+        }
+    join = np.concatenate if _is_batched(first, graph, inputs) else np.stack
+    at = {name: axes.get(tensor, 0) for tensor, name in inputs.items()}
+    needed = {*inputs.values(), *NOT_INPUTS, group_by}
+    results: dict[str, Any] = {}
+    for name in first:
+        arrays = [element[name] for element in elements]
+        try:
+            results[name] = join(arrays, axis=at.get(name, 0))
+        except ValueError:  # NumPy: the shapes differ
+            if name in needed:
+                shapes = sorted({array.shape for array in arrays})[:4]
+                raise GraphError("dataset-shapes-differ", name=name, shapes=shapes) from None
+    return results
 
 
-def _is_batched(element: Mapping[str, Array], graph: Graph) -> bool:
+def _is_batched(element: Mapping[str, Array], graph: Graph, inputs: Mapping[str, str]) -> bool:
     """Return whether an element is a batch, which has as many axes as its input."""
-    for tensor in graph.inputs:
-        array, shape = element.get(split(tensor)[0]), type_and_shape(graph, tensor)[1]
-        if array is not None and shape is not None:
-            return array.ndim == len(shape)
+    for tensor, name in inputs.items():
+        shape = type_and_shape(graph, tensor)[1]
+        if shape is not None:
+            return element[name].ndim == len(shape)
     return True

@@ -48,12 +48,18 @@ def _is_queue_switch(graph: Graph, node: Node) -> bool:
     return effect_of(default.op, default.attrs) == WAITS
 
 
+def is_handle(node: Node, port: int = 0) -> bool:
+    """Return whether a tensor is known to be of a type that no caller can fetch."""
+    types = output_types(node) if node.op in op_defs() else None
+    return types is not None and port < len(types) and types[port] in ("resource", "variant")
+
+
 def guess_outputs(graph: Graph) -> tuple[str, ...]:
     """Return the names of nodes that depend on an input and that no other node reads.
 
     A training graph's gradients, updates, savers and summaries are excluded. So are nodes that
-    need more inputs than another output, as the loss needs labels. Without inputs, nodes that
-    depend on a queue or an iterator are returned.
+    need more inputs than another output, as the loss needs labels, and handles such as those of a
+    TensorArray. Without inputs, nodes that depend on a queue or an iterator are returned.
     GraphError: there is no such node.
     """
     fed = _fed(graph)
@@ -74,6 +80,8 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
 def check_outputs(graph: Graph, tensors: Iterable[str], known: Sequence[str] = ()) -> None:
     """Raise GraphError for a name that is not a tensor of the graph; it lists the outputs.
 
+    A tensor that no caller can fetch is refused too.
+
     Args:
         graph: the graph.
         tensors: the output names that the user specified.
@@ -88,6 +96,8 @@ def check_outputs(graph: Graph, tensors: Iterable[str], known: Sequence[str] = (
             node = graph[name]
             types = output_types(node) if node.op in op_defs() else None
             if types is None or 0 <= port < len(types):  # results of functions are checked later
+                if types is not None and is_handle(node, port):
+                    raise GraphError("output-is-handle", name=tensor, type=types[port])
                 continue
             count = f"{len(types)} output{'' if len(types) == 1 else 's'}"
             wrong = f"'{tensor}' is named as output, but node '{name}' ({node.op}) has {count}"
@@ -132,7 +142,7 @@ def _answers(node: Node) -> bool:
         return False
     if _scope(node) in _NO_ANSWER_SCOPES:
         return False
-    return node.op not in op_defs() or output_types(node) != []
+    return not is_handle(node) and (node.op not in op_defs() or output_types(node) != [])
 
 
 def _scope(node: Node) -> str:

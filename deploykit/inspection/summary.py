@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NotRequired, TypedDict
 
 from deploykit.benchmarking.profiling.execution import flops, memory
+from deploykit.importers.signature import is_handle
 from deploykit.rendering.templates import size
 from deploykit.transforms.fold_batch_norms import foldable
 from deploykit.transforms.ir.graph import Graph
@@ -68,7 +69,9 @@ def inspect_graph(graph: Graph, top: int = 10) -> InspectionMetadata:
         "output_tensors": [tensor_summary(graph, name) for name in graph.outputs],
         "possible_inputs": [n.name for n in nodes if n.op == "Placeholder"],
         "possible_outputs": [
-            n.name for n in nodes if n.op not in _NO_OUTPUT_OPS and not graph.consumers(n.name)
+            n.name
+            for n in nodes
+            if n.op not in _NO_OUTPUT_OPS and not graph.consumers(n.name) and not is_handle(n)
         ],
         "parameters": weights_in(nodes)[0],
         "variables": variables,

@@ -5,6 +5,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import Array
 
 Feed = dict[str, Array]
@@ -22,15 +24,29 @@ class AxesFeed(Feed):
 def fed(arrays: Mapping[str, Array], axes: Mapping[str, int]) -> Feed:
     """Return arrays with samples on the first axis as the graph takes them.
 
-    `axes` are the sample axes of inputs that are not 0; see `batch_axes`.
+    `axes` are the sample axes of inputs that are not 0; see `batch_axes`. GraphError: an array has
+    no such axis.
     """
     if not axes:
         return dict(arrays)
+    for name, axis in axes.items():
+        if name in arrays:
+            refuse_missing_axis(name, arrays[name].shape, axis)
     moved = {
         name: np.ascontiguousarray(np.moveaxis(array, 0, axes[name])) if name in axes else array
         for name, array in arrays.items()
     }
     return AxesFeed(moved, axes)
+
+
+def refuse_missing_axis(name: str, shape: Sequence[int], axis: int) -> None:
+    """Raise GraphError if an input of this shape has no axis `axis` for its samples.
+
+    Open sizes are negative. Any shape may lack the first axis: then it is a scalar.
+    """
+    if axis and axis >= len(shape):
+        sizes = ",".join("?" if size < 0 else str(size) for size in shape)
+        raise GraphError("batch-axis-rank", name=split(name)[0], axis=axis, shape=f"[{sizes}]")
 
 
 def axes_of(feed: Mapping[str, Array]) -> Mapping[str, int]:

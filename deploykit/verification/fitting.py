@@ -22,6 +22,16 @@ def name_in(
     means that the graph has several inputs.
     GraphError: no array is suitable.
     """
+    found = chosen_name(data, names, type_, labels)
+    if found not in names:
+        tell_only(names[0], found)
+    return found
+
+
+def chosen_name(
+    data: Mapping[str, Any], names: Sequence[str], type_: str, labels: Collection[str] | None
+) -> str:
+    """Return the name that `name_in` returns, without logging it. GraphError: as `name_in`."""
     first = next((name for name in names if name in data), None)
     if first is not None:
         return first
@@ -30,7 +40,6 @@ def name_in(
     only = only_of_type(are_texts, type_)
     if not only:
         raise unknown_name("array for input", names[0], sorted(data))
-    tell_only(names[0], only[0])
     return only[0]
 
 

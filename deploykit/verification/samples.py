@@ -18,7 +18,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import Array
 from deploykit.verification.confidence import FEWEST, GROUP, are_groups, group_names
-from deploykit.verification.feeds import Feed, fed, samples_in
+from deploykit.verification.feeds import Feed, fed, refuse_missing_axis, samples_in
 from deploykit.verification.fitting import name_in, of_rank, of_type
 from deploykit.verification.related_samples import related_groups
 from deploykit.verification.synthetic.sample_inputs import (
@@ -101,7 +101,7 @@ class Dataset:
             return data
         with naming(source):
             known = names_of_inputs(graph)
-            others = (*NOT_INPUTS, *([group_by or GROUP] if len(data) > 1 else []))
+            others = never_inputs(graph, data, group_by)
             axes = batch_axes(graph)
             at = {} if samples_first else axes
             arrays = {
@@ -314,6 +314,18 @@ def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed
     ]
 
 
+def never_inputs(
+    graph: Graph, data: Mapping[str, Any], group_by: str | None = None
+) -> tuple[str, ...] | None:
+    """Return arrays that never count as the only suitable one of the graph's only input.
+
+    None: the graph has several inputs, so that each array needs the name of its input.
+    """
+    if len(graph.inputs) != 1:
+        return None
+    return (*NOT_INPUTS, *([group_by or GROUP] if len(data) > 1 else []))
+
+
 def _groups(
     data: Mapping[str, Array], group_by: str | None, count: int, used: Collection[str]
 ) -> Array | None:
@@ -356,24 +368,22 @@ def _array(
     tensor: str,
     data: Mapping[str, Array],
     names: Sequence[str],
-    others: Sequence[str],
+    others: Collection[str] | None,
     axis: int,
     given_axis: int,
 ) -> Array:
     """Return the array of an input, samples first. GraphError: it is missing or does not fit.
 
-    `others` are arrays that do not count as the only suitable one. `axis` is the axis of the
-    samples in the input, `given_axis` that in the data.
+    `others` are those of `never_inputs`. `axis` is the axis of the samples in the input,
+    `given_axis` that in the data.
     """
-    only = others if len(graph.inputs) == 1 else None
     type_, shape, _ = type_and_shape(graph, tensor)
-    name = name_in(data, names, type_, only)
+    name = name_in(data, names, type_, others)
     array = np.asarray(column(data, name, is_text=type_ == "string"))
     if given_axis < axis < array.ndim:
         array = np.moveaxis(array, 0, axis)
     array = of_rank(names[0], array, shape, axis)
-    if axis and axis >= array.ndim:
-        raise GraphError("batch-axis-rank", name=names[0], axis=axis, shape=list(array.shape))
+    refuse_missing_axis(names[0], array.shape, axis)
     array = np.moveaxis(array, axis, 0) if axis else array
     return of_type(names[0], array, type_) if type_ else array
 

@@ -50,7 +50,8 @@ _COMPUTES = re.compile(
 _ACTS = re.compile(r"file|py_func|numpy_function|load|print|save|restore|delete|variable", re.I)
 # Quantization layers of TF-MOT (tensorflow-model-optimization).
 _QUANTIZING = frozenset({"QuantizeLayer", "QuantizeWrapper", "QuantizeWrapperV2"})
-_UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
+# An error of Keras, whose older versions write the name without quotes.
+_UNKNOWN = re.compile(r"Unknown (\w+(?: function)?): (?:'([^']+)'|([\w>]+))")
 
 
 @contextlib.contextmanager
@@ -295,14 +296,25 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack, is_child: bo
             return model
         return keras.models.load_model(source, compile=False, safe_mode=True)
     except Exception as error:
-        unknown = _UNKNOWN.search(str(error))
-        parts = (what for what, _ in _custom_parts(config))
-        custom = f"{unknown[1]} '{unknown[2]}'" if unknown else next(parts, None)
+        custom = _unknown_part(config, error, library, is_child)
         if custom is None or lacks_memory(error):
             raise
         if any(part.get("class_name") in _QUANTIZING for part in _parts(config)):
             raise GraphError("keras-quantization-aware") from None
         raise GraphError("keras-custom-layer", what=custom) from None
+
+
+def _unknown_part(config: Any, error: Exception, library: str, is_child: bool) -> str | None:
+    """Return the layer or function that Keras does not know, from its error or the config.
+
+    In a program that has registered objects, registered ones are skipped.
+    """
+    parts = [*_custom_parts(config)]
+    if unknown := _UNKNOWN.search(str(error)):
+        name = unknown[2] or unknown[3]
+        parts.insert(0, (f"{unknown[1]} '{name}'", name))
+    whats = (what for what, name in parts if is_child or not _is_registered(library, name))
+    return next(whats, None)
 
 
 def _refuse_code(config: Any) -> None:
@@ -434,7 +446,7 @@ def _custom_parts(config: Any) -> Iterator[tuple[str, str]]:
     for part in _parts(config):
         if "class_name" in part and "module" in part and "config" in part:
             is_function = part["class_name"] == "function"
-            if not str(part["module"]).startswith("keras"):
+            if str(part["module"]).split(".")[0] not in _LIBRARIES:
                 name = part["config"] if is_function else part.get("registered_name")
                 name = str(name or part["class_name"])
                 yield f"{'function' if is_function else 'layer'} '{name}'", name

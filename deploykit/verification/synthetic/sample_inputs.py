@@ -25,7 +25,7 @@ from deploykit.transforms.ir.ops import (
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.transforms.shapes.sizes import Shape
 from deploykit.transforms.shapes.static_shapes import Shapes, element_shapes
-from deploykit.verification.feeds import AxesFeed, Feed
+from deploykit.verification.feeds import AxesFeed, Feed, refuse_missing_axis
 from deploykit.verification.synthetic.input_uses import Use, uses
 from deploykit.verification.synthetic.integer_inputs import limits, whole_numbers
 from deploykit.verification.synthetic.open_sizes import OpenSizes
@@ -83,9 +83,8 @@ def batch_axes(graph: Graph) -> dict[str, int]:
     for tensor, names in (names_of_inputs(graph) if stated else {}).items():
         axis = next((stated[name] for name in names if name in stated), 0)
         shape = type_and_shape(graph, tensor)[1]
-        if axis and shape is not None and axis >= len(shape):
-            shown = f"[{listed(shape, '?')}]"
-            raise GraphError("batch-axis-rank", name=names[0], axis=axis, shape=shown)
+        if shape is not None:
+            refuse_missing_axis(tensor, shape, axis)
         results |= {tensor: axis} if axis else {}
     return results
 
@@ -133,7 +132,10 @@ def made_up_feeds(
 def made_up_shapes(
     graph: Graph, shapes: Shaped, other: Graph | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Return a shape for each input of a graph; the arguments are those of `made_up_feeds`."""
+    """Return a shape for each input of a graph; the arguments are those of `made_up_feeds`.
+
+    GraphError: an input has no axis for its samples in the requested or chosen shape.
+    """
     expected = requested_sizes(graph, shapes)
     pairs = paired_inputs(graph, other) if other is not None else None
     known = {t: expected.get(t, _declared(graph, t)) for t in graph.inputs}
@@ -142,16 +144,33 @@ def made_up_shapes(
         for tensor, its in pairs.items():
             known[tensor] = _either(known[tensor], theirs[its])
     axes = batch_axes(graph)
+    _refuse_missing_axes(axes, known)
     batches = [s[axes.get(t, 0)] for t, s in known.items() if s]
     first = next((size for size in batches if 0 < size <= LARGEST_BATCH), BATCH)
     known |= {t: _with_batch(known[t], axis, first) for t, axis in axes.items()}
+    chosen = _chosen_shapes(graph, known, first)
+    _refuse_missing_axes(axes, chosen)
+    return chosen
+
+
+def _chosen_shapes(
+    graph: Graph, known: dict[str, Shape | None], batch: int
+) -> dict[str, tuple[int, ...]]:
+    """Return shapes whose open sizes fit the graph, and whole frames of a Fourier transform."""
     lengths = [graph.constant(n.data_inputs[1]) for n in graph if n.op in ("IRFFT", "RFFT")]
     frame = max((int(item.value.max()) for item in lengths if item is not None), default=0)
     if not frame or any(size >= frame for shape in known.values() for size in shape or ()):
-        return OpenSizes(graph, known).shapes(first, UNKNOWN_SIZE)
+        return OpenSizes(graph, known).shapes(batch, UNKNOWN_SIZE)
     is_whole_signal = all(not shape or -1 not in shape[1:] for shape in known.values())
     length = FRAMES * frame
-    return OpenSizes(graph, known).shapes(length if is_whole_signal else first, length)
+    return OpenSizes(graph, known).shapes(length if is_whole_signal else batch, length)
+
+
+def _refuse_missing_axes(axes: Mapping[str, int], shapes: Mapping[str, Shape | None]) -> None:
+    """Raise GraphError if the samples of an input lie on an axis that its shape lacks."""
+    for tensor, axis in axes.items():
+        if (shape := shapes[tensor]) is not None:
+            refuse_missing_axis(tensor, shape, axis)
 
 
 def size_advice(graph: Graph, shapes: Shaped | None = None) -> str:

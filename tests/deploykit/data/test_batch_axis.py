@@ -143,12 +143,106 @@ def test_a_dataset_of_samples_or_of_batches_has_the_axis(batch, time_major):
     np.testing.assert_array_equal(samples.labels, LABELS)
 
 
+def means(name="x", shape=(None, None, WIDTH)):
+    """Build a model with one time-major input."""
+
+    @built([name], ["out"])
+    def build():
+        x = tf.compat.v1.placeholder(tf.float32, shape, name=name)
+        tf.reduce_mean(x, 0, name="out")
+
+    return build()
+
+
+IDS = np.arange(COUNT)
+EXTRA = {"labels": LABELS, "patient": IDS // 2, "id": IDS, "note": np.array(["a"] * COUNT)}
+
+
+@pytest.mark.parametrize("batch", [None, 6])
+@pytest.mark.parametrize("name", ["x", "images"])  # by its name, and as the only array of floats
+@pytest.mark.parametrize("extra", [(), ("labels",), ("note",), ("id",), ("labels", "patient"),
+                                   ("labels", "patient", "id", "note")])  # fmt: skip
+def test_only_the_array_of_the_input_has_the_axis(batch, name, extra):
+    arrays = {name: X, **{item: EXTRA[item] for item in extra}}
+    dataset = tf.data.Dataset.from_tensor_slices(arrays)
+    if batch:
+        dataset = dataset.batch(batch).map(
+            lambda item: {**item, name: tf.transpose(item[name], [1, 0, 2])}
+        )
+    graph = with_batch_axes(means(), AXES)[0]
+    group_by = "patient" if "patient" in extra else None
+    numbers = {*extra} - {"labels", "note", group_by}
+    if name != "x" and numbers:  # two arrays could be the input
+        with pytest.raises(GraphError, match=r"no array for input 'x'.*images"):
+            open_samples(dataset, graph, group_by=group_by)
+        return
+    samples = open_samples(dataset, graph, group_by=group_by)
+    assert samples.count == COUNT
+    np.testing.assert_array_equal(samples.feeds(COUNT)[0]["x"], SECOND["x"])
+    if "labels" in extra:
+        np.testing.assert_array_equal(samples.labels, LABELS)
+    if group_by:
+        assert samples.groups.tolist() == [str(item) for item in EXTRA["patient"]]
+
+
+def test_elements_of_different_shapes_are_refused_if_they_are_needed():
+    def dataset(**spec):
+        rows = [{name: np.zeros([n if s is None else s for s in shape], np.float32)
+                 for name, shape in spec.items()} for n in (2, 3)]  # fmt: skip
+        signature = {name: tf.TensorSpec(shape, tf.float32) for name, shape in spec.items()}
+        return tf.data.Dataset.from_generator(lambda: iter(rows), output_signature=signature).apply(
+            tf.data.experimental.assert_cardinality(2)
+        )
+
+    graph = with_batch_axes(means(), AXES)[0]
+    with pytest.raises(GraphError) as caught:
+        open_samples(dataset(x=[None, WIDTH]), graph)
+    assert caught.value.code == "dataset-shapes-differ"
+    assert open_samples(dataset(x=[STEPS, WIDTH], note=[None]), graph).count == 2
+
+
 def test_the_axis_of_another_model_is_its_own(time_major, folder):
     samples = open_samples(SECOND, time_major)
     alike = open_alike(samples, time_major, SECOND, lstm(False))
     np.testing.assert_array_equal(alike.feeds(COUNT)[0]["x"], X)
     back = open_alike(alike, lstm(False), FIRST, time_major)
     np.testing.assert_array_equal(back.feeds(COUNT)[0]["x"], SECOND["x"])
+
+
+@pytest.mark.parametrize("stated", ["x", "y"])
+@pytest.mark.parametrize("baseline", ["x", "y"])
+def test_models_with_other_input_names_share_the_axis(deploykit, stated, baseline, tmp_path):
+    labels = X.mean(1).argmax(1)
+    for name in ("x", "y"):
+        save_graph(means(name), tmp_path / f"{name}.pb")
+        np.savez(tmp_path / f"{name}.npz", labels=labels, **{name: SECOND["x"]})
+    first = tmp_path / f"{baseline}.pb"
+    second = tmp_path / f"{'y' if baseline == 'x' else 'x'}.pb"
+    data = ("--data", tmp_path / f"{baseline}.npz")
+    steps = {"format": 1, "inputs": {stated: {"batch_axis": 1}}}
+    given = (first, second, *data, "--preprocess", json.dumps(steps), "--json")
+    found = deploykit("accuracy", *given)
+    assert found.status == 0, found.stderr
+    assert found.document["samples"] == COUNT
+    assert [model["value"] for model in found.document["models"]] == [1, 1]
+    found = deploykit("benchmark", *given, "--batch", "4", "--runs", "2")
+    assert found.status == 0, found.stderr
+    assert '"samples": 4' in found.printed
+    found = deploykit("gate", *given, "--budget", "1")
+    assert found.status == 5, found.stderr  # other signatures fail the gate
+
+
+@pytest.mark.parametrize("command", ["accuracy", "benchmark", "gate"])
+def test_a_name_of_no_model_is_refused_with_the_models(deploykit, command, tmp_path):
+    for name in ("x", "y"):
+        save_graph(means(name), tmp_path / f"{name}.pb")
+    np.savez(tmp_path / "x.npz", x=SECOND["x"])
+    steps = json.dumps({"format": 1, "inputs": {"z": {"batch_axis": 1}}})
+    found = deploykit(command, tmp_path / "x.pb", tmp_path / "y.pb", "--data", tmp_path / "x.npz",
+                      "--preprocess", steps)  # fmt: skip
+    assert found.error.code == "unknown-name"
+    assert "x.pb" in found.stderr
+    assert "y.pb: there is no input for the preprocessing 'z'; there are: x, y" in found.stderr
 
 
 @pytest.mark.parametrize("batch", [None, 1, 5])
@@ -244,6 +338,9 @@ def test_frozen_metadata_serves_the_commands_without_the_option(deploykit, folde
     exported = ("export", frozen, tmp_path / "exported", "--warmup", folder / "time.npz")
     assert deploykit(*exported, "--batching").error.code == "batch-axis-not-first"
     assert deploykit(*exported).status == 0
+    again = ("accuracy", tmp_path / "exported" / "frozen" / "1", "--data", folder / "time.npz")
+    assert deploykit(*again).error.code == "array-sample-counts-differ"  # as docs/input.md states
+    assert deploykit(*again, "--preprocess", STATED).status == 0
     for command, line in {
         "infer": (folder / "time.npz", tmp_path / "answers"),
         "ship": ("-o", tmp_path / "shipped"),
@@ -287,6 +384,50 @@ def test_an_invalid_axis_is_refused(line, deploykit, folder, tmp_path):
     assert found.error.code
     assert message in found.stderr
     assert not [*tmp_path.iterdir()]
+
+
+@built(["x"], ["out"])
+def unranked(is_product):
+    """Build a model whose input has an unknown rank, which a product makes 2."""
+    x = tf.compat.v1.placeholder(tf.float32, None, name="x")
+    (tf.matmul if is_product else tf.multiply)(x, random(WIDTH, 3)[: None if is_product else 1, :1],
+                                               name="out")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("is_product", "axis", "shapes"),
+    [(True, 2, {}), (False, 4, {}), (False, 1, {"x": [9]}), (False, 2, {"x": [9, 5]}),
+     (False, 1, {"x": []}), (True, 9, {"x": [9, 5]})],
+)  # fmt: skip
+def test_synthetic_inputs_without_the_axis_are_refused(is_product, axis, shapes):
+    stated = {"format": 1, "inputs": {"x": {"batch_axis": axis}}}
+    graph = with_batch_axes(unranked(is_product), stated)[0]
+    for make in (
+        lambda: made_up_feeds(graph, (-1, 1), shapes),
+        lambda: BenchmarkInputs(shapes=shapes).batches(graph, None),
+        lambda: BenchmarkInputs(shapes=shapes).batches(graph, 6),
+    ):
+        with pytest.raises(GraphError) as caught:
+            make()
+        assert caught.value.code == "batch-axis-rank"
+        assert caught.value.fields["axis"] == axis
+
+
+def test_an_unknown_rank_takes_the_sizes_that_are_given():
+    graph = with_batch_axes(unranked(False), AXES)[0]
+    (first, *_) = BenchmarkInputs(shapes={"x": [9, 3]}).batches(graph, 6)
+    assert (samples_in(first), first[0].shape) == (6, (9, 6))
+
+
+def test_records_without_the_axis_are_refused(tmp_path):
+    stated = {"format": 1, "inputs": {"x": {"batch_axis": 2}}}
+    graph = with_batch_axes(unranked(False), stated)[0]
+    np.savez(tmp_path / "data.npz", x=X[:, 0])
+    convert_records(tmp_path / "data.npz", tmp_path / "records")
+    for read in (open_samples, lambda *given: list(open_feeds(*given)[0])):
+        with pytest.raises(GraphError) as caught:
+            read(str(tmp_path / "records"), graph)
+        assert caught.value.code == "batch-axis-rank"
 
 
 def test_a_scalar_has_no_axis():

@@ -6,7 +6,8 @@ import pytest
 from deploykit.data.data import Data, open_data
 from deploykit.data.pipeline import STYLES, Pipeline
 from deploykit.data.pipeline_code import written
-from deploykit.data.preprocessing import Steps
+from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.data.preprocessing_plan import plan
 from deploykit.records.examples import Feature
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
@@ -26,6 +27,12 @@ CASES = [  # the kind of data, the dtypes of the feature and the input, values t
       ("arrays", "int64", "uint8", [0, 255], [-1, 256]),
       ("arrays", "float64", "float32", [2.0**100, np.inf, -np.inf], [1e39]),
       ("arrays", "float32", "float16", [65504.0, np.nan], [1e6]),
+      ("arrays", "complex128", "complex64", [1 + 2j, complex(0, np.inf)], [1e39, 1e39j]),
+      ("arrays", "complex64", "complex128", [1 + 2j], []),
+      ("arrays", "float64", "complex64", [2.5, np.inf], [1e39]),
+      ("arrays", "int64", "complex64", [2**30, -3], []),
+      ("arrays", "uint64", "complex64", [2**63], []),
+      ("arrays", "bool", "complex64", [True, False], []),
       ("arrays", "float32", "int32", [-(2.0**31), 5.0], [2.0**31, 0.5, np.nan, np.inf]),
       ("csv", "float32", "int32", [-(2.0**31), 7.0], [2.0**31, -3e9, 0.5]),
       ("csv", "float32", "int8", [-128.0, 127.0], [128.0, -129.0, 1e9])),
@@ -67,7 +74,7 @@ def test_a_value_beyond_the_dtype_is_an_error(tmp_path, style, kind, dtype, resu
     steps = Steps(feature="x", dtype=result)
     found = read(style, data_of(tmp_path / "good", kind, dtype, good), steps)
     assert found.dtype == numpy_type(result)
-    np.testing.assert_array_equal(found.astype(numpy_type(dtype)), np.array(good, dtype))
+    np.testing.assert_array_equal(found, np.array(good, dtype).astype(found.dtype))
     for number, value in enumerate(bad):
         data = data_of(tmp_path / f"{number}", kind, dtype, [*good, good[0], value])
         assert read(style, data, steps) is None, value
@@ -84,3 +91,15 @@ def test_computed_values_lose_their_fraction_only(tmp_path, style, value, expect
     assert (None if found is None else found.tolist()) == (
         None if expected is None else [1, expected]
     )
+
+
+@pytest.mark.parametrize(
+    "steps", [Steps(scale=2.0), Steps(mean=(1.0,)), Steps(std=(2.0,)), Steps(resize=(2, 2))]
+)
+def test_steps_that_would_drop_the_imaginary_part_are_refused(tmp_path, steps):
+    np.savez(tmp_path / "a.npz", x=np.full((2, 4, 4, 3), 1 + 2j, np.complex64))
+    data = open_data(str(tmp_path / "a.npz"))
+    assert plan(data, None, Preprocessing({"x": Steps(feature="x")}))["x"].steps.dtype
+    with pytest.raises(GraphError) as caught:
+        plan(data, None, Preprocessing({"x": steps}))
+    assert caught.value.code == "preprocess-refused"

@@ -5,11 +5,12 @@ import pytest
 import deploykit as api
 from deploykit.cli.main import COMMANDS
 from deploykit.importers.graph_files import save_graph
+from deploykit.inspection.summary import inspect_graph
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
-from tests.support import shows
+from tests.support import raises, shows, tf
 
 WRONG = {
     "save/restore_all": "NoOp) has 0 outputs",
@@ -69,3 +70,35 @@ def test_every_command_refuses_it(deploykit, command, tmp_path, monkeypatch):
         assert shows(found.stderr, "outputs-wrong")
     left = {path.name for path in tmp_path.iterdir()} - {"net.ship"}
     assert left == {"net.pb", "net.pb.json"}
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_handles_are_no_outputs(is_new, tmp_path):
+    """A scan leaves a TensorArray that nobody reads."""
+    graph = tf.Graph()
+    was_new = tf.compat.v1.control_flow_v2_enabled()
+    switches = tf.compat.v1.disable_control_flow_v2, tf.compat.v1.enable_control_flow_v2
+    switches[is_new]()
+    try:
+        with graph.as_default():
+            x = tf.compat.v1.placeholder(tf.float32, [None, 5], name="x")
+            sums = tf.scan(lambda total, row: total + row, x)
+            array = tf.TensorArray(tf.float32, 1, name="array").write(0, x[0])
+            tf.identity(sums[-1] + array.read(0), name="out")
+    finally:
+        switches[was_new]()
+    path = tmp_path / "scan.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    found = api.open_model(path).graph
+    types = {name: graph.get_tensor_by_name(name + ":0").dtype for name in found.outputs}
+    assert "out" in types
+    assert not {tf.variant, tf.resource} & {*types.values()}
+    handles = [op.name for op in graph.get_operations()
+               if op.outputs and op.outputs[0].dtype in (tf.variant, tf.resource)]  # fmt: skip
+    for name in handles:
+        with raises(GraphError, "output-is-handle", name=name):
+            api.open_model(path, outputs=[name])
+    assert handles
+    assert not {*handles} & {*inspect_graph(found)["possible_outputs"]}
+    if is_new:
+        api.optimize(path, outputs=["out"], verify=True)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.importers.keras import keras_files
 from deploykit.transforms.common.errors import FileError, GraphError, RefusedError
 from tests.support import Containing, ops, raises, random, run
 
@@ -238,6 +240,55 @@ def test_custom_code_is_named_with_the_way_out(library, end, registered, tmp_pat
     np.testing.assert_allclose(run(graph, {graph.inputs[0]: x})[0], x * 2)
 
 
+@pytest.mark.parametrize("module", ["keras_hub.src.layers", "keras_evilmod", "kerasx", "tf_kerasx"])
+def test_a_layer_of_a_package_named_like_keras_is_a_custom_one(module, tmp_path, monkeypatch):
+    import keras
+
+    here = types.ModuleType(module)
+
+    class Thing(keras.layers.Layer):
+        def call(self, x):
+            return x + 1
+
+    @keras.saving.register_keras_serializable("mine")
+    class Squared(keras.layers.Layer):
+        def call(self, x):
+            return x * x
+
+    Thing.__module__, here.Thing = module, Thing
+    monkeypatch.setitem(sys.modules, module, here)
+    path = str(tmp_path / "model.keras")
+    keras.Sequential([keras.Input((3,)), Squared(), Thing()]).save(path)
+    monkeypatch.delitem(sys.modules, module)
+    try:
+        with raises(GraphError, "keras-custom-layer", what="layer 'Thing'"):
+            keras_files.load_model(path, None, is_child=False)
+    finally:
+        keras.saving.get_custom_objects().pop("mine>Squared")
+
+
+def test_an_error_of_a_registered_layer_is_that_of_keras(tmp_path):
+    import keras
+
+    @keras.saving.register_keras_serializable("mine")
+    class Failing(keras.layers.Layer):
+        def call(self, x):
+            return x * x
+
+    path = str(tmp_path / "model.keras")
+    keras.Sequential([keras.Input((3,)), Failing()]).save(path)
+
+    def fail(*_):
+        raise ValueError("Unknown layer: 'mine>Failing'")
+
+    Failing.from_config = classmethod(fail)
+    try:
+        with raises(GraphError, "runtime-failed", runtime="Keras"):
+            keras_files.load_model(path, None, is_child=False)
+    finally:
+        keras.saving.get_custom_objects().pop("mine>Failing")
+
+
 PROGRAM = """
 import importlib, sys
 import deploykit
@@ -249,13 +300,13 @@ if __name__ == "__main__":  # child processes have no custom object
         def call(self, x):
             return x * 2
 
-    @keras.saving.register_keras_serializable("mine")
+    @keras.saving.register_keras_serializable(sys.argv[3])
     class Squared(keras.layers.Layer):
         def call(self, x):
             return x * x
 
     if sys.argv[2] == "all":
-        Doubled = keras.saving.register_keras_serializable("mine")(Doubled)
+        Doubled = keras.saving.register_keras_serializable(sys.argv[3])(Doubled)
     dense = keras.layers.Dense(4)
     model = keras.Sequential([keras.Input((3,)), Squared(), dense, Doubled()])
     for end in ("keras", "h5"):
@@ -271,21 +322,42 @@ if __name__ == "__main__":  # child processes have no custom object
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize(
-    ("registered", "expected"),
+    ("registered", "package", "expected"),
     [
-        ("all", "keras True|h5 True"),
+        ("all", "my-pkg 2.0/é", "keras True|h5 True"),
         (
             "one",
+            "mine",
             "keras keras-custom-layer layer 'Doubled'|h5 keras-custom-layer layer 'Doubled'",
         ),
     ],
 )
-def test_objects_that_the_program_has_registered_are_used(library, registered, expected, tmp_path):
+def test_objects_that_the_program_has_registered_are_used(
+    library, registered, package, expected, tmp_path
+):
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "program.py", library, registered]
+    command = [sys.executable, "program.py", library, registered, package]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == expected.split("|")
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("package", ["mine", "my-pkg", "my.pkg", "a>b", "ü/x 2.0"])
+def test_an_unknown_layer_is_named_whatever_its_package_is(library, package, tmp_path):
+    keras = importlib.import_module(library)
+    kept = dict(registry := keras.saving.get_custom_objects())
+
+    @keras.saving.register_keras_serializable(package)
+    class Squared(keras.layers.Layer):
+        def call(self, x):
+            return x * x
+
+    keras.Sequential([keras.Input((3,)), Squared()]).save(tmp_path / "model.h5")
+    registry.clear()
+    registry.update(kept)
+    with raises(GraphError, "keras-custom-layer", what=f"layer '{package}>Squared'"):
+        deploykit.freeze(tmp_path / "model.h5")
 
 
 def test_a_custom_function_is_named(tmp_path):
