@@ -288,11 +288,8 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
         files |= engine_files(part.content, digest.sha256)
     if result:
         files[WARM_UP] = result
-    if labels:
-        files[LABELS] = [f"{label}\n".encode() for label in labels]
+    files |= _of_images(photos, labels)
     if photos is not None:
-        declared = Preprocessing({k: replace(v, feature="") for k, v in photos.steps.items()})
-        files[STEPS] = [f"{json.dumps(document(declared), indent=2)}\n".encode()]
         fed = {**fed, **photos.fed}
     folder = write_version(base, name, files, how.version, check_loads)
     number, total = int(folder.name), sum(len(p) for pieces in files.values() for p in pieces)
@@ -321,6 +318,17 @@ def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides
     if photos is None:
         raise GraphError("photos-without-input", inputs=_said(callee))
     return photos
+
+
+def _of_images(photos: PhotoSides | None, labels: Sequence[str]) -> dict[str, Iterable[bytes]]:
+    """Return the files of class names and image preprocessing by name."""
+    files: dict[str, Iterable[bytes]] = {}
+    if labels:
+        files[LABELS] = [f"{label}\n".encode() for label in labels]
+    if photos is not None:
+        declared = Preprocessing({k: replace(v, feature="") for k, v in photos.steps.items()})
+        files[STEPS] = [f"{json.dumps(document(declared), indent=2)}\n".encode()]
+    return files
 
 
 def _said(callee: NamedModel) -> list[str]:
