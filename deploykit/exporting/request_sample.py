@@ -88,7 +88,7 @@ def _archive(arrays: Mapping[str, Array]) -> bytes | None:
         if array.dtype.kind == "S" and array.tolist() != _bytes(arrays[name]):
             return None  # NumPy cuts zero bytes at the end
     content = io.BytesIO()
-    np.savez_compressed(content, **plain)  # type: ignore[arg-type]
+    np.savez(content, **plain)  # type: ignore[arg-type]
     return content.getvalue()
 
 
