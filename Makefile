@@ -60,7 +60,7 @@ SITE := build/site-venv
 docs-site:  ## build the documentation site in build/site and check its links
 	test -x $(SITE)/bin/zensical || ($(PYTHON) -m venv $(SITE) && $(SITE)/bin/python -m pip install --quiet --disable-pip-version-check 'zensical>=0.0.73')
 	rm -rf build/site build/site-pages && mkdir -p build/site-pages
-	git ls-files -z '*.md' 'docs/*.png' LICENSE | xargs -0 cp --parents -t build/site-pages
+	git ls-files -z '*.md' 'docs/*.png' 'docs/*.css' LICENSE | xargs -0 cp --parents -t build/site-pages
 	cp docs/mkdocs.yml build/
 	$(SITE)/bin/zensical build --strict -f build/mkdocs.yml
 
