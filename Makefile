@@ -50,10 +50,11 @@ check: setup  ## format, lint, types, and whether the generated pages of docs/ a
 docs: setup  ## write the generated pages of docs/
 	$(BIN)/python -m docs.generator
 
-report-picture: setup  ## write docs/report.png from a new report of the embedded model (needs Chromium)
+report-picture: setup  ## write docs/report.png, as wide as a phone, from a new report of the embedded model (needs Chromium)
 	cd models/fashion && ../../$(BIN)/deploykit ship fashion.keras --calibration test_1000.npz --evaluation test_1000.npz --budget 3 -o ../../build/fashion.ship
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1610 --screenshot=docs/report.png file://$(CURDIR)/build/fashion.ship/report.html
-	$(BIN)/python -c "from PIL import Image; Image.open('docs/report.png').convert('RGB').quantize(32).save('docs/report.png', optimize=True)"
+	echo '<body style="margin: 0"><iframe src="fashion.ship/report.html" style="border: 0; width: 360px; height: 700px">' > build/phone.html
+	chromium --headless --no-sandbox --hide-scrollbars --force-device-scale-factor=2 --window-size=520,700 --screenshot=docs/report.png file://$(CURDIR)/build/phone.html
+	$(BIN)/python -c "from PIL import Image; Image.open('docs/report.png').convert('RGB').crop((0, 60, 720, 1056)).quantize(32).save('docs/report.png', optimize=True)"
 
 SITE := build/site-venv
 
