@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-versions judges check docs report-picture docs-site golden bench fuzz ops protos clean
+.PHONY: help setup demo test test-slow test-versions judges check docs report-picture docs-site wheel golden bench fuzz ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,6 +64,11 @@ docs-site:  ## build the documentation site in build/site and check its links
 	git ls-files -z '*.md' 'docs/*.png' 'docs/*.css' LICENSE | xargs -0 cp --parents -t build/site-pages
 	cp docs/mkdocs.yml build/
 	$(SITE)/bin/zensical build --strict -f build/mkdocs.yml
+
+# By the build backend of .venv, so that it needs no network.
+wheel: setup  ## build dist/tf_deploykit-VERSION-py3-none-any.whl
+	rm -f dist/tf_deploykit-*.whl
+	$(BIN)/python -m hatchling build -t wheel -d dist
 
 # No other file is even imported, which would take longer than the tests.
 golden: setup  ## run the tests marked golden, which write tests/golden/; then the docs/ made of them
