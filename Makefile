@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-versions judges check docs report-picture docs-site golden bench fuzz ops protos clean
+.PHONY: help setup demo test test-slow test-versions judges check docs report-picture docs-site wheel golden bench fuzz ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,19 +50,25 @@ check: setup  ## format, lint, types, and whether the generated pages of docs/ a
 docs: setup  ## write the generated pages of docs/
 	$(BIN)/python -m docs.generator
 
-report-picture: setup  ## write docs/report.png from a new report of the embedded model (needs Chromium)
+report-picture: setup  ## write docs/report.png, as wide as a phone, from a new report of the embedded model (needs Chromium)
 	cd models/fashion && ../../$(BIN)/deploykit ship fashion.keras --calibration test_1000.npz --evaluation test_1000.npz --budget 3 -o ../../build/fashion.ship
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1610 --screenshot=docs/report.png file://$(CURDIR)/build/fashion.ship/report.html
-	$(BIN)/python -c "from PIL import Image; Image.open('docs/report.png').convert('RGB').quantize(32).save('docs/report.png', optimize=True)"
+	echo '<body style="margin: 0"><iframe src="fashion.ship/report.html" style="border: 0; width: 360px; height: 700px">' > build/phone.html
+	chromium --headless --no-sandbox --hide-scrollbars --force-device-scale-factor=2 --window-size=520,700 --screenshot=docs/report.png file://$(CURDIR)/build/phone.html
+	$(BIN)/python -c "from PIL import Image; Image.open('docs/report.png').convert('RGB').crop((0, 60, 720, 1056)).quantize(32).save('docs/report.png', optimize=True)"
 
 SITE := build/site-venv
 
 docs-site:  ## build the documentation site in build/site and check its links
 	test -x $(SITE)/bin/zensical || ($(PYTHON) -m venv $(SITE) && $(SITE)/bin/python -m pip install --quiet --disable-pip-version-check 'zensical>=0.0.73')
 	rm -rf build/site build/site-pages && mkdir -p build/site-pages
-	git ls-files -z '*.md' 'docs/*.png' LICENSE | xargs -0 cp --parents -t build/site-pages
+	git ls-files -z '*.md' 'docs/*.png' 'docs/*.css' LICENSE | xargs -0 cp --parents -t build/site-pages
 	cp docs/mkdocs.yml build/
 	$(SITE)/bin/zensical build --strict -f build/mkdocs.yml
+
+# By the build backend of .venv, so that it needs no network.
+wheel: setup  ## build dist/tf_deploykit-VERSION-py3-none-any.whl
+	rm -f dist/tf_deploykit-*.whl
+	$(BIN)/python -m hatchling build -t wheel -d dist
 
 # No other file is even imported, which would take longer than the tests.
 golden: setup  ## run the tests marked golden, which write tests/golden/; then the docs/ made of them

@@ -26,7 +26,7 @@ from tests.serving.served import Served
 ROOT = Path(__file__).parents[1]
 COPIED = (
     "deploykit", "transforms", "serving", "tests", "models",
-    "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore",
+    "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore", "Makefile",
 )  # fmt: skip
 NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*_cache", "fetched", "built")
 # Top-level folders, and the package that each is put into.
@@ -160,6 +160,32 @@ def test_what_tests_and_users_need_is_among_the_packages():
 
 def test_an_sdist_gives_the_same_wheel(built):
     assert not unlike(in_wheel(built.wheel_of_sdist), in_wheel(built.wheel))
+
+
+def test_make_builds_the_wheel_that_the_readme_installs(built):
+    assert (
+        'make wheel`, then `pip install "$(echo dist/*.whl)[tf]"`'
+        in (ROOT / "README.md").read_text()
+    )
+    there = built.checkout / "dist"
+    there.mkdir()
+    (there / "tf_deploykit-0.0.1-py3-none-any.whl").touch()
+    run("make", "-o", "setup", "wheel", f"VENV={sys.prefix}", cwd=built.checkout)
+    (wheel,) = there.glob("*.whl")
+    assert not unlike(in_wheel(wheel), in_wheel(built.wheel))
+
+
+def test_a_clone_is_installed_from_git_as_the_readme_says(built, tmp_path):
+    (line,) = re.findall(r"`pip install \"(tf-deploykit.*?)\"`", (ROOT / "README.md").read_text())
+    clone = tmp_path / "clone"
+    shutil.copytree(built.checkout, clone, symlinks=True, ignore=shutil.ignore_patterns("dist"))
+    author = ("-c", "user.name=A", "-c", "user.email=a@example.com")
+    for command in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "All")):
+        run("git", *command, cwd=clone)
+    local = ("--no-index", "--no-deps", "--no-build-isolation", "--target", tmp_path / "installed")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", *local)
+    run(*pip, line.replace("$PWD", str(clone)), cwd=clone)
+    assert {name for name in sources() if not (tmp_path / "installed" / name).is_file()} == set()
 
 
 def test_metadata(built):

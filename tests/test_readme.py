@@ -2,6 +2,7 @@
 
 import os
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,22 @@ README = Path(__file__).parents[1] / "README.md"
 
 def test_a_stranger_reads_it_in_three_minutes():
     assert len(README.read_bytes()) <= 8000
+
+
+FIRST_SCREEN = 25
+PHONE = 360  # CSS pixels; the picture has two pixels for each
+
+
+def test_the_first_screen_ends_with_a_command_and_a_picture_for_a_phone():
+    screen = "\n".join(README.read_text().splitlines()[:FIRST_SCREEN])
+    (command,) = re.findall(r"^\$ (.*)$", screen, re.M)
+    ((path, width),) = re.findall(r'<img src="(.*?)" width="(\d+)" alt=".+">', screen)
+    assert screen.index(command) < screen.index("<img")
+    header = (README.parent / path).read_bytes()[:24]
+    pixels, height = struct.unpack(">II", header[16:])
+    assert int(width) == PHONE
+    assert pixels == 2 * PHONE
+    assert height <= 2 * pixels
 
 
 def test_the_two_commands_are_all_that_a_fresh_machine_needs():

@@ -1,5 +1,6 @@
 """Markdown for generated pages: docstrings, cells, fences."""
 
+import html
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -74,7 +75,10 @@ def plain(text: str) -> str:
 
 def code(text: str) -> str:
     """Return code for a cell of a table or a line."""
-    return f"`{text}`".replace("|", r"\|")
+    if "|" not in text:
+        return f"`{text}`"
+    # GitHub ends a cell at a bar within backticks, and the site shows the backslash before one.
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>"
 
 
 def fence(text: str, language: str) -> str:

@@ -143,6 +143,46 @@ def test_a_page_runs_and_prints_what_it_says(page, tmp_path):
             assert without_digits(printed) == without_digits(said)
 
 
+STARTED = [DOCS / "int8.md", DOCS / "serving.md"]
+FIRST_WORDS = 300
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a part of a page, without the rules of tables that commands print."""
+    return re.sub("[─|]+", " ", text).split()
+
+
+@pytest.mark.parametrize("page", STARTED, ids=lambda page: page.stem)
+def test_a_page_starts_with_a_task_and_its_success(page):
+    start, *_ = re.split(r"^\| .* \|$", page.read_text(), maxsplit=1, flags=re.M)
+    shown = list(re.finditer(r"^```\w+\n(.*?)^```$", start, re.M | re.S))
+    commands = [line for each in shown for line in re.findall(r"^\$ (.*)$", each[1], re.M)]
+    assert any("models/fashion/" in line for line in commands)
+    assert any(set(each[1].splitlines()) - {f"$ {line}" for line in commands} for each in shown)
+    assert "It worked if" in start
+    assert len(words(start.partition("It worked if")[0])) < FIRST_WORDS
+
+
+def heads(text: str) -> list[str]:
+    """Return what the lines that commands print start with, without progress and notes."""
+    lines = [line for line in text.splitlines() if not line.startswith("deploykit: ")]
+    return [without_digits(line if line[:2] == "$ " else re.split("[:(]", line)[0]).strip()
+            for line in lines]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", STARTED, ids=lambda page: page.stem)
+def test_the_start_of_a_page_runs_and_prints_what_it_says(page, tmp_path):
+    start = tmp_path / "start.md"
+    start.write_text(page.read_text().partition("\n## ")[0])
+    compared = [text for _, text in blocks(start, "console")]
+    found = walk(start, tmp_path, "console", "text")
+    assert found
+    for said, printed in found:
+        alike = without_digits if said in compared else heads
+        assert alike(printed) == alike(said)
+
+
 def test_the_transform_of_ones_own_runs_as_written(tmp_path, monkeypatch):
     (_, module), (_, command) = blocks(DOCS / "own-transforms.md", "python", "sh")
     (tmp_path / "my_rewrites.py").write_text(module)

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 FASHION = ROOT / "models" / "fashion"
 DATA = FASHION / "test_1000.npz"
 FOLDER = ROOT / ".versions"
+NO_WHEEL = "No matching distribution found for "  # as pip ends
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Pair:
     tensorflow: str
     """As pip is asked for it."""
     python: str
+    optional: bool = False
+    """Whether a missing Python, or a missing wheel of TensorFlow for it, skips the pair."""
 
     @property
     def name(self) -> str:
@@ -40,6 +43,7 @@ PAIRS = (
     Pair("tensorflow==2.21.0", "3.13"),
     Pair("tensorflow==2.22.0rc0", "3.12"),
     Pair("tensorflow==2.21.0", "3.11"),
+    Pair("tensorflow==2.22.0rc0", "3.14", optional=True),
 )
 
 PATH = (
@@ -60,10 +64,14 @@ class Failed(Exception):
     """A step of the path ended otherwise than it has to."""
 
 
+class Missing(Failed):
+    """A pair cannot be tried: there is no such Python, or no wheel of TensorFlow for it."""
+
+
 def interpreter(version: str) -> Path:
     """Return a Python X.Y that runs; a shim of pyenv may stand for one that is not chosen.
 
-    Failed: there is none on PATH, and pyenv has none.
+    Missing: there is none on PATH, and pyenv has none.
     """
     name = f"python{version}"
     folders = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
@@ -75,20 +83,26 @@ def interpreter(version: str) -> Path:
             done = subprocess.run([path, "-c", "import venv"], capture_output=True, check=False)
             if done.returncode == 0:
                 return path
-    raise Failed(f"no {name} runs that has the module venv")
+    raise Missing(f"no {name} runs that has the module venv")
 
 
 class Environment:
     """A virtual environment with deploykit and one TensorFlow."""
 
     def __init__(self, pair: Pair, folder: Path) -> None:
-        """Make it anew. Failed: it cannot be made."""
+        """Make it anew. Missing: there is no Python or no wheel. Failed: it cannot be made."""
         python = interpreter(pair.python)
         shutil.rmtree(folder, ignore_errors=True)
         self.python = folder / "bin" / "python"
         self.run(python, "-m", "venv", folder, cwd=ROOT)
-        wanted = (pair.tensorflow, f"{ROOT}[report]")
-        self.run(self.python, "-m", "pip", "install", "--quiet", *wanted, cwd=ROOT)
+        pip = (self.python, "-m", "pip", "install", "--quiet", pair.tensorflow)
+        try:
+            self.run(*pip, cwd=ROOT)
+        except Failed as error:
+            if NO_WHEEL + pair.tensorflow in str(error):
+                raise Missing(f"no wheel of {pair.tensorflow} for Python {pair.python}") from None
+            raise
+        self.run(*pip, f"{ROOT}[report]", cwd=ROOT)
 
     def run(self, *command: object, cwd: Path) -> str:
         """Return what a command prints. Failed: it ends with another status than 0."""
@@ -144,26 +158,32 @@ def walk(pair: Pair) -> str:
     return environment.deploykit("--version", cwd=ROOT).strip()
 
 
+def outcome_of(pair: Pair) -> tuple[str, str]:
+    """Return `passed`, `failed` or `skipped` for a pair, and a text with the reason."""
+    try:
+        return "passed", f"passed: {walk(pair)}"
+    except Missing as error:
+        kind = "skipped" if pair.optional else "failed"
+        return kind, f"{kind if pair.optional else 'FAILED'}: {error}"
+    except Failed as error:
+        return "failed", f"FAILED: {error}"
+
+
 def main() -> int:
     """Run the path with each pair, and print one line for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pairs", nargs="*", help="words of the pairs to run; default: all")
     words = parser.parse_args().pairs
     chosen = [each for each in PAIRS if not words or any(word in each.name for word in words)]
-    failed = 0
+    counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
     for pair in chosen:
         start = time.monotonic()
-        try:
-            outcome = f"passed: {walk(pair)}"
-        except Failed as error:
-            failed += 1
-            outcome = f"FAILED: {error}"
-        print(
-            f"{datetime.date.today()}  {pair.name:34} {time.monotonic() - start:5.0f} s  {outcome}",
-            flush=True,
-        )
-    print(f"{len(chosen) - failed} passed, {failed} failed")
-    return int(failed > 0)
+        kind, text = outcome_of(pair)
+        counts[kind] += 1
+        seconds = time.monotonic() - start
+        print(f"{datetime.date.today()}  {pair.name:34} {seconds:5.0f} s  {text}", flush=True)
+    print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    return int(counts["failed"] > 0)
 
 
 if __name__ == "__main__":
