@@ -221,7 +221,7 @@ def _computed(
         for news in reported:
             if isinstance(news, Loss):
                 pace.lost(news.rows)
-                logger.warning("%s; retrying its work", news.error)
+                logger.warning("%s; retrying its work", news.error, extra={"repeats": True})
                 continue
             if news.done is not None:
                 folder.note(news.done)

@@ -9,13 +9,19 @@ from collections.abc import Mapping
 from deploykit.transforms.common.errors import PipelineError, close_names
 
 CODE, NETWORK, PROTECTION = "runs code", "opens the network", "lifts a protection"
+_LIMIT, _TRUST = "changes a limit", "changes who is trusted"
 _EFFECTS = {
+    "address": NETWORK,
+    "ca": _TRUST,
     "force": PROTECTION,
+    "grpc_channel_arguments": _LIMIT,
     "host": NETWORK,
+    "memory_limit": _LIMIT,
     "metric": CODE,
     "pipeline": CODE,
     "rest_api_enable_cors_support": NETWORK,
     "rest_plain": PROTECTION,
+    "server_name": _TRUST,
     "service_address": NETWORK,
     "service_workers": NETWORK,
     "transforms": CODE,
@@ -30,6 +36,8 @@ def effect(parameter: str, value: object) -> str:
     """
     if parameter.startswith("allow"):
         return PROTECTION
+    if isinstance(value, list):
+        return next(filter(None, (effect(parameter, item) for item in value)), "")
     if parameter == "metric" and ":" not in str(value):
         return ""
     if parameter == "transforms" and not _names_functions(str(value)):

@@ -3,13 +3,15 @@
 They are looked up only after an unknown option or command.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 
-from deploykit.transforms.common.messages import shell_command
+from deploykit.transforms.common.messages import shell_word
 
 _ALWAYS_WARM = "the warm-up ends by itself once the times are stable, and is not measured"
+_INPUT = "deploykit predict --input NAME=VALUE takes numbers, text or a .npy file"
 _TOLERANCE = "--tolerance"
 OPTIONS: Mapping[str, tuple[str, str]] = {
     "-b": ("benchmark_app, perf_analyzer", "--batch"),
@@ -38,11 +40,11 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "--fp16": ("trtexec", "--precision fp16"),
     "--grpc-port": ("Triton", "--port"),
     "--http-port": ("Triton", "--rest_api_port"),
-    "--input-data": ("perf_analyzer", "--data"),
+    "--input-data": ("perf_analyzer", "--data FILE.npz gives the samples"),
     "--input-shapes": ("Polygraphy", "--shape"),
     "--input_checkpoint": ("freeze_graph", "MODEL"),
-    "--input_examples": ("saved_model_cli", "--input"),
-    "--input_exprs": ("saved_model_cli", "--input"),
+    "--input_examples": ("saved_model_cli", _INPUT),
+    "--input_exprs": ("saved_model_cli", _INPUT),
     "--input_graph": ("freeze_graph", "--graph"),
     "--input_model": ("ovc", "MODEL"),
     "--input_shape": ("ovc", "--shape"),
@@ -107,7 +109,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 _OWNERS = {
     "--graph": "freeze",
-    "--input": "predict",
     "--output": "freeze",
     "--port": "serve",
     "--rest_api_port": "serve",
@@ -120,14 +121,23 @@ _ARGUMENTS = {
 }
 
 
+_BRACKETS = re.compile(r"([^\[\],]*?):?\[([^\[\]]*)\]")
+
+
 def _shapes(value: str) -> str:
-    """`a:1x2,b:3x4`, `a[1,2]` or `[1,2]` as the shapes of `--shape`, which may be repeated."""
-    if "x" not in value and ":" not in value:
-        return value.strip("[]").replace("[", "=")
-    named = [part.rpartition(":") for part in value.split(",")]
-    return " --shape ".join(
-        f"{name}{'=' * bool(name)}{dimensions.replace('x', ',')}" for name, _, dimensions in named
-    )
+    """Return shapes as `--shape` takes them, which is repeated for several inputs.
+
+    Other tools write `a:1x2,b:3x4`, `a[1,2],b[3,4]`, `a:[1,2]` or only `1x2` or `[1,2]`.
+    """
+    if "[" in value:
+        named = [(match[1].strip(), match[2]) for match in _BRACKETS.finditer(value)]
+    elif "x" in value.rpartition(":")[2]:
+        parts = [part.rpartition(":") for part in value.split(",")]
+        named = [(name, sizes.replace("x", ",")) for name, _, sizes in parts]
+    else:
+        named = [("", value)]
+    shapes = [f"{name}{'=' * bool(name)}{sizes.replace(' ', '')}" for name, sizes in named]
+    return " --shape ".join(map(shell_word, shapes))
 
 
 def _numbers(value: str) -> str:
@@ -135,20 +145,22 @@ def _numbers(value: str) -> str:
     first, _, rest = value.partition(":")
     last, _, step = rest.partition(":")
     if not (first.isdecimal() and last.isdecimal() and (step or "1").isdecimal()):
-        return value
+        return shell_word(value)
     listed = range(int(first), int(last) + 1, max(1, int(step or 1)))
-    return ",".join(map(str, listed)) if len(listed) <= 32 else f"{first},{last}"
+    return ",".join(map(str, listed)) if 0 < len(listed) <= 32 else f"{first},{last}"
 
 
 def _seconds(value: str) -> str:
-    return f"{int(value) / 1000:g}" if value.isdecimal() else value
+    return f"{int(value) / 1000:g}" if value.isdecimal() else shell_word(value)
 
 
 _VALUES: Mapping[str, Callable[[str], str]] = {
     "--concurrency": _numbers,
-    "--device": str.lower,
+    "--device": lambda value: shell_word(value.lower()),
     "--measurement-interval": _seconds,
-    "--rate": lambda value: value.partition(":")[0],
+    "--precision": lambda value: {"f32": "fp32", "f16": "fp16"}.get(value, shell_word(value)),
+    "--profile": lambda _: "",
+    "--rate": lambda value: shell_word(value.partition(":")[0]),
     "--shape": _shapes,
 }
 """How a value of these options of other tools, or for these options here, is written here."""
@@ -159,36 +171,57 @@ def replacement(command: click.Command, words: str, arguments: Sequence[str]) ->
 
     Both are empty if there is none. `words` is the command as typed: `deploykit benchmark`.
     """
-    for position, item in enumerate(arguments):
-        name, equals, value = item.partition("=")
-        if item == "--":
-            break
-        if name in OPTIONS and not _has(command, name):
-            following = arguments[position + 1 : position + 2]
-            if not equals and following and not following[0].startswith("-"):
-                value = following[0]
-            return name, _in_place_of(name, value, command, words)
-    return "", ""
-
-
-def _in_place_of(name: str, value: str, command: click.Command, words: str) -> str:
+    found = {name: value for name, value in _values(arguments) if not _has(command, name)}
+    if not found:
+        return "", ""
+    name = next(iter(found))
     tools, here = OPTIONS[name]
-    origin = f"it is an option of {tools}"
+    return name, f"it is an option of {tools}{_in_place_of(name, here, found, command, words)}"
+
+
+def _values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options of other tools before `--`, each with its value or an empty string."""
+    for position, item in enumerate(arguments):
+        if item == "--":
+            return
+        name, equals, value = item.partition("=")
+        following = arguments[position + 1 : position + 2]
+        if name in OPTIONS:
+            is_next = not equals and following and not following[0].startswith("-")
+            yield name, following[0] if is_next else value
+
+
+def _in_place_of(
+    name: str, here: str, found: Mapping[str, str], command: click.Command, words: str
+) -> str:
+    """Return what to write instead of an option; empty: nothing here does the same."""
+    value = found[name]
+    if here == "MODEL" and _has(command, "--in_graph"):
+        here = "--in_graph"
     if here in _ARGUMENTS:
-        names = [str(p.name) for p in command.params if isinstance(p, click.Argument)]
-        if not {*names} & {*_ARGUMENTS[here]}:
-            return origin
-        example = shell_command(value or here)
-        return f"{origin}; give {example} without an option: {words} {example}"
+        line = _line(here, found, command, words)
+        return line and f"; give {shell_word(value or here)} without an option: {line}"
     option, _, rest = here.partition(" ")
     if not option.startswith("-") or " " in rest:
-        return f"{origin}; {here}"
-    convert = _VALUES.get(name) or _VALUES.get(option) or str
+        return f"; {here}"
+    convert = _VALUES.get(name) or _VALUES.get(option) or shell_word
     written = f"{option} {rest or (convert(value) if value else '')}".strip()
     if _has(command, option):
-        return f"{origin}; use {written}"
-    owner = _OWNERS.get(option, "benchmark")
-    return f"{origin}; deploykit {owner} has {written} instead"
+        return f"; use {written}"
+    return f"; deploykit {_OWNERS.get(option, 'benchmark')} has {written} instead"
+
+
+def _line(here: str, found: Mapping[str, str], command: click.Command, words: str) -> str:
+    """Return the command with its arguments, or an empty string if it has no such argument."""
+    values = {OPTIONS[name][1]: value for name, value in found.items() if value}
+    line, is_known = [words], False
+    for parameter in command.params:
+        kinds = [kind for kind, names in _ARGUMENTS.items() if parameter.name in names]
+        if isinstance(parameter, click.Argument) and (parameter.required or kinds):
+            kind = kinds[0] if kinds else str(parameter.name).upper()
+            is_known |= kind == here
+            line.append(shell_word(values.get(kind, kind)))
+    return " ".join(line) if is_known else ""
 
 
 def _has(command: click.Command, option: str) -> bool:

@@ -79,7 +79,8 @@ def arrays_from(
     for alias, value, name in _named(given, signature):
         is_file = signature.inputs[alias].dtype == "string" and isinstance(value, os.PathLike)
         if alias in arrays and not is_file:
-            raise GraphError("input-given-twice", name=alias)
+            example = ["a", "b"] if signature.inputs[alias].dtype == "string" else [1, 2]
+            raise GraphError("input-given-twice", name=alias, example=json.dumps(example))
         has_image = has_image or _is_image(value, signature.inputs[alias])
         with naming(name):
             array, text = _array(alias, value, signature, declared)
@@ -208,7 +209,8 @@ def _parted(text: str, signature: Signature) -> tuple[str, Any]:
     if sign and alias in signature.inputs:
         return alias, _file_or_value(value, signature.inputs[alias], alias)
     only = next(iter(signature.inputs)) if len(signature.inputs) == 1 else None
-    if only and (not sign or Path(text).exists() or _takes_text(signature.inputs[only])):
+    is_text = bool(only and sign) and _takes_text(signature.inputs[str(only)])
+    if only and (not sign or Path(text).exists() or (is_text and not nearest(alias, [only]))):
         return only, _file_or_value(text, signature.inputs[only], only)
     hint = nearest(alias, list(signature.inputs)) if sign else ""
     raise GraphError("input-argument-form", source=text, hint=hint, inputs=listed(signature.inputs))
@@ -226,7 +228,7 @@ def _file_or_value(text: str, tensor: Tensor | None = None, alias: str = "") -> 
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    is_text = tensor is not None and _takes_text(tensor)
+    is_text = tensor is not None and _takes_text(tensor) and not text.endswith((".npz", ".npy"))
     if is_text and not isinstance(value, str | list):
         logger.info("%s: the text %s", alias, json.dumps(text, ensure_ascii=False)[:100])
         return np.array(text)

@@ -2,6 +2,7 @@
 
 import io
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -88,7 +89,10 @@ def _archive(arrays: Mapping[str, Array]) -> bytes | None:
         if array.dtype.kind == "S" and array.tolist() != _bytes(arrays[name]):
             return None  # NumPy cuts zero bytes at the end
     content = io.BytesIO()
-    np.savez(content, **plain)  # type: ignore[arg-type]
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, array in plain.items():  # np.savez takes no array of the name `file`
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
+                np.lib.format.write_array(file, np.asarray(array))
     return content.getvalue()
 
 

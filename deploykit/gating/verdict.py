@@ -120,7 +120,7 @@ class Check:
         if math.isnan(self.change):
             return "-"
         if not math.isfinite(self.change):
-            return "infinitely"
+            return "infinitely worse"
         falls = self.unit == "samples/s" or self.name.startswith("accuracy")  # if it gets worse
         changes = [-item if falls else item for item in (self.change, *self.interval)]
         change, low, high = changes[0], *sorted(changes[1:])
@@ -130,10 +130,11 @@ class Check:
         text = f"{1 + change:.3g}x" if self.unit else f"{100 * change + 0.0:+.2f} points"
         if not self.is_known:
             return text
+        unit = " %" if self.unit else ""
         if low == high:
             return f"{text}{word} ({percent(low)})" if self.unit else f"{text}{word}"
-        least, most = map(percent, (low, high))
-        return f"{text}{word} ({least.removesuffix(' %')} to {most})"
+        least, most = (percent(item).removesuffix(" %") for item in (low, high))
+        return f"{text}{word} ({least} to {most}{unit})"
 
     @property
     def limit_text(self) -> str:

@@ -141,9 +141,9 @@ class Endpoint:
         if "WRONG_VERSION_NUMBER" in reason:
             return " (the server does not encrypt: connect without TLS options)"
         if "Hostname" in reason:
-            return " (give the name in its certificate with --server-name)"
+            return OTHER_NAME
         if "CERTIFICATE_VERIFY_FAILED" in reason:
-            return OTHER_AUTHORITY
+            return "" if "expired" in reason or "not yet valid" in reason else OTHER_AUTHORITY
         is_asked = "Socket closed" in reason or "CERTIFICATE_REQUIRED" in reason
         return _NEEDS_CERTIFICATE if is_asked and not self.connection.certificate else ""
 
@@ -191,6 +191,7 @@ class GrpcSender:
 NEEDS_TLS = " (the server encrypts: give its certificate authority with --ca FILE.pem, or --tls)"
 OTHER_AUTHORITY = " (give its certificate authority with --ca FILE.pem)"
 
+OTHER_NAME = " (give the name in its certificate with --server-name)"
 _NEEDS_CERTIFICATE = " (does the server ask for a certificate? --certificate and --key give yours)"
 
 

@@ -17,6 +17,7 @@ from google.protobuf import json_format
 
 from deploykit.serving.client.endpoint import (
     OTHER_AUTHORITY,
+    OTHER_NAME,
     CallError,
     Connection,
     speaks_tls,
@@ -63,6 +64,9 @@ class HttpResponse:
     body: bytes
 
 
+_BY_VERIFY_CODE = {10: " (it is no longer valid)", 9: " (it is not valid yet)",
+                   62: OTHER_NAME, 64: OTHER_NAME}  # fmt: skip
+"""Advice by OpenSSL's code of a refused certificate: X509_V_ERR_*."""
 _OF_GRPC = " (is this the port of gRPC?)"
 _NEEDS_HTTPS = " (the server encrypts: write https:, and give its certificate authority with --ca)"
 
@@ -228,10 +232,13 @@ class RestClient:
     def _unreachable(self, error: Exception) -> CallError:
         if isinstance(error, ssl.SSLCertVerificationError):
             reason = error.verify_message
-            return self._unavailable("tls-certificate-refused", reason=reason, hint=OTHER_AUTHORITY)
+            hint = _BY_VERIFY_CODE.get(error.verify_code, OTHER_AUTHORITY)
+            return self._unavailable("tls-certificate-refused", reason=reason, hint=hint)
         if isinstance(error, ssl.SSLError):
             reason = (error.reason or str(error)).replace("_", " ").lower()
-            return self._unavailable("tls-failed", reason=reason)
+            is_plain = "wrong version number" in reason
+            hint = " (the server does not encrypt: write http:)" if is_plain else ""
+            return self._unavailable("tls-failed", reason=reason, hint=hint)
         if isinstance(error, (http.client.HTTPException, ConnectionResetError, ValueError)):
             host, port = self._url.hostname or "", self._url.port or 80
             hint = _NEEDS_HTTPS if self._tls is None and speaks_tls(host, port) else ""

@@ -109,7 +109,10 @@ class _Formatter(logging.Formatter):
 
 
 class _Once(logging.Filter):
-    """Passes each text once: stages of a command read the same files, and say the same of them."""
+    """Passes each text once: stages of a command read the same files, and say the same of them.
+
+    A record of an event that may happen again has `extra={"repeats": True}`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +120,7 @@ class _Once(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        is_new = text not in self._printed
+        is_new = text not in self._printed or getattr(record, "repeats", False)
         if len(self._printed) < _REMEMBERED:
             self._printed.add(text)
         return is_new

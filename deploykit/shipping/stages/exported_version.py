@@ -30,7 +30,7 @@ def _export(shipment: Shipment) -> Outcome:
         "warmup": _warmup(shipment, callee),
         "labels": how.labels,
         "allow_ops": how.allow_ops,
-        "sample_warmup": False,  # a calibration sample may be personal data
+        "sample_warmup": False,  # its command is shown in the report
     }
     if how.manifests:
         options["manifests"] = Manifests(

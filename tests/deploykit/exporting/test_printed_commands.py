@@ -9,7 +9,16 @@ import pytest
 import deploykit as api
 from tests.serving.served import Served
 
-KINDS = ["two inputs", "text", "dict of outputs", "photos", "fixed batch", "scalars", "half"]
+KINDS = [
+    "names",
+    "two inputs",
+    "text",
+    "dict of outputs",
+    "photos",
+    "fixed batch",
+    "scalars",
+    "half",
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +38,12 @@ def models(tmp_path_factory):
         tf.saved_model.save(module, str(path), module.call)
         return path
 
+    def named(file, allow_pickle):
+        return {"y": file + allow_pickle}
+
     words = tf.constant([["good", "bad"]])
     return {
+        "names": saved("names", named, spec(None, name="file"), spec(None, name="allow_pickle")),
         "two inputs": saved(
             "rating", lambda user, item: {"y": tf.cast(user, tf.float32)[:, None] * item},
             spec(None, dtype=tf.int64, name="user"), spec(None, 3, name="item")),
@@ -159,6 +172,16 @@ def test_lists_that_do_not_fit_are_refused_with_nested_ones(text_server, deployk
     assert found.status == 2
     written = re.search(r"two samples are written as (\[.+\]\])", found.stderr)[1]
     assert deploykit("predict", text_server, "text", f"review={written}").status == 0
+
+
+@pytest.mark.parametrize("given", ["reveiw=good", "no/such/sample.npz", "review=no.npy"])
+def test_what_looks_like_a_mistake_is_not_sent_as_text(text_server, deploykit, given):
+    assert deploykit("predict", text_server, "text", given).status in (2, 4)
+
+
+def test_a_text_that_is_given_twice_is_refused_with_a_list_that_works(text_server, deploykit):
+    found = deploykit("predict", text_server, "text", "good", "bad")
+    assert (found.status, '\'["a", "b"]\'' in found.stderr) == (2, True)
 
 
 def test_an_archive_names_its_inputs_itself(text_server, deploykit, tmp_path, monkeypatch):

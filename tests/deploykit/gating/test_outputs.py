@@ -151,7 +151,7 @@ def test_checks_without_a_limit_or_a_value_are_not_plotted():
         ("bytes", 0.0, (0.0, 0.0), "1x (+0.00 %)"),
         ("samples/s", -0.234, (-0.588, -0.1), "1.23x, higher (+10.0 to +58.8 %)"),
         ("mae", 0.5, (0.2, 0.9), "1.5x, worse (+20.0 to +90.0 %)"),
-        ("", 0.02, (0.012, 0.034), "+2.00 points, worse (+1.20 to +3.40 %)"),
+        ("", 0.02, (0.012, 0.034), "+2.00 points, worse (+1.20 to +3.40)"),
         ("ms", math.nan, UNKNOWN, "-"),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_change_is_named_only_if_its_interval_excludes_none(unit, change, inte
 
 def test_a_lower_accuracy_is_negative():
     found = Check.of("accuracy (top1)", (0.9, 0.89), "", 0.01, (0.002, 0.02), None, "y")
-    assert found.change_text == "-1.00 points, worse (-2.00 to -0.20 %)"
+    assert found.change_text == "-1.00 points, worse (-2.00 to -0.20)"
 
 
 def test_a_check_without_a_limit_is_never_a_failure():

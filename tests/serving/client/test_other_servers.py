@@ -257,6 +257,8 @@ def test_over_tls(tmp_path):
         server.http.leaving = False
         with pytest.raises(CallError, match=r"certificate authority with --ca FILE\.pem"):
             api.predict(url, "any", {"x": X}, **V2)
+        with pytest.raises(CallError, match="name in its certificate with --server-name"):
+            api.predict(url, "any", {"x": X}, **how, server_name="another.test")
         with pytest.raises(CallError, match="This port speaks HTTPS"):
             api.predict(url.replace("https:", "http:"), "any", {"x": X}, **V2)
         assert set(taken(url, "any", LoadStep(0.6, callers=1)).statuses) == {"UNAVAILABLE"}

@@ -23,7 +23,9 @@ def test_a_line_is_printed_twice_only_by_a_server(logger, capsys, repeats, count
     for number in (1, 2, 1):
         logger.info("%d classes", number)
         logger.warning("a\nb")
+        logger.info("again", extra={"repeats": True})
     lines = capsys.readouterr().err.splitlines()
     assert lines.count("deploykit: 1 classes") == count
     assert lines.count("deploykit: 2 classes") == 1
+    assert lines.count("deploykit: again") == 3
     assert lines.count("deploykit: warning: a\\nb") == (3 if repeats else 1)
