@@ -20,7 +20,7 @@ from deploykit.rendering.progress import working
 from deploykit.serving.execution.request_inputs import may_share
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import find_versions
-from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
+from deploykit.serving.protocol.signatures import read_meta_graph, signatures_with_axes
 from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.storage.files import check_output, write
 from deploykit.transforms.common.errors import CrashError, Error, GraphError, LimitError
@@ -65,11 +65,12 @@ def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
     for model in models:
         try:
             folders = find_versions(model.base_path, model.policy).versions
-            metas = [read_meta_graph(folder) for folder in folders.values()]
+            versions = [signatures_with_axes(f, read_meta_graph(f)) for f in folders.values()]
         except Error:
             continue
-        for signatures in map(signatures_of, metas):
-            if signatures and not any(map(may_share, signatures.values())):
+        for signatures in versions:
+            first = [item for item in signatures.values() if not item.batch_axes]  # others: logged
+            if first and not any(map(may_share, first)):
                 raise GraphError("tuned-batch-fixed", name=name, batch=batch, model=model.name)
 
 

@@ -11,7 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
-from deploykit.data.preprocessing import Preprocessing, declared_for, refuse_batch_axes
+from deploykit.data.preprocessing import (
+    Preprocessing,
+    declared_for,
+    refuse_batch_axes,
+    with_batch_axes,
+)
 from deploykit.exporting.deployment import Manifests, check_loads
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
 from deploykit.exporting.named_model import (
@@ -40,6 +45,7 @@ from deploykit.serving.protocol.signatures import (
     DEFAULT,
     LABELS,
     PREDICT,
+    PROVENANCE,
     TENSORS,
     described,
     sizes,
@@ -53,6 +59,7 @@ from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.documents import (
     AsHtml,
     Hidden,
+    IfSet,
     Written,
     converted,
     document,
@@ -65,14 +72,14 @@ from deploykit.transforms.common.messages import shell_command
 from deploykit.transforms.engines.engine_folder import files as engine_files
 from deploykit.transforms.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.node import normal
 from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import read_json, sha256_of
 from deploykit.verification.samples import DataLike, PreprocessLike
+from deploykit.verification.synthetic.sample_inputs import batch_axes
 
 logger = logging.getLogger("deploykit")
-
-PROVENANCE = "assets.extra/deploykit.json"
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,8 @@ class Provenance:
     )
     signatures: Mapping[str, Any] = field(default_factory=dict)
     """Signatures by name, as returned by `described`."""
+    batch_axes: IfSet[Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    """Axis of the samples by signature and input, for inputs where it is not the first."""
     warm_up_requests: int = 0
     saved_model: FileDigest = FileDigest()
 
@@ -249,12 +258,8 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     for item in (opened, replace(opened, graph=callee.graph)):  # the second has all signatures
         item.refuse_effects(how.allow_ops)
     how.manifests.check_inputs(callee.inputs)
-    origin = FileDigest(opened.sha256, opened.bytes)
-    if opened.bytes is None:  # before the graph is changed
-        origin = file_digest(opened.graph.serialized())
-    if how.manifests.tuned is not None:
-        check_tuned(how.manifests.tuned, {opened.source: origin.sha256})
-    inputs = _inputs(callee, how)
+    origin = _origin(opened, how.manifests)  # before the graph is changed
+    inputs, axes = _inputs(callee, how)
     plain = replace(callee, graph=callee.graph.copy())
     callee = in_tensorflow(callee)
     photos = _photos(callee, inputs, how)
@@ -279,7 +284,7 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     files: dict[str, Iterable[bytes]] = {
         "saved_model.pb": model_file,
         "variables/": (),  # empty, as TensorFlow writes it: all values are in the graph
-        PROVENANCE: made_of.written(),
+        PROVENANCE: replace(made_of, batch_axes=axes_in(signatures, axes)).written(),
     }
     request = request_sample(plain, signatures, photos, samples if how.sample_warmup else None)
     if request is not None:
@@ -298,13 +303,45 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     return Exported(opened, folder, name, number, signatures, len(result), total, beside, fed, part)
 
 
-def _inputs(callee: NamedModel, how: ExportOptions) -> Graph:
-    """Return a graph of the inputs by alias. GraphError: a server cannot batch their samples."""
+def _origin(opened: OpenedModel, manifests: Manifests) -> FileDigest:
+    """Return the digest of the model. GraphError: the settings are those of another model."""
+    result = FileDigest(opened.sha256, opened.bytes)
+    if opened.bytes is None:
+        result = file_digest(opened.graph.serialized())
+    if manifests.tuned is not None:
+        check_tuned(manifests.tuned, {opened.source: result.sha256})
+    return result
+
+
+def _inputs(callee: NamedModel, how: ExportOptions) -> tuple[Graph, dict[str, int]]:
+    """Return a graph of the inputs by alias, and the axis of samples by tensor if it is not 0.
+
+    The model's metadata or the preprocessing of the warm-up samples states it. GraphError: the
+    options need the samples on the first axis.
+    """
     inputs = aliases_of(callee)
+    steps = None if how.warmup_preprocess == KNOWN else how.warmup_preprocess
     if how.manifests.batches:
         advice = "Remove --batching, and batch from the settings of tune."
-        refuse_batch_axes(inputs, None, "batching on the server", advice)
-    return inputs
+        refuse_batch_axes(inputs, steps, "batching on the server", advice)
+    if how.method in ("classify", "regress"):
+        advice = "Use --method predict."
+        refuse_batch_axes(inputs, steps, "a signature of tf.Examples", advice)
+    by_alias = batch_axes(with_batch_axes(inputs, steps)[0])
+    stated = {callee.inputs[alias].name: axis for alias, axis in by_alias.items()}
+    axes = batch_axes(callee.graph) | stated
+    return inputs, {normal(tensor): axis for tensor, axis in axes.items()}
+
+
+def axes_in(
+    signatures: Mapping[str, SignatureDef], axes: Mapping[str, int]
+) -> dict[str, dict[str, int]]:
+    """Return the axes of samples, which are by tensor, by signature and input."""
+    results = {
+        name: {a: axes[t] for a, i in signature.inputs.items() if (t := normal(i.name)) in axes}
+        for name, signature in sorted(signatures.items())
+    }
+    return {name: known for name, known in results.items() if known}
 
 
 def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides | None:
@@ -317,6 +354,7 @@ def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides
         photos = photos_in_front(callee, inputs, declared_for(inputs, given), how.max_pixels)
     if photos is None:
         raise GraphError("photos-without-input", inputs=_said(callee))
+    refuse_batch_axes(inputs, given, "a model of image files")
     return photos
 
 

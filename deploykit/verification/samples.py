@@ -109,11 +109,11 @@ class Dataset:
                 for t in graph.inputs
             }
             counts = {len(array) for array in arrays.values() if array.ndim}
-            if len(counts) > 1:
-                raise GraphError("array-sample-counts-differ", counts=counts)
             used = {name for names in known.values() for name in names}
             names = [label for label in LABELS if label in data and label not in used and labelled]
             labels = np.asarray(data[names[0]]) if names else None
+            if len(counts) > 1:
+                raise _counts_differ(graph, arrays, counts, labels)
             if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
                 raise _labels_differ(graph, arrays, np.size(labels), counts.pop())
             groups = _groups(data, group_by, min(counts, default=1), used)
@@ -340,27 +340,65 @@ def _groups(
     return None
 
 
+def _counts_differ(
+    graph: Graph, arrays: Mapping[str, Array], counts: Collection[int], labels: Array | None
+) -> GraphError:
+    """Return the error for inputs with different numbers of samples.
+
+    It names `batch_axis` if the inputs then have one number of samples: that of the labels if there
+    are labels, else the only possible one.
+    """
+    wanted = counts if labels is None else (np.size(labels),)
+    fitting = [found for count in wanted if (found := _on_other_axes(graph, arrays, count))]
+    advice = "Give each the same number"
+    if len(fitting) == 1:
+        ((places, steps),) = fitting
+        advice = f"If the samples lie on {places}, state it with --preprocess '{steps}' {_OPTION}"
+    return GraphError("array-sample-counts-differ", counts=sorted(counts), advice=advice)
+
+
 def _labels_differ(
     graph: Graph, arrays: Mapping[str, Array], labels: int, count: int
 ) -> GraphError:
     """Return the error for labels that are not as many as the samples.
 
-    It names `batch_axis` if exactly one other axis of the inputs has as many and is open.
+    It names `batch_axis` if each input has exactly one other open axis with as many values.
     """
-    shapes = {tensor: type_and_shape(graph, tensor)[1] for tensor in arrays}
-    places = [
-        (split(tensor)[0], axis)
-        for tensor, array in arrays.items()
-        for axis in range(1, array.ndim)
-        if array.shape[axis] == labels and ((shape := shapes[tensor]) is None or shape[axis] < 0)
-    ]
-    if len(places) != 1:
+    found = _on_other_axes(graph, arrays, labels)
+    if found is None:
         return counts_differ("labels", labels, count)
-    ((name, axis),) = places
-    steps = json.dumps({"format": 1, "inputs": {name: {"batch_axis": axis}}})
+    places, steps = found
     return GraphError(
-        "labels-on-other-axis", labels=labels, count=count, name=name, axis=axis, steps=steps
+        "labels-on-other-axis", labels=labels, count=count, places=places, steps=steps
     )
+
+
+_OPTION = "here or in deploykit freeze, which stores it with the model"
+
+
+def _on_other_axes(graph: Graph, arrays: Mapping[str, Array], count: int) -> tuple[str, str] | None:
+    """Return where inputs have `count` samples, as text and as a preprocessing in JSON.
+
+    `arrays` are by input, with their first axis where the samples were expected. None: an input has
+    no such axis that its shape leaves open, or several.
+    """
+    axes, places = batch_axes(graph), {}
+    for tensor, array in arrays.items():
+        if not array.ndim or len(array) == count:
+            continue
+        expected, shape = axes.get(tensor, 0), type_and_shape(graph, tensor)[1]
+        sizes = [*array.shape[1 : expected + 1], len(array), *array.shape[expected + 1 :]]
+        fitting = [
+            axis
+            for axis, size in enumerate(sizes)
+            if axis != expected and size == count and (shape is None or shape[axis] < 0)
+        ]
+        if len(fitting) != 1:
+            return None
+        places[split(tensor)[0]] = fitting[0]
+    steps = {"format": 1, "inputs": {name: {"batch_axis": n} for name, n in places.items()}}
+    text = " and ".join(f"axis {axis} of input '{name}'" for name, axis in places.items())
+    return (text, json.dumps(steps)) if places else None
 
 
 def _array(

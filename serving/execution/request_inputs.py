@@ -26,7 +26,12 @@ def rows_of(signature: Signature, feeds: Mapping[str, Array]) -> int | None:
 
 
 def may_share(signature: Signature) -> bool:
-    """Return whether requests can share a batch: the first dimension of all tensors is unknown."""
+    """Return whether requests can share a batch, which joins them on the first axis.
+
+    The first dimension of all tensors is unknown, and no input has its samples on another axis.
+    """
+    if signature.batch_axes:
+        return False
     return all(map(is_open, (*signature.inputs.values(), *signature.outputs.values())))
 
 

@@ -1,18 +1,21 @@
 """The signatures of a SavedModel, and the input names of image models."""
 
+import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from deploykit.serving.protocol.protos import SignatureDefMap
 from deploykit.transforms.common.documents import Hidden, IfSet
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.ir.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 from deploykit.transforms.ir.tensors import type_name
-from deploykit.transforms.untrusted.files import read_bytes
+from deploykit.transforms.untrusted.files import read_bytes, read_json
 from deploykit.transforms.untrusted.wire import check_growth, decoded
+
+logger = logging.getLogger("deploykit")
 
 SERVE = "serve"
 DEFAULT = "serving_default"
@@ -24,6 +27,8 @@ HIDDEN = "__saved_model_"  # prefix of signatures that only loaders use
 
 LABELS = "assets.extra/labels.txt"
 """A file of a version with the names of its classes, one in each line."""
+PROVENANCE = "assets.extra/deploykit.json"
+"""A file of a version with its origin, its signatures, and the axes of its samples."""
 
 # The aliases that Classify and Regress use.
 EXAMPLES = "inputs"
@@ -56,6 +61,8 @@ class Signature:
     proto: Hidden[SignatureDef]
     unavailable: IfSet[str] = ""
     """Why the server rejects requests for it; empty if it does not."""
+    batch_axes: Hidden[Mapping[str, int]] = field(default_factory=dict)
+    """Axis of the samples in inputs that take them on another axis than the first."""
 
 
 def read_meta_graph(folder: Path) -> MetaGraphDef:
@@ -86,6 +93,26 @@ def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
         for name, proto in sorted(meta.signature_def.items())
         if not name.startswith(HIDDEN)
     }
+
+
+def signatures_with_axes(folder: Path, meta: MetaGraphDef) -> dict[str, Signature]:
+    """Return the signatures of a version folder, with the axes of samples that `export` stored.
+
+    A file that cannot be read is logged: TensorFlow Serving ignores it too.
+    """
+    results, path = signatures_of(meta), folder / PROVENANCE
+    try:
+        document = read_json(path, "description of a version") if path.is_file() else {}
+    except Error as error:
+        logger.warning("ignoring the description of a version: %s", error)
+        return results
+    stored = document.get("batch_axes") if isinstance(document, Mapping) else None
+    for name, axes in (stored if isinstance(stored, Mapping) else {}).items():
+        if name in results and isinstance(axes, Mapping):
+            inputs = results[name].inputs
+            known = {a: n for a, n in axes.items() if a in inputs and isinstance(n, int) and n > 0}
+            results[name] = replace(results[name], batch_axes=known)
+    return results
 
 
 def signatures_in(

@@ -235,6 +235,8 @@ class Server:
             servable = open_version(folder, name, version, loading)
             if self.settings.enable_model_warmup:
                 self._warm_up(servable)
+            if self.settings.batching and loading.tells:
+                _log_unbatched(servable)
             self._memory.check_loaded(name, version)
         except BaseException as error:
             if servable is not None:
@@ -294,6 +296,21 @@ class Server:
                 last = result
             except (Error, ServingError) as error:
                 logger.warning("%s", error)
+
+
+def _log_unbatched(servable: Servable) -> None:
+    """Log the signatures of a version whose requests are not batched because of their samples."""
+    for name, signature in servable.signatures.items():
+        for alias, axis in signature.batch_axes.items():
+            logger.warning(
+                "%s: requests to signature '%s' are not batched: input '%s' takes its samples on "
+                "axis %d, and the server joins requests on the first axis",
+                servable.folder,
+                name,
+                alias,
+                axis,
+            )
+            break
 
 
 def _limits(settings: ServerSettings) -> HttpLimits:

@@ -16,7 +16,12 @@ from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.safety import check_safe
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import QuickCalls
-from deploykit.serving.protocol.signatures import Signature, Tensor, read_meta_graph, signatures_of
+from deploykit.serving.protocol.signatures import (
+    Signature,
+    Tensor,
+    read_meta_graph,
+    signatures_with_axes,
+)
 from deploykit.transforms.common.errors import Error, GraphError, MismatchError
 from deploykit.transforms.engines.engine_folder import FOLDER, SAVED_MODEL, read
 from deploykit.transforms.engines.engine_manifest import EngineFolder, EngineTensor
@@ -37,7 +42,7 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
     LimitError: that engine exceeds its time or memory. RefusedError: an op is not allowed.
     """
     meta = read_meta_graph(folder)
-    signatures = signatures_of(meta)
+    signatures = signatures_with_axes(folder, meta)
     engines: dict[str, Engine] = {}
     if (result := _openvino(folder, signatures, loading)) is not None:
         engines |= {name: result for name in result.signatures if name in signatures}

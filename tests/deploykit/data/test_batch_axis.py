@@ -8,11 +8,14 @@ import pytest
 
 from deploykit.api.records import convert_records
 from deploykit.benchmarking.inputs import BenchmarkInputs, samples_in
+from deploykit.client.request_inputs import feeds_from_data
 from deploykit.data.preprocessing import preprocessing_from, with_batch_axes
 from deploykit.data.samples import open_alike, open_feeds, open_samples
 from deploykit.importers.graph_files import save_graph
 from deploykit.quantization.accuracy import Evaluator
+from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.verification import feeds as fed
 from deploykit.verification.engine_feeds import engine_feeds
 from deploykit.verification.samples import Dataset
@@ -366,6 +369,45 @@ def test_quantize_calibrates_as_the_twin_does(deploykit, folder, tmp_path):
     assert results[0] == results[1]
 
 
+def freeze(deploykit, folder, tmp_path):
+    frozen = tmp_path / "frozen.pb"
+    given = ("freeze", folder / "time.pb", "--preprocess", STATED, "-o", frozen)
+    assert deploykit(*given).status == 0
+    return frozen
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_placement_runs_samples_of_the_axis(deploykit, folder, tmp_path, data):
+    more = ("--data", folder / "time.npz") if data else ()
+    found = deploykit("placement", freeze(deploykit, folder, tmp_path), *more, "--json")
+    assert found.status == 0, found.stderr
+    if data:
+        found = deploykit("placement", folder / "time.pb", *more)
+        assert (found.status, found.error.code) == (2, "array-sample-counts-differ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [False, True])
+def test_tune_tries_batches_of_the_axis(deploykit, folder, tmp_path, data):
+    more = ("--data", folder / "time.npz") if data else ()
+    given = ("--batch", "4", "--budget", "0.2", "-o", tmp_path / "tuned.json", "--json")
+    found = deploykit("tune", freeze(deploykit, folder, tmp_path), *more, *given)
+    assert found.status == 0, found.stderr
+    assert json.loads(found.stdout)["settings"]["batch"] == 4  # a short search lacks pinned keys
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_load_test_sends_samples_of_the_axis(folder, tmp_path, batch):
+    axes = {"x": [-1, -1, WIDTH], "offsets": [-1, CLASSES]}
+    inputs = {name: Tensor(f"{name}:0", "float32", tuple(shape)) for name, shape in axes.items()}
+    signature = Signature("", inputs, {}, SignatureDef())
+    feeds, _, *_ = feeds_from_data(str(folder / "time.npz"), signature, STATED, batch)
+    feeds = list(feeds)
+    assert [feed["x"].shape for feed in feeds] == [(STEPS, batch, WIDTH)] * (COUNT // batch)
+    np.testing.assert_array_equal(np.concatenate([f["x"] for f in feeds], 1), SECOND["x"])
+    np.testing.assert_array_equal(np.concatenate([f["offsets"] for f in feeds]), OFFSETS)
+
+
 INVALID = """-1: 'x': batch_axis is -1, expected int >= 0
 1.5: 'x': batch_axis is 1.5, expected int | null
 true: 'x': batch_axis is True, expected int | null
@@ -450,6 +492,57 @@ def test_labels_name_the_axis_that_has_as_many_values(deploykit, folder, tmp_pat
     assert Dataset.of(with_batch_axes(graph, advice)[0], SECOND).count == COUNT
     assert deploykit(*given).status == 2  # two inputs of other counts
     assert deploykit(*given, "--preprocess", advice).status == 0
+
+
+@built(["x", "y", "offsets"], ["out"])
+def two_sequences():
+    """Build a model with two time-major inputs and one that has its samples first."""
+    x, y = (tf.compat.v1.placeholder(tf.float32, [None, None, WIDTH], name=n) for n in "xy")
+    offsets = tf.compat.v1.placeholder(tf.float32, [None, WIDTH], name="offsets")
+    tf.add(tf.reduce_mean(x, 0) + tf.reduce_mean(y, 0), offsets, name="out")
+
+
+# Shapes of x, y and offsets, number of labels, and the axes that the message names.
+OTHER_AXES = """9,37,5 9,37,5 37,5 -: x=1 y=1
+9,37,5 37,8,5 37,5 -: x=1
+9,37,5 37,8,5 37,5 37: x=1
+9,37,5 37,8,5 37,5 30:
+9,37,5 9,37,5 9,5 37:
+9,36,5 36,8,5 37,5 -:
+9,5,5 9,5,5 5,5 -: x=1 y=1
+37,9,5 9,37,5 37,5 -: y=1
+37,9,5 9,37,5 9,5 -: x=1
+7,9,5 9,7,5 9,5 7:"""
+
+
+@pytest.mark.parametrize("line", OTHER_AXES.splitlines())
+def test_arrays_name_the_axis_that_has_the_samples(line):
+    given, _, named = line.partition(":")
+    *shapes, labels = given.split()
+    arrays = {name: np.zeros([*map(int, shape.split(","))], np.float32)
+              for name, shape in zip(("x", "y", "offsets"), shapes, strict=True)}  # fmt: skip
+    if labels != "-":
+        arrays["labels"] = np.zeros(int(labels), np.int64)
+    graph = two_sequences()
+    with pytest.raises(GraphError) as caught:
+        Dataset.of(graph, arrays)
+    message = str(caught.value)
+    assert ("batch_axis" in message) == bool(named)
+    if named:
+        axes = {name: {"batch_axis": int(axis)} for name, _, axis in
+                (item.partition("=") for item in named.split())}  # fmt: skip
+        advice = json.loads(message.partition("--preprocess '")[2].partition("'")[0])
+        assert advice == {"format": 1, "inputs": axes}
+        Dataset.of(with_batch_axes(graph, advice)[0], arrays)
+
+
+def test_an_axis_that_was_stated_wrongly_is_named_too():
+    x = tf.zeros([37, 9, WIDTH]).numpy()
+    graph = with_batch_axes(means(), AXES)[0]
+    with pytest.raises(GraphError) as caught:
+        Dataset.of(graph, {"x": x, "labels": np.zeros(37)})
+    assert caught.value.fields["places"] == "axis 0 of input 'x'"
+    assert Dataset.of(with_batch_axes(graph, caught.value.fields["steps"])[0], {"x": x}).count == 37
 
 
 def test_other_steps_do_not_reach_arrays(folder):
