@@ -73,11 +73,12 @@ def _synthetic(
         aliases[normal(tensor)]: array if not array.ndim
         else array.take(range(min(count, array.shape[axes.get(tensor, 0)])), axes.get(tensor, 0))
         for tensor, array in feeds[0].items()
+        if normal(tensor) in aliases  # the others are inputs of other signatures
     }  # fmt: skip
     if photos is not None:
         image = np.array([png(np.random.default_rng(0))], object)
         values |= {photos.renamed[alias]: image for alias in photos.steps}
-    return {alias: array for alias, array in values.items() if alias in inputs}
+    return {alias: values[alias] for alias in inputs} if inputs <= values.keys() else {}
 
 
 def _archive(arrays: Mapping[str, Array]) -> bytes | None:

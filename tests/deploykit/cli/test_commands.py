@@ -79,7 +79,7 @@ def test_what_cannot_be_made_up_is_not_verified(deploykit, tmp_path):
 
     nodes = [
         Node("table", "Placeholder").with_attrs(dtype=DType("resource"), shape=()),
-        Node("out", "Identity", ("table",)).with_attrs(T=DType("resource")),
+        Node("out", "LookupTableSizeV2", ("table",)),
     ]
     path = tmp_path / "table.pb"
     path.write_bytes(b"".join(Graph(nodes).serialized()))

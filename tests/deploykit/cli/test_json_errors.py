@@ -61,7 +61,7 @@ def test_a_report_on_standard_output_holds_the_error(deploykit, small, small_byt
     [
         (["verify", "--json"], "usage"),
         (["no-such-command", "--json"], "missing"),
-        (["inspect", "--x", "--json"], "usage"),
+        (["inspect", "--x", "--json"], "missing"),
     ],
 )
 def test_wrong_usage(deploykit, arguments, code):
