@@ -108,8 +108,8 @@ class Check:
 
     @property
     def is_known(self) -> bool:
-        """Whether both ends of the interval are known."""
-        return all(map(math.isfinite, self.interval))
+        """Whether at least one end of the interval is known."""
+        return any(map(math.isfinite, self.interval))
 
     @property
     def change_text(self) -> str:
@@ -133,7 +133,10 @@ class Check:
         unit = " %" if self.unit else ""
         if low == high:
             return f"{text}{word} ({percent(low)})" if self.unit else f"{text}{word}"
-        least, most = (percent(item).removesuffix(" %") for item in (low, high))
+        least, most = (
+            percent(item).removesuffix(" %") if math.isfinite(item) else "unknown"
+            for item in (low, high)
+        )
         return f"{text}{word} ({least} to {most}{unit})"
 
     @property

@@ -147,6 +147,8 @@ def test_checks_without_a_limit_or_a_value_are_not_plotted():
         ("ms", 0.08, (0.06, 0.09), "1.08x, slower (+6.00 to +9.00 %)"),
         ("ms CPU", 0.01, (-0.01, 0.02), "1.01x (-1.00 to +2.00 %)"),
         ("s", -0.2, UNKNOWN, "0.8x"),
+        ("s", 1.0, (0.5, math.inf), "2x, slower (+50.0 to unknown %)"),
+        ("s", -0.2, (-math.inf, 0.1), "0.8x (unknown to +10.0 %)"),
         ("bytes", -0.686, (-0.686, -0.686), "0.314x, smaller (-68.6 %)"),
         ("bytes", 0.0, (0.0, 0.0), "1x (+0.00 %)"),
         ("samples/s", -0.234, (-0.588, -0.1), "1.23x, higher (+10.0 to +58.8 %)"),
