@@ -62,8 +62,7 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
                 name=name,
                 hint=suggestion(name, {item: str(param.name) for item, param in known.items()}),
             )
-        typed = _as_typed(parameter, name, value)
-        if reason := effect(str(parameter.name), typed):
+        if reason := effect(str(parameter.name), value):
             raise GraphError(
                 "project-dangerous", source=NAME, table=table, name=name, effect=reason
             )
@@ -73,7 +72,7 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
         if _dashed(name) in [_dashed(spelling.removeprefix("--")) for spelling in old]:
             today = _names(parameter)[0]
             logger.warning("%s: %s of [%s] is now called %s; rename it", NAME, name, table, today)
-        results[str(parameter.name)] = typed
+        results[str(parameter.name)] = _as_typed(parameter, name, value)
     return results
 
 
