@@ -49,7 +49,12 @@ def _is_queue_switch(graph: Graph, node: Node) -> bool:
 
 
 def is_handle(node: Node, port: int = 0) -> bool:
-    """Return whether a tensor is known to be of a type that no caller can fetch."""
+    """Return whether a tensor is known to be of a type that no caller can fetch.
+
+    A variable is not, because freezing puts its value in place of its handle.
+    """
+    if node.op == "VarHandleOp":
+        return False
     types = output_types(node) if node.op in op_defs() else None
     return types is not None and port < len(types) and types[port] in ("resource", "variant")
 

@@ -141,7 +141,7 @@ def _is_foreign(path: Path) -> bool:
         plain = read_json(path, "index of records")
     except GraphError:
         return False
-    return not (isinstance(plain, dict) and "format" in plain)
+    return isinstance(plain, dict) and "format" not in plain
 
 
 def index_of(file: Path) -> tuple[str, Index, Shard] | None:

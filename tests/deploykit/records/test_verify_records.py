@@ -277,7 +277,7 @@ def test_records_that_an_index_does_not_describe_are_named(folder, caplog):
     assert "not read" not in caplog.text
 
 
-FOREIGN = ['{"metadata": {"total_size": 1}, "weight_map": {"w": "a.tfrecord"}}', "[]", "7"]
+FOREIGN = ['{"metadata": {"total_size": 1}, "weight_map": {"w": "a.tfrecord"}}', "{}"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "a.tfrecord"])
@@ -293,6 +293,14 @@ def test_an_index_of_another_program_is_not_one_of_records(tmp_path, deploykit, 
     outcome = deploykit("records", "verify", tmp_path / f"{name}.index.json")
     assert outcome.status == 2
     assert shows(outcome.stderr, "not-records-index", format=1)
+
+
+@pytest.mark.parametrize("content", ["[]", "7"])
+def test_an_index_that_is_no_object_is_damaged(tmp_path, deploykit, content):
+    (tmp_path / "a.tfrecord").write_bytes(_example(0))
+    (tmp_path / "a.index.json").write_text(content)
+    assert deploykit("records", "inspect", tmp_path).status == 2
+    assert deploykit("records", "inspect", tmp_path / "a.tfrecord").status == 0
 
 
 @pytest.mark.parametrize("content", ['{"format": 2}', '{"format": 1, ', '{"format": 1}', ""])
