@@ -62,23 +62,22 @@ def test_the_message_names_what_takes_the_place(deploykit, line, expected):
     assert expected in found.stderr
 
 
-@pytest.mark.parametrize("words", [*COMMANDS])
 @pytest.mark.parametrize("name", [*OPTIONS])
-def test_every_option_that_is_advised_exists(words, name):
-    command = COMMANDS[words]
-    found, text = replacement(command, f"deploykit {words}", [name, "3"])
-    if any(name in parameter.opts for parameter in command.params):
-        assert not found
-        return
-    assert found == name
-    for owner, option in re.findall(r"(?:deploykit ([a-z -]+) has|use) (--[\w-]+)", text):
-        having = COMMANDS[owner or words]
-        assert any(option in parameter.opts for parameter in having.params)
-    if " without an option: " in text:
-        line = shlex.split(text.partition(" without an option: ")[2])[1:]
-        assert "3" in line
-        context = click.Context(command, ROOT_CONTEXT)
-        command.make_parser(context).parse_args(line[len(words.split()) :])
+def test_every_option_that_is_advised_exists(name):
+    for words, command in COMMANDS.items():
+        found, text = replacement(command, f"deploykit {words}", [name, "3"])
+        if any(name in parameter.opts for parameter in command.params):
+            assert not found
+            continue
+        assert found == name
+        for owner, option in re.findall(r"(?:deploykit ([a-z -]+) has|use) (--[\w-]+)", text):
+            having = COMMANDS[owner or words]
+            assert any(option in parameter.opts for parameter in having.params)
+        if " without an option: " in text:
+            line = shlex.split(text.partition(" without an option: ")[2])[1:]
+            assert "3" in line
+            context = click.Context(command, ROOT_CONTEXT)
+            command.make_parser(context).parse_args(line[len(words.split()) :])
 
 
 @pytest.mark.parametrize("name", [*foreign_names.COMMANDS])
