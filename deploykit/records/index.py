@@ -153,7 +153,12 @@ def index_of(file: Path) -> tuple[str, Index, Shard] | None:
         try:
             index = load_index(file.parent, name)
         except GraphError:
-            if file.name.encode() in read_bytes(index_path(file.parent, name)):
+            content = read_bytes(index_path(file.parent, name))
+            # JSON may hold other letters than those of ASCII as they are or escaped.
+            if any(
+                json.dumps(file.name, ensure_ascii=e)[1:-1].encode() in content
+                for e in (False, True)
+            ):
                 raise
             continue
         for shard in index.shards:

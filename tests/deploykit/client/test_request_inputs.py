@@ -36,3 +36,21 @@ def test_an_input_that_is_given_twice_is_refused_with_the_list_that_works():
     with pytest.raises(GraphError, match=r"given twice.*'\[1, 2\]'"):
         arrays_from(["1", "2"], numbers)
     assert arrays_from(["[1, 2]"], numbers)[0]["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("[1, 2]", ["[1, 2]"]),
+        ("[]", ["[]"]),
+        ("[[1], [2, 3]", ["[[1], [2, 3]"]),
+        ("7", ["7"]),
+        ("good great", ["good great"]),
+        ('["[1, 2]"]', ["[1, 2]"]),
+        ('["a", "b"]', ["a", "b"]),
+    ],
+)
+def test_text_is_a_list_of_texts_only_where_it_holds_texts(given, expected):
+    texts = Signature("", {"x": Tensor("x:0", "string", (-1,))}, {}, SignatureDef())
+    for written in (given, f"x={given}"):
+        assert arrays_from([written], texts)[0]["x"].tolist() == expected

@@ -1,6 +1,7 @@
 """Whatever happens to a shard after it was written is found and named."""
 
 import gzip
+import json
 import re
 import shutil
 
@@ -318,6 +319,15 @@ def test_a_damaged_index_matters_only_to_the_files_that_it_mentions(folder, tmp_
             function(folder / shard.file)
     with raises(GraphError, "same-names"):
         check_folder(folder, None, 1)
+
+
+@pytest.mark.parametrize("is_escaped", [False, True])
+def test_a_damaged_index_mentions_names_in_other_letters(tmp_path, is_escaped):
+    (tmp_path / "größe.tfrecord").write_bytes(_example(0))
+    mentioned = json.dumps("größe.tfrecord", ensure_ascii=is_escaped)
+    (tmp_path / "a.index.json").write_text(f'{{"format": 1, "shards": [{{"file": {mentioned}}}')
+    with pytest.raises(GraphError, match=r"a\.index\.json"):
+        open_data(str(tmp_path / "größe.tfrecord"))
 
 
 def test_the_name_of_an_index_is_that_of_its_file(folder):
