@@ -1,25 +1,28 @@
-"""Processes that are made up: what is asked of them is kept, and every call takes 2 ms.
+"""Processes that are made up: what is asked of them is kept, and every call takes 2 ms, or as said.
 
 Their clock is theirs alone, so figures are the same each time.
 """
 
 import math
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
 
 from deploykit.benchmarking import rounds, system_load, worker_sessions
 from deploykit.benchmarking.engines import engine_choice
+from deploykit.benchmarking.measurement import Job
 
 CALL = 0.002
 
 
 class MadeUpProcess:
-    """A process whose calls all take 2 ms."""
+    """A process whose calls all take the same time."""
 
     pid = os.getpid()
     asked: list[tuple]
     """What was asked of all."""
     now: float
+    call_seconds: Callable[[Job], float]
 
     def __init__(self, kind, job=None, forced=None, runs=""):
         self.jobs = [] if job is None else [job]
@@ -43,20 +46,25 @@ class MadeUpProcess:
                 "fed": fed,
                 **memory,
             }
+        number = arguments[0] if method == "turn" else 0
         seconds, runs, *_ = (*arguments[method == "turn" :], None)
-        count = min(runs or 10**9, max(1, round(seconds / CALL)))
-        MadeUpProcess.now += CALL * count
-        calls, taken = [2_000_000] * count, 2_000_000 * count
+        call = self.call_seconds(self.jobs[number])
+        count = min(runs or 10**9, max(1, round(seconds / call)))
+        MadeUpProcess.now += call * count
+        calls, taken = [round(call * 1e9)] * count, round(call * 1e9) * count
         return (calls, taken, taken, 0, 0) if method == "turn" else (calls, taken)
 
     def close(self):
         self.asked.append(("close",))
 
 
-def take_made_up_processes(monkeypatch) -> list[tuple]:
+def take_made_up_processes(
+    monkeypatch, call_seconds: Callable[[Job], float] = lambda job: CALL
+) -> list[tuple]:
     """Let all processes that measure be made up; return what will be asked of them."""
     monkeypatch.setattr(system_load, "BUSY", math.inf)  # the machine of the tests marks nothing
     MadeUpProcess.asked, MadeUpProcess.now = [], 0.0
+    MadeUpProcess.call_seconds = staticmethod(call_seconds)
     for module in (engine_choice, worker_sessions):
         monkeypatch.setattr(module, "Worker", MadeUpProcess)
     clock = SimpleNamespace(monotonic=lambda: MadeUpProcess.now)

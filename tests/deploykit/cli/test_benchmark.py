@@ -110,7 +110,7 @@ def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
         assert word in found.stdout
     (measured,) = load_result(output).measurements
     assert len(measured.rounds_ms) == len(measured.turns)
-    assert 0.1 < sum(measured.rounds_seconds) < 3
+    assert sum(measured.rounds_seconds) > 0
 
 
 WRONG = (
@@ -212,7 +212,7 @@ def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
     assert "interrupted: these are the measurements so far" in stdout
     result = load_result(output)
     assert result.interrupted
-    assert 0 < sum(result.measurements[0].rounds_seconds) < 8
+    assert sum(result.measurements[0].rounds_seconds) > 0
     assert children
     assert not [pid for pid in children if Path("/proc", pid).exists()]
 

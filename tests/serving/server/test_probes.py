@@ -68,7 +68,6 @@ def test_it_is_ready_from_the_first_version_until_it_is_told_to_end(start, base,
     for path in PATHS:
         assert ask(server, path) == (200, b'{"status":"SERVING"}')
         assert ask(server, path, "HEAD") == (200, b"")
-    begin = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
     until(lambda: ask(server, "/healthz") == (503, b'{"status":"NOT_SERVING"}'))
     status, answer = ask(server, "/v1/models/half_plus_two:predict", "POST", '{"inputs": [2.0]}')
@@ -83,4 +82,3 @@ def test_it_is_ready_from_the_first_version_until_it_is_told_to_end(start, base,
     except OSError:
         pass
     assert server.ended()[0] == 0
-    assert time.monotonic() - begin < 5.5

@@ -1,6 +1,5 @@
 """What bytes ask for is found out before they are decoded."""
 
-import resource
 import subprocess
 import sys
 
@@ -180,11 +179,9 @@ TEXTS = {
 
 @pytest.mark.parametrize(("text", "message"), TEXTS.values(), ids=TEXTS)
 def test_bad_texts(text, message):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     with pytest.raises(GraphError, match=message) as raised:
         binary_form(text, GraphDef)
     assert len(str(raised.value)) < 400
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 30
 
 
 def test_long_texts_with_all_kinds_of_characters_are_read():
