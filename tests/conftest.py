@@ -42,8 +42,8 @@ def pytest_runtest_setup(item):
 @pytest.fixture(autouse=True)
 def control_flow_of_today():
     """Build conditions and loops as functions, whatever the test before has set."""
-    if setting := sys.modules.get("tensorflow.python.ops.control_flow_util"):
-        setting.ENABLE_CONTROL_FLOW_V2 = True
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.compat.v1.enable_control_flow_v2()
 
 
 @pytest.fixture(scope="session", autouse=True)

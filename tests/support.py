@@ -130,6 +130,19 @@ def calls_of(act: Callable[[], object]) -> int:
     return count
 
 
+def flops_in_tensorflow(graph: Any) -> dict[str, int]:
+    """Return the operations of each op, as TensorFlow's profiler counts them."""
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation())
+    found = profiler.profile(graph, cmd="op", options=options.with_empty_output().build())
+    counted, left = {}, list(found.children)
+    while left:
+        each = left.pop()
+        counted[each.name] = each.float_ops
+        left += each.children
+    return counted
+
+
 def ops(graph: Graph) -> dict[str, int]:
     """Return how often each op occurs."""
     counts: dict[str, int] = {}

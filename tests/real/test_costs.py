@@ -8,7 +8,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.shapes.static_shapes import Shapes
 from tests.real.keras_nets import save
-from tests.support import tf
+from tests.support import flops_in_tensorflow, tf
 
 pytestmark = pytest.mark.slow
 
@@ -31,25 +31,21 @@ def same_as_tensorflow(graph: Graph) -> int:
 
     Sizes that an input leaves open are 224.
     """
-    from tensorflow.python.framework import ops
-
     known_to_be_open(graph)
     for name in graph.inputs:
         shape = (1, *(224 if s < 0 else s for s in graph[name].attr("shape")[1:]))
         graph.replace(graph[name], graph[name].with_attrs(shape=shape))
     with tf.Graph().as_default() as whole:
         tf.import_graph_def(graph.to_graph_def(), name="")
-    shapes, by_op = Shapes(graph), dict.fromkeys(COUNTED, 0)
+    shapes, counted = Shapes(graph), flops(graph, Shapes(graph))
     for node in whole.as_graph_def().node:
         (shape,) = (t.shape for t in whole.get_operation_by_name(node.name).outputs[:1])
         found = shapes.full_shape(node.name)
         assert found is not None, node.name
         assert shape.is_compatible_with(found), node.name
-        if node.op in COUNTED:
-            by_op[node.op] += ops.get_stats_for_node_def(whole, node, "flops").value
-    counted = flops(graph, shapes)
     assert counted["unknown"] == 0
-    assert counted["by_op"] == {op: count for op, count in by_op.items() if count}
+    theirs = flops_in_tensorflow(whole)
+    assert counted["by_op"] == {op: theirs[op] for op in COUNTED if theirs.get(op)}
     return counted["total"]
 
 

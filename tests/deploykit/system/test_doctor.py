@@ -3,7 +3,9 @@
 import json
 import shutil
 from importlib import metadata
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deploykit.rendering.machine_lines import lines
@@ -63,9 +65,8 @@ def test_why_there_is_no_gpu(change, says):
 
 def test_libraries_are_tried(tmp_path):
     """For real: one of the system, one from a folder, one that is not there, one that is broken."""
-    import numpy._core._multiarray_umath as library
-
-    shutil.copy(library.__file__, tmp_path / "libfolder.so.1")
+    library = next(Path(np.__file__).parent.rglob("*_umath*.so"))
+    shutil.copy(library, tmp_path / "libfolder.so.1")
     (tmp_path / "libbroken.so.1").write_text("no library")
     names = ("libm.so.6", "libfolder.so.1", "libnone.so.1", "libbroken.so.1")
     found = load(names, [str(tmp_path)])
