@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         selected = chosen(mutants(source), f"{options.seed}/{module}", options.number)
         copy = copies.get()
         try:
-            return tried(copy, module, selected)
+            return tried(copy, module, selected, options.own)
         except UnmutatedError as error:
             return error
         finally:
@@ -74,6 +74,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
                         help="path of a module (default: ten modules)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="choose other mutants (default: 1)")
     parser.add_argument("--number", type=int, default=8, help="mutants per module (default: 8)")
+    parser.add_argument("--own", action="store_true",
+                        help="run only the test file of each module, not its folder")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(arguments)
 

@@ -164,6 +164,14 @@ def test_what_no_test_notices_survives_and_the_rest_is_killed_by_the_first_that_
     assert {path: path.read_bytes() for path in small.rglob("*.py")} == files
 
 
+def test_of_a_module_alone_only_its_own_tests_are_run(small, capsys):
+    assert main(["deploykit/small.py", "--number=3", "--own", "--json"], small) == 0
+    found = json.loads(capsys.readouterr().out)["deploykit/small.py"]
+    assert [each["from"] for each in found["mutants"] if each["killed_by"]] == [
+        "not is_large(size, limit)"
+    ]
+
+
 def test_tests_that_fail_without_a_mutant_kill_nothing(small, capsys):
     (small / "tests" / "deploykit" / "test_others.py").write_text("def test_no():\n    assert 0\n")
     assert main(["deploykit/small.py", "--json"], small) == 1

@@ -88,10 +88,12 @@ def own_tests(module: str) -> str:
     return str("tests" / path.parent / f"test_{path.name}")
 
 
-def tried(copy: TreeCopy, module: str, mutants: Sequence[Mutant]) -> list[Outcome]:
+def tried(
+    copy: TreeCopy, module: str, mutants: Sequence[Mutant], own_only: bool = False
+) -> list[Outcome]:
     """Run the module's test file on each mutant; on those that survive, the folder's other tests.
 
-    UnmutatedError: a test fails without a mutant.
+    With `own_only`, the others are not run. UnmutatedError: a test fails without a mutant.
     """
     source = (copy.folder / module).read_bytes()
     own = own_tests(module)
@@ -99,7 +101,7 @@ def tried(copy: TreeCopy, module: str, mutants: Sequence[Mutant]) -> list[Outcom
     others = sorted(str(path.relative_to(copy.folder)) for path in folder.glob("test_*.py"))
     others.remove(own)
     killed: dict[Mutant, str] = {}
-    for tests in ([own], others):
+    for tests in ([own],) if own_only else ([own], others):
         left = [mutant for mutant in mutants if mutant not in killed]
         if left and tests:
             killed |= dict(_kills(copy, module, left, tests))
