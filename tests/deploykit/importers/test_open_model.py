@@ -216,6 +216,35 @@ def test_pins_part_a_saved_model_from_what_tensorflow_loads(tmp_path):
     assert deploykit.open_model(deploykit.open_model(path).graph).original is None
 
 
+@pytest.mark.parametrize(
+    ("options", "unused"),
+    [
+        ({}, []), ({"signature": "serving_default"}, []), ({"signature": "other"}, ["other"]),
+        ({"pins": {"x": "1"}}, []), ({"pins": {"x": "1", "absent": "1"}}, ["absent"]),
+    ],
+)  # fmt: skip
+def test_options_without_an_effect_are_warned_of_and_no_others(options, unused, caplog):
+    graph = deploykit.open_model(build(two_outputs, ["x"], ["double", "square"])).graph
+    model = deploykit.open_model(graph, **options)
+    warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert list(model.signatures) == ["serving_default"]
+    assert all(each in text for each, text in zip(unused, warnings, strict=True))
+
+
+def test_a_signature_keeps_the_method_that_clients_ask_for(tmp_path):
+    path = old_saved_model(str(tmp_path / "m"), lambda x: 2 * x)
+    (signature,) = deploykit.open_model(path).signatures.values()
+    assert signature.method == "tensorflow/serving/predict"
+
+
+def test_a_source_of_an_open_model_says_which_part():
+    opened = deploykit.open_model(build(two_outputs, ["x"], ["double", "square"]))
+    narrowed = deploykit.open_model(ModelSource(opened, outputs=["square"]))
+    assert narrowed.graph.outputs == ("square",)
+    pinned = deploykit.open_model(ModelSource(opened, pins={"x": "1"}))
+    assert pinned.requested.pins == {"x": "1"}
+
+
 def test_effects_of_loading_count_as_those_of_the_model(tmp_path):
     target = tmp_path / "written"
     path = old_saved_model(
