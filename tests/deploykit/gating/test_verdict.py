@@ -131,6 +131,19 @@ def test_of_an_unknown_interval_only_the_change_is_shown(interval):
     assert found.change_text == "1.1x"
 
 
+@pytest.mark.parametrize(
+    ("unit", "values", "texts"),
+    [
+        ("", (0.5, 0.12345), ("50.00 %", "12.35 %")),
+        ("ms", (12.5, None), ("12.5 ms", "-")),
+        ("bytes", (100.4, 3e6), ("100 B", "3 MB")),
+    ],
+)
+def test_values_have_their_unit(unit, values, texts):
+    found = Check.of("value", values, unit, 0.1, UNKNOWN, None, "exact")
+    assert found.values == texts
+
+
 def test_only_what_is_inconclusive_says_what_it_can_detect():
     texts = {each: check(each).sentence for each in (PASS, FAIL, INCONCLUSIVE, NO_LIMIT)}
     assert [each for each, text in texts.items() if "detectable" in text] == [INCONCLUSIVE]
