@@ -458,3 +458,16 @@ GRAPHS = [
     )
     for layer, norm in (("conv2d", "fused v3"), ("depthwise", "decomposed"), ("matmul", "mul"))
 ]
+
+
+def test_a_batch_norm_in_float64_without_a_layer_is_left_alone():
+    """A product in float64 would read constants in float32."""
+    kind = {"T": DType("float64")}
+    values = [Node.constant(name, np.ones(4)) for name in ("mean", "variance", "beta", "gamma")]
+    norm = Node(
+        "norm", "BatchNormWithGlobalNormalization", ("x", "mean", "variance", "beta", "gamma")
+    ).with_attrs(variance_epsilon=0.001, scale_after_normalization=True, **kind)
+    x = Node("x", "Placeholder").with_attrs(dtype=DType("float64"))
+    graph = Graph([x, *values, norm, Node("out", "Relu", ("norm",)).with_attrs(**kind)])
+    graph.inputs, graph.outputs = ("x",), ("out",)
+    assert ops(transform(graph, "fold_batch_norms"))["BatchNormWithGlobalNormalization"] == 1

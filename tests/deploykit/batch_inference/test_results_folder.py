@@ -281,6 +281,15 @@ def test_all_that_differs_is_said():
     ]  # fmt: skip
 
 
+def test_only_results_that_state_no_split_are_of_an_old_version():
+    plain = document(made_of())
+    split, other = (
+        {**plain, "options": {**plain["options"], "csv_split": each}} for each in ("rows", "bytes")
+    )
+    assert difference(plain, split) == [Containing("0.1")]
+    assert difference(split, other) == [Containing('"rows"', '"bytes"')]
+
+
 def test_other_paths_to_the_same_make_no_difference(out):
     same = made_of(
         model={"source": "/b/a.pb", "sha256": "a" * 64},
