@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-versions judges check docs report-picture docs-site wheel golden bench fuzz ops protos clean
+.PHONY: help setup demo test test-slow test-versions judges check docs report-picture docs-site wheel golden bench fuzz mutants ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -83,6 +83,10 @@ MINUTES ?= 10
 
 fuzz: setup  ## change sound files at random for MINUTES=10, and keep in .fuzz/ what goes wrong
 	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
+
+# MUTANTS="--seed 2 --number 20 transforms/ir/graph.py", for example.
+mutants: setup  ## plant simple mistakes in ten modules, and show which no test notices
+	nice $(BIN)/python -m tests.mutants $(MUTANTS)
 
 ops: setup  ## rewrite the table of ops from the installed TensorFlow
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m docs.generator.op_table

@@ -127,7 +127,7 @@ class ResultsFolder:
             return {}
         parts = range(self._made_of["parts"])
         whole = {n: item for n, item in done.items() if n in parts and self._is_whole(item)}
-        self._index = index if len(whole) == len(parts) else None
+        self._index = index if all(number in whole for number in parts) else None
         return whole
 
     def _is_whole(self, done: PartDone) -> bool:

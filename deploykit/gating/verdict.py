@@ -124,12 +124,11 @@ class Check:
         falls = self.unit == "samples/s" or self.name.startswith("accuracy")  # if it gets worse
         changes = [-item if falls else item for item in (self.change, *self.interval)]
         change, low, high = changes[0], *sorted(changes[1:])
-        is_clear = self.is_known and not low <= 0 <= high
-        words = _WORDS.get(self.unit, ("worse", "better"))
-        word = f", {words[self.change < 0]}" * is_clear
         text = f"{1 + change:.3g}x" if self.unit else f"{100 * change + 0.0:+.2f} points"
         if not self.is_known:
             return text
+        words = _WORDS.get(self.unit, ("worse", "better"))
+        word = "" if low <= 0 <= high else f", {words[self.change < 0]}"
         unit = " %" if self.unit else ""
         if low == high:
             return f"{text}{word} ({percent(low)})" if self.unit else f"{text}{word}"

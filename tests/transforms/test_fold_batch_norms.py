@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.fold_batch_norms import foldable
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
@@ -178,6 +179,41 @@ def test_folds(layer, norm, between):
     assert after["w"].op == "Const"  # unshared weights keep their name
     assert error(before, after, feeds) <= BAR
     assert str(transform(after, "fold_batch_norms")) == str(after)  # idempotent
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_scale_per_channel_is_known_before_it_is_folded(norm):
+    graph, _ = layer_with_norm("conv2d", norm, "bias")
+    text = str(graph)
+    found = foldable(graph)
+    assert str(graph) == text
+    *steps, last = found.pop("layer")
+    assert found == {}
+    after = transform(graph, "fold_batch_norms")
+    assert set(steps).isdisjoint(node.name for node in after)
+    assert after[last].op == "BiasAdd"
+
+
+@pytest.mark.parametrize("kind", ["", "BiasAdd"])
+def test_a_layer_without_a_scale_has_none_to_fold(kind):
+    with building(["x"], ["out"]) as graph:
+        y = conv2d(tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x"))
+        if kind:
+            y = tf.nn.bias_add(y, tf.constant(random(6)))
+        tf.nn.relu(y, name="out")
+    assert foldable(graph) == {}
+
+
+def test_weights_that_are_not_finite_fold_as_they_are():
+    """The folded ones are no worse: the layer's outputs were NaN before."""
+    graph, feeds = layer_with_norm("conv2d", "mul", "")
+    weights = graph["w"].value.copy()
+    weights[0, 0, 0, 0] = np.nan
+    graph.replace(graph["w"], Node.constant("w", weights))
+    after = transform(graph, "fold_batch_norms")
+    assert "Mul" not in ops(after)
+    for before_value, after_value in zip(run(graph, feeds), run(after, feeds), strict=True):
+        np.testing.assert_allclose(after_value, before_value, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.golden("fold_batch_norms/{norm}")
@@ -422,3 +458,16 @@ GRAPHS = [
     )
     for layer, norm in (("conv2d", "fused v3"), ("depthwise", "decomposed"), ("matmul", "mul"))
 ]
+
+
+def test_a_batch_norm_in_float64_without_a_layer_is_left_alone():
+    """A product in float64 would read constants in float32."""
+    kind = {"T": DType("float64")}
+    values = [Node.constant(name, np.ones(4)) for name in ("mean", "variance", "beta", "gamma")]
+    norm = Node(
+        "norm", "BatchNormWithGlobalNormalization", ("x", "mean", "variance", "beta", "gamma")
+    ).with_attrs(variance_epsilon=0.001, scale_after_normalization=True, **kind)
+    x = Node("x", "Placeholder").with_attrs(dtype=DType("float64"))
+    graph = Graph([x, *values, norm, Node("out", "Relu", ("norm",)).with_attrs(**kind)])
+    graph.inputs, graph.outputs = ("x",), ("out",)
+    assert ops(transform(graph, "fold_batch_norms"))["BatchNormWithGlobalNormalization"] == 1

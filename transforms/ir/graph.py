@@ -378,7 +378,7 @@ def follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:
     path = []
     while tensor in moved and len(moved[tensor]) == 1:
         path.append(tensor)
-        tensor = moved[tensor][0]
+        (tensor,) = moved[tensor]
         if len(path) > len(moved):
             raise GraphError("moves-circular", tensor=tensor)
     end = [tensor] if tensor not in moved else [n for t in moved[tensor] for n in moved.get(t, [t])]

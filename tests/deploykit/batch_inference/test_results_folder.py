@@ -189,6 +189,34 @@ def test_a_part_that_goes_while_others_are_computed_is_missed(begun):
     assert run(begun, skipped=(2,))[1] == [1]
 
 
+@pytest.mark.parametrize("change", [lambda content: content + b"x", lambda content: content[:-1]])
+def test_a_part_whose_size_changes_while_others_are_computed_is_missed(begun, whole, change):
+    def act(results):
+        results.note(part(begun, made_of(), 3))
+        path = begun / results.file(1)
+        path.write_bytes(change(path.read_bytes()))
+        results.finish()
+
+    with raises(FileError, "part-missing", number=1, name="photos"):
+        end_with(begun, act)
+    assert run(begun, skipped=(2,))[1] == [1]
+    assert contents(begun) == contents(whole)
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_a_part_under_another_name_is_done_again(out, begun, whole, is_finished):
+    """However whole it is: a folder of results has the names that its index is made of."""
+    folder = out if is_finished else begun
+    name = f"{NAME}-00001-of-{PARTS:05}.npz"
+    (folder / name).rename(folder / "kept.npz")
+    named = folder / (f"{NAME}.index.json" if is_finished else JOURNAL)
+    named.write_text(named.read_text().replace(name, "kept.npz"))
+    _, computed = run(folder, skipped=(2,))
+    assert computed == ([1] if is_finished else [1, 3])
+    (folder / "kept.npz").unlink()
+    assert contents(folder) == contents(whole)
+
+
 def test_a_part_that_nobody_noted_is_missed(tmp_path):
     with raises(FileError, "part-missing", number=0, name="photos"):
         end_with(tmp_path, lambda results: results.finish())
@@ -251,6 +279,15 @@ def test_all_that_differs_is_said():
         Containing('--format "npz"', 'not "csv"'), Containing('--on-error "stop"'),
         Containing("outputs x"), Containing("--batch 32"), Containing("precision 3"),
     ]  # fmt: skip
+
+
+def test_only_results_that_state_no_split_are_of_an_old_version():
+    plain = document(made_of())
+    split, other = (
+        {**plain, "options": {**plain["options"], "csv_split": each}} for each in ("rows", "bytes")
+    )
+    assert difference(plain, split) == [Containing("0.1")]
+    assert difference(split, other) == [Containing('"rows"', '"bytes"')]
 
 
 def test_other_paths_to_the_same_make_no_difference(out):

@@ -21,6 +21,7 @@ from deploykit.gating.verdict import (
     UNKNOWN,
     Check,
     increase,
+    percent,
     verdict_of,
 )
 from deploykit.quantization.metrics import Score
@@ -108,6 +109,65 @@ def test_what_is_inconclusive_names_the_smallest_difference_it_can_detect():
     unknown = Check.of("p99", (1, 1), "ms", 0.0, UNKNOWN, 0.5, "wall time")
     assert unknown.detectable is None
     assert "smallest detectable difference: unknown" in unknown.sentence
+
+
+def timed(change, interval, note=""):
+    return Check.of("p99", (1.0, 1.1), "ms", change, interval, 0.5, "wall time", note)
+
+
+def test_an_interval_with_one_known_end_shows_it():
+    for interval in ((0.05, math.inf), (-math.inf, 0.05)):
+        found = timed(0.02, interval)
+        assert found.is_known
+        assert "+5.00" in found.change_text
+        assert found.detectable is None
+
+
+@pytest.mark.parametrize("interval", [UNKNOWN, (math.nan, math.nan)])
+def test_of_an_unknown_interval_only_the_change_is_shown(interval):
+    """Not that it is slower, which nothing proves."""
+    found = timed(0.1, interval)
+    assert not found.is_known
+    assert found.change_text == "1.1x"
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "texts"),
+    [
+        ("", (0.5, 0.12345), ("50.00 %", "12.35 %")),
+        ("ms", (12.5, None), ("12.5 ms", "-")),
+        ("bytes", (100.4, 3e6), ("100 B", "3 MB")),
+    ],
+)
+def test_values_have_their_unit(unit, values, texts):
+    found = Check.of("value", values, unit, 0.1, UNKNOWN, None, "exact")
+    assert found.values == texts
+
+
+def test_only_what_is_inconclusive_says_what_it_can_detect():
+    texts = {each: check(each).sentence for each in (PASS, FAIL, INCONCLUSIVE, NO_LIMIT)}
+    assert [each for each, text in texts.items() if "detectable" in text] == [INCONCLUSIVE]
+
+
+def test_what_cannot_be_compared_says_why():
+    assert "no samples" in timed(math.nan, UNKNOWN, "no samples").sentence
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.99951, "+100 %"), (0.99949, "+99.9 %"), (-0.99951, "-100 %"), (12.345, "+1234 %"),
+        (0.099951, "+10.0 %"), (0.099949, "+9.99 %"), (0.5, "+50.0 %"), (-0.00001, "+0.00 %"),
+    ],
+)  # fmt: skip
+def test_a_share_has_three_digits(share, text):
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize("low", [0.25, 0.5, 2.0])
+def test_an_increase_has_the_ends_of_the_ratio(low):
+    _, interval = increase(Ratio(low, low, 2 * low))
+    assert interval == (1 / (2 * low) - 1, 1 / low - 1)
 
 
 def test_a_gate_without_any_limit_is_refused():

@@ -7,9 +7,10 @@ import pytest
 
 import deploykit
 from deploykit import ModelSource
-from deploykit.transforms.common.errors import GraphError
+from deploykit.importers.open_model import open_models
+from deploykit.transforms.common.errors import GraphError, RefusedError
 from tests.deploykit.conftest import FASHION
-from tests.support import build, raises, random, run, tf
+from tests.support import build, ops, raises, random, run, tf
 
 PHOTOS = random(6, 12, 12, 3)
 FASHION_FILES = [FASHION / "fashion.keras", FASHION / "tf1" / "model.ckpt"]
@@ -188,6 +189,94 @@ def saved_model(folder):
     tf.saved_model.save(
         module, folder, signatures={"serving_default": module.first, "twice": module.second}
     )
+
+
+def old_saved_model(folder, make, init=None):
+    """Write a SavedModel of TensorFlow 1 from x to y, with an op that loading runs."""
+    v1 = tf.compat.v1
+    with v1.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [None, 3], name="x")
+        y = tf.identity(make(x), name="y")
+        session.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(
+            session, folder, {"x": x}, {"y": y}, legacy_init_op=init() if init else None
+        )
+    return folder
+
+
+def test_pins_part_a_saved_model_from_what_tensorflow_loads(tmp_path):
+    """Where a value was pinned, the original computes something else."""
+
+    def make(x):
+        return x * tf.compat.v1.placeholder_with_default(2.0, [], name="scale")
+
+    path = old_saved_model(str(tmp_path / "m"), make)
+    assert deploykit.open_model(path).original is not None
+    assert deploykit.open_model(path, pins={"scale": "3"}).original is None
+    assert deploykit.open_model(deploykit.open_model(path).graph).original is None
+
+
+@pytest.mark.parametrize(
+    ("options", "unused"),
+    [
+        ({}, []), ({"signature": "serving_default"}, []), ({"signature": "other"}, ["other"]),
+        ({"pins": {"x": "1"}}, []), ({"pins": {"x": "1", "absent": "1"}}, ["absent"]),
+    ],
+)  # fmt: skip
+def test_options_without_an_effect_are_warned_of_and_no_others(options, unused, caplog):
+    graph = deploykit.open_model(build(two_outputs, ["x"], ["double", "square"])).graph
+    model = deploykit.open_model(graph, **options)
+    warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert list(model.signatures) == ["serving_default"]
+    assert all(each in text for each, text in zip(unused, warnings, strict=True))
+
+
+def test_a_signature_keeps_the_method_that_clients_ask_for(tmp_path):
+    path = old_saved_model(str(tmp_path / "m"), lambda x: 2 * x)
+    (signature,) = deploykit.open_model(path).signatures.values()
+    assert signature.method == "tensorflow/serving/predict"
+
+
+def test_a_source_of_an_open_model_says_which_part():
+    opened = deploykit.open_model(build(two_outputs, ["x"], ["double", "square"]))
+    narrowed = deploykit.open_model(ModelSource(opened, outputs=["square"]))
+    assert narrowed.graph.outputs == ("square",)
+    pinned = deploykit.open_model(ModelSource(opened, pins={"x": "1"}))
+    assert pinned.requested.pins == {"x": "1"}
+
+
+def test_effects_of_loading_count_as_those_of_the_model(tmp_path):
+    target = tmp_path / "written"
+    path = old_saved_model(
+        str(tmp_path / "m"), lambda x: 2 * x, lambda: tf.io.write_file(str(target), "x")
+    )
+    model = deploykit.open_model(path)
+    assert "WriteFile" not in ops(model.graph)
+    assert ["WriteFile" in str(effect) for effect in model.effects] == [True]
+    with raises(RefusedError, "acts-beyond", op="WriteFile"):
+        model.refuse_effects()
+    assert deploykit.open_model(model.graph).effects == []
+    assert not target.exists()
+
+
+def test_only_the_graph_of_a_file_has_that_file(tmp_path):
+    path = tmp_path / "m.pb"
+    deploykit.freeze(build(two_outputs, ["x"], ["double", "square"]), output=path)
+    model = deploykit.open_model(path)
+    assert model.file_of(model.graph) == str(path)
+    assert model.file_of(model.graph.copy()) is None
+    assert model.file_of(deploykit.optimize(model)) is None
+    in_memory = deploykit.open_model(model.graph)
+    assert in_memory.file_of(in_memory.graph) is None
+    keras = deploykit.open_model(FASHION_FILES[0])
+    assert keras.file_of(keras.graph) is None
+
+
+def test_models_of_one_source_are_numbered_from_the_second_on():
+    graph = build(two_outputs, ["x"], ["double", "square"])
+    found = open_models([graph, graph, FASHION_FILES[0], graph])
+    first = deploykit.open_model(graph).source
+    assert list(found) == [first, f"{first} (2)", str(FASHION_FILES[0]), f"{first} (3)"]
 
 
 def test_an_export_parses_a_saved_model_once(tmp_path, monkeypatch):

@@ -268,6 +268,8 @@ def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock, monkey
     bound = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=60, budget=1e-9))
     assert bound.is_float, "nothing noisier than what is asked for is the result"
     assert bound.reason == Containing("too inaccurate", "the search")
+    given = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=60), budget=Budget(1e-9))
+    assert (given.is_float, given.reason) == (True, bound.reason), "a caller's budget counts"
     with pytest.raises(AssertionError):  # with time, more layers are float
         assert quantize_calibrated(net, data, QuantizeOptions(min_sqnr=60)).int8_layers == 4
 

@@ -1,15 +1,17 @@
 """The comparison of two graphs: what it sees, what it does not excuse, what it cannot judge."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
-from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.errors import CrashError, GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
 from deploykit.transforms.runtime.differences import compare
+from deploykit.verification.running import Run
 from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import verify
 from tests.support import building, built, raises, random, tf
@@ -128,7 +130,28 @@ def test_labels_must_be_as_many_as_the_samples():
 def test_an_output_more_or_less_fails():
     other = net()
     other.outputs = ("out", "x")
-    assert not verify(net(), other).passed
+    for reference, result, counts in ((net(), other, "2.*1"), (other, net(), "1.*2")):
+        found = verify(reference, result)
+        assert (found.verified, found.passed) == (True, False)
+        assert re.search(counts, found.reason)
+
+
+@pytest.mark.parametrize(("crashes", "verified"), [("both", False), ("result", True)])
+def test_a_crash_of_tensorflow_is_told_by_whose_it_is(monkeypatch, crashes, verified):
+    """On synthetic inputs a reference that crashes says nothing about the result."""
+
+    def called(function, reference, result, task):
+        if crashes == "both" or reference != result:
+            raise CrashError("child-ended", runs="x", exit_status=134, reason="")
+        return Run()
+
+    monkeypatch.setattr("deploykit.verification.verify.call", called)
+    found = verify(net(), net(change=0.5))
+    assert (found.verified, found.passed) == (verified, False)
+    assert bool(found.not_possible) == (not verified)
+    if not verified:
+        with raises(CrashError, "child-ended"):
+            verify(net(), net(change=0.5), data={"x": random(9, 6)})
 
 
 @pytest.mark.parametrize(

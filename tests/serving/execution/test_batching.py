@@ -259,14 +259,50 @@ def test_texts_of_different_lengths_share_a_batch_where_they_may_be_filled_up():
     assert calls.found["long"].tolist() == [[2, 2, 2], [2, 2, 2]]
 
 
-def test_patience_waits_for_a_full_batch():
+def test_patience_waits_for_a_full_batch_and_no_longer():
     model = Model(held=False)
-    batches = Batches(Batching(max_batch_size=2, batch_timeout_micros=5_000_000), 1)
+    batches = Batches(Batching(max_batch_size=4, batch_timeout_micros=1_000_000_000), 1)
     calls = Calls(batches, model)
-    calls.start("a", array(1))
-    calls.start("b", array(2), waits=False)
+    for number in range(3):
+        calls.start(number, array(number))
+    calls.start(3, array(3), waits=False)
     calls.end()
-    assert model.sizes == [2]
+    assert model.sizes == [4]
+
+
+def test_patience_ends():
+    model = Model(held=False)
+    calls = Calls(Batches(Batching(batch_timeout_micros=1000), 1), model)
+    calls.start("alone", array(1), waits=False)
+    calls.end()
+    assert calls.found["alone"].tolist() == [2]
+
+
+@pytest.mark.parametrize(("times", "longest"), [((5.0, 50.0), 50.0), ((5.0, None), None)])
+def test_a_batch_may_take_as_long_as_its_most_patient_request(times, longest):
+    """Otherwise a request with little time would end the others."""
+    calls, model = held()
+    given = []
+    calls.model = lambda feeds, left: given.append(left) or model(feeds, left)
+    for number, seconds in enumerate(times):
+        calls.start(number, array(number), lambda seconds=seconds: seconds)
+    model.go.set()
+    calls.end()
+    assert (model.sizes, given) == ([1, 2], [longest])
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x[:-1], lambda x: x[:0], np.sum])
+def test_outputs_with_fewer_rows_than_the_batch_are_refused(wrong):
+    """Nobody is sent rows of others, or fewer rows than requested."""
+    calls, model = held()
+    calls.model = lambda feeds, left: {"y": wrong(model(feeds, left)["y"])}
+    calls.start("a", array(1, 2))
+    calls.start("b", array(3, 4))
+    model.go.set()
+    calls.end()
+    for name in ("a", "b"):
+        assert calls.found[name].status == "FAILED_PRECONDITION"
+        assert shows(calls.found[name], "batch-output-rows", name="y")
 
 
 def test_two_that_compute_at_once_leave_each_other_alone():

@@ -172,7 +172,10 @@ def spliced() -> list[bytes]:
             del second.inputs["x0"]
         parts = [first.SerializeToString(), second.SerializeToString()]
         made.append(b"".join(change.sample(parts, 2)))
-    return made
+    named, versioned = request(), request(name="", signature_name="s")
+    versioned.model_spec.version.value = 3
+    pair = [named.SerializeToString(), versioned.SerializeToString()]
+    return [*made, b"".join(pair), b"".join(pair[::-1])]
 
 
 @pytest.mark.parametrize("make", [matrix, mutations, spliced])

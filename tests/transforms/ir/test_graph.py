@@ -254,6 +254,14 @@ def test_a_value_is_followed_through_identities_up_to_one_that_is_fed():
 SCALED = Op("Mul", Op("Conv2D|MatMul", Any("x"), Const("weights"), name="layer"), Any("scale"))
 
 
+@pytest.mark.parametrize("op", ["AddV2", "Placeholder", "Variable", "ConstantFolding", "Cons"])
+def test_only_a_const_is_a_constant(op):
+    """Whatever the name of the op sorts before or behind."""
+    graph = Graph([node("a", op=op), node("i", "a", op="Identity"), node("b", "i")])
+    assert graph.constant("a") is None
+    assert graph.constant("i") is None
+
+
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("identity", [False, True])
 def test_patterns(swap, identity):

@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.common.errors import PipelineError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
-from deploykit.transforms.ir.pattern import Any, Const, Op
+from deploykit.transforms.ir.pattern import (
+    ANY,
+    Any,
+    Const,
+    Op,
+    needed_elsewhere,
+    ports_read,
+    select,
+)
+from tests.support import raises
 
 SUM = Op("Add|AddV2", Op("Mul", Any("x"), Const("scale"), name="mul"), Const("offset"))
 
@@ -80,3 +90,64 @@ def test_nodes_that_are_gone_do_not_match():
         if "b" in graph:
             graph.remove(graph["b"])
     assert found == ["a"]
+
+
+def chain_of(*others: tuple, outputs=("b",), inputs=("x",)) -> tuple[Graph, list[Node]]:
+    graph = graph_of(("a", "Relu", ("x",)), ("b", "Relu", ("a",)), *others)
+    graph.inputs, graph.outputs = inputs, outputs
+    return graph, [graph["a"], graph["b"]]
+
+
+def test_a_chain_that_nothing_else_reads_can_become_one_node():
+    assert needed_elsewhere(*chain_of(("n", "Relu", ("b",)))) == ""
+
+
+@pytest.mark.parametrize(
+    ("others", "ends"),
+    [
+        ([("n", "Relu", ("a",))], {}),
+        ([("n", "NoOp", ("^a",))], {}),
+        ([], {"outputs": ("a", "b")}),
+        ([], {"inputs": ("a",)}),
+        ([], {"inputs": ("b",)}),
+    ],
+)
+def test_a_chain_whose_nodes_are_needed_stays(others, ends):
+    assert needed_elsewhere(*chain_of(*others, **ends)) != ""
+
+
+def test_a_chain_whose_node_is_read_twice_stays():
+    graph = graph_of(("a", "Relu", ("x",)), ("b", "AddV2", ("a", "a")))
+    graph.outputs = ("b",)
+    assert needed_elsewhere(graph, [graph["a"], graph["b"]]) != ""
+
+
+@pytest.mark.parametrize(
+    ("ops", "prefixes", "expected"),
+    [
+        ((), (), "x c d in/a in/b out"),
+        ((ANY,), (), "x c d in/a in/b out"),
+        (("Relu",), (), "in/a out"),
+        (("Relu", "Tanh"), (), "in/a in/b out"),
+        (("Relu", ANY), (), "x c d in/a in/b out"),
+        ((), ("in/",), "in/a in/b"),
+        ((ANY,), ("in/", "o"), "in/a in/b out"),
+        (("Relu",), ("in/",), "in/a"),
+        (("Abs",), (), ""),
+    ],
+)
+def test_selected_nodes_have_one_of_the_ops_and_one_of_the_prefixes(ops, prefixes, expected):
+    graph = graph_of(("in/a", "Relu", ("x",)), ("in/b", "Tanh", ("x",)), ("out", "Relu", ("x",)))
+    assert [node.name for node in select(graph, ops, prefixes)] == expected.split()
+
+
+def test_an_op_that_nothing_has_cannot_be_selected_and_one_of_the_graph_can():
+    graph = graph_of(("n", "NobodysOp", ("x",)))
+    assert [node.name for node in select(graph, ["NobodysOp"])] == ["n"]
+    with raises(PipelineError, "missing", kind="op", name="NobodysOps"):
+        select(graph, ["Relu", "NobodysOps"])
+
+
+def test_outputs_that_are_read():
+    graph = graph_of(("s", "Split", ("c", "x")), ("r", "Relu", ("s:1",)), ("w", "NoOp", ("^s",)))
+    assert ports_read(graph, [graph["s"], graph["r"]]) == {"s": {1, -1}, "r": set()}
