@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-versions judges check docs report-picture docs-site wheel golden bench fuzz mutants ops protos clean
+.PHONY: help setup demo test test-slow test-all test-versions judges check docs report-picture docs-site wheel golden bench fuzz mutants ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,8 +32,20 @@ test: setup  ## run the quick tests
 	$(BIN)/python -m compileall -q deploykit serving transforms tests
 	$(PYTEST)
 
-test-slow: setup  ## run the long tests
-	$(BIN)/python -m pytest -m slow -rs
+# One file of them takes a few minutes at most, so whole files keep all cores at work here too, and
+# what a file shares, such as a model or a server, is made once. Tests that measure which of two is
+# faster come afterwards, when nothing else runs.
+SLOW := -rs --durations 20
+SEEDED = $(if $(SEED),DEPLOYKIT_TEST_SEED=$(SEED))
+
+test-slow: setup  ## run the long tests, with a random sample of the combinations (SEED=N: the same sample again)
+	$(SEEDED) $(PYTEST) $(SLOW) -m 'slow and not alone'; run=$$?; \
+	$(BIN)/python -m pytest $(SLOW) -m 'slow and alone' && exit $$run
+
+# Each of these is a test for itself, and there are thousands in a file: any process may take any.
+test-all: setup  ## run the long tests, with all combinations: takes a day
+	$(MAKE) test-slow; run=$$?; \
+	$(PYTEST) $(SLOW) --dist worksteal -m full && exit $$run
 
 test-versions:  ## run the main path in fresh environments of several TensorFlow and Python versions
 	$(PYTHON) -m tests.versions $(PAIRS)

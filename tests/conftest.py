@@ -18,12 +18,13 @@ os.environ.setdefault("DEPLOYKIT_CACHE_DIR", "")  # no test finds what another r
 pytest.register_assert_rewrite("tests.support")  # it shows how texts differ
 
 from deploykit.transforms.runtime import child_process  # noqa: E402
-from tests import hanging, support  # noqa: E402
+from tests import hanging, pairwise, support  # noqa: E402
 from tests.forking import Forks  # noqa: E402
 
 
 def pytest_configure(config):
     config.pluginmanager.register(hanging)
+    config.pluginmanager.register(pairwise)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` and `-k` take some away

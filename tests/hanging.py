@@ -37,7 +37,8 @@ def pytest_runtest_teardown(item):
 
 def _end_in_time(item: pytest.Item) -> None:
     """End the process unless this is called again in time: no Python has to run for that."""
-    seconds = SLOW_SECONDS if item.get_closest_marker("slow") else SECONDS
+    is_slow = item.get_closest_marker("slow") or item.get_closest_marker("full")
+    seconds = SLOW_SECONDS if is_slow else SECONDS
     faulthandler.dump_traceback_later(seconds, file=item.config.stash[_shown], exit=True)
 
 

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Container, Iterator
@@ -86,7 +87,12 @@ def drive(
 
 def served():
     """Return what says when a server has told what it has loaded, so that it may end."""
-    return lambda said, seconds: "did not become available" in said or seconds > SECONDS
+
+    def is_told(said: str, seconds: float) -> bool:
+        loaded = "did not become available" in said or re.search("^serving ", said, re.M)
+        return bool(loaded) or seconds > SECONDS
+
+    return is_told
 
 
 def clean(place: Place) -> None:

@@ -1,9 +1,11 @@
 """The commands that open each sort of thing, as they are called on a case."""
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -250,6 +252,12 @@ COMMANDS: dict[str, Callable[[object, Goods, Path], dict[str, Arguments]]] = {
     "settings": _settings,
     "asked": _asked,
 }
+
+
+@functools.cache
+def names(opened_as: str) -> list[str]:
+    """Return the names of the commands that open a case, without making anything for them."""
+    return list(COMMANDS[opened_as]("case", mock.Mock(), Path("out")))
 
 
 def commands(opened_as: str, case: object, goods: Path, out: Path) -> dict[str, list[str]]:

@@ -1,10 +1,17 @@
-"""Every hostile file, and what each command does with it."""
+"""Every hostile file, and what each command does with it.
+
+The slow tests take each case with some commands: together every class of attack with every command.
+"""
+
+import collections
 
 import pytest
 
-from tests.hostile.__main__ import drive
+from tests import pairwise
+from tests.hostile.__main__ import SERVED, drive
 from tests.hostile.asking import ParsedRequest, asks
 from tests.hostile.case import Case, Statuses
+from tests.hostile.commands import names
 from tests.hostile.corpus import cases
 from tests.hostile.runner import Runner
 
@@ -83,7 +90,50 @@ def test_the_culprit_is_named(named):
     assert len(missed) <= 0.05 * len(named), "\n".join(missed)
 
 
+def needs_a_process(case: Case, command: str) -> bool:
+    """Say whether a command line must be a process: it serves, or must be ended at its limit."""
+    return case.heavy or command == "serve" or case.opened_as in SERVED
+
+
+def covers(combination: tuple[Case, str]) -> set[object]:
+    """Return the case, and the pairs of its class, how it is opened and run, and the command."""
+    case, command = combination
+    how = needs_a_process(case, command)
+    return {case.id, *pairwise.pairs((case.kind, case.opened_as, command, how))}
+
+
+def some_commands(seed: int) -> list[tuple[Case, set[str]]]:
+    """Return each case with the commands that the slow tests run."""
+    every = [(case, name) for case in CASES for name in names(case.opened_as)]
+    chosen = collections.defaultdict(set)
+    for case, name in pairwise.sample(every, covers, seed):
+        chosen[case].add(name)
+    return [(case, chosen[case]) for case in CASES]
+
+
+def test_some_commands_are_every_case_and_every_command_of_a_class():
+    found = some_commands(1)
+    every = {(case.kind, name) for case in CASES for name in names(case.opened_as)}
+    assert [case for case, _ in found] == CASES
+    assert all(wanted for _, wanted in found)
+    assert {(case.kind, name) for case, wanted in found for name in wanted} == every
+    assert sum(len(wanted) for _, wanted in found) < 1.1 * len(CASES)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "wanted"),
+    [pytest.param(*each, id=each[0].id) for each in some_commands(pairwise.seed())],
+)
+def test_some_commands(case: Case, wanted: set[str], runner):
+    alone = {name for name in wanted if needs_a_process(case, name)}
+    verdicts = [*drive(case, wanted - alone, runner), *drive(case, alone)]
+    assert {each.command for each in verdicts} == wanted
+    faults = [f"{each.command}: {fault}" for each in verdicts for fault in each.faults]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_every_command(case: Case):
     faults = [f"{each.command}: {fault}" for each in drive(case) for fault in each.faults]

@@ -38,6 +38,19 @@ def test_what_is_wrong_is_seen(name, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("command", "most"), [("inspect", 200), ("serve", 650)], ids=["reads", "runs TensorFlow"]
+)
+def test_a_server_may_take_what_tensorflow_takes(command, most, tmp_path):
+    place = Place(tmp_path)
+    (place.case / "model.pb").write_bytes(b"x")
+    kinds = []
+    for memory in (most * MIB + 10, most * MIB + 11):
+        ended = Ended(2, "", ERROR, 0.1, memory=memory)
+        kinds.append(judge(CASE, command, ended, place, place.listing(), "model.pb").kinds)
+    assert kinds == [set(), {"memory"}]
+
+
+@pytest.mark.parametrize(
     ("path", "status", "kinds"),
     [
         ("out/o.pb", 0, set()),

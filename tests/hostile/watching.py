@@ -68,7 +68,7 @@ def run(arguments: list[str], place: "Place", deadline: float, watched=None) -> 
         found = descendants(process.pid)
         family |= found
         ended.family = max([ended.family, *map(peak, found)])
-        said = (place.logs / ".err").read_text(errors="replace")
+        said = "".join((place.logs / name).read_text(errors="replace") for name in (".out", ".err"))
         if watched is not None and not asked and watched(said, time.monotonic() - begun):
             asked = True
             process.send_signal(signal.SIGTERM)

@@ -1,6 +1,6 @@
 """What is left out of the matrix because Keras itself cannot build, write or read it.
 
-The slow tests see each of them fail in Keras.
+`make test-all` sees each of them fail in Keras, and `make test-slow` a few of them.
 """
 
 from dataclasses import dataclass

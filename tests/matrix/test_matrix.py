@@ -1,17 +1,20 @@
 """Layer kinds x forms of models x kinds of files: frozen and optimized, they answer as in Keras.
 
 What Keras itself cannot build, write or read is left out, and `left_out.py` says so. The quick
-tests take each kind once, through all forms and files in turn; the slow ones take all.
+tests take each kind once, through all forms and files in turn; the slow ones a sample with every
+pair of a library, a kind, a form and a file.
 """
 
 import importlib
 import itertools
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import deploykit
+from tests import pairwise
 from tests.matrix.kinds import kinds
 from tests.matrix.left_out import FORMS, WRITERS, drawn_at_random, left_out
 from tests.matrix.models import forms, randomise, writers
@@ -20,6 +23,7 @@ from tests.support import run, tf
 LIBRARIES = {"keras_3": "keras", "keras_2": "tf_keras"}
 NAMES = tuple(kinds(importlib.import_module("keras")))
 BATCHES = (1, 3)
+REFUSED = 6  # of what Keras refuses, in the sample
 
 
 def pairs() -> list[tuple[str, str]]:
@@ -81,10 +85,26 @@ def test_each_kind(library, name, form, writer, tmp_path):
     check(library, name, form, writer, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("form", "writer"), pairs())
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("library", LIBRARIES)
+def every() -> list[tuple[str, str, str, str]]:
+    """Return all combinations, those that Keras refuses too."""
+    return [(*first, *pair) for first in itertools.product(LIBRARIES, NAMES) for pair in pairs()]
+
+
+def slow(seed: int) -> set[tuple[str, str, str, str]]:
+    """Return a sample of all, and a few that Keras refuses."""
+    possible = [each for each in every() if not left_out(*each)]
+    refused = [each for each in every() if left_out(*each)]
+    chosen = pairwise.sample(possible, pairwise.pairs, seed, covered=quick())
+    return {*chosen, *random.Random(seed).sample(refused, REFUSED)}
+
+
+SLOW = slow(pairwise.seed())
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "form", "writer"),
+    [pytest.param(*each, marks=pairwise.marks(each, SLOW)) for each in every()],
+)
 def test_all(library, name, form, writer, tmp_path):
     reason = left_out(library, name, form, writer)
     if not reason:

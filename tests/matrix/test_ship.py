@@ -4,15 +4,27 @@ import numpy as np
 import pytest
 
 import deploykit
+from tests import pairwise
 from tests.matrix.left_out import drawn_at_random
 from tests.matrix.test_matrix import kinds, quick, written
 
 SHIPPED = [each for each in quick() if not drawn_at_random(*each[1:])][::4]
+EVERY = [(*each, calibrated) for calibrated in (False, True) for each in SHIPPED]
+SLOW = pairwise.sample(EVERY, lambda each: pairwise.pairs(each[:1] + each[2:]), pairwise.seed())
+"""Those with every pair of a library, a form, a file, and whether it is calibrated."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("calibrated", [False, True], ids=["float", "calibrated"])
-@pytest.mark.parametrize(("library", "name", "form", "writer"), SHIPPED)
+@pytest.mark.parametrize(
+    ("library", "name", "form", "writer", "calibrated"),
+    [
+        pytest.param(
+            *each,
+            id="-".join((*each[:4], "calibrated" if each[4] else "float")),
+            marks=pairwise.marks(each, SLOW),
+        )
+        for each in EVERY
+    ],
+)
 def test_each_kind_is_served(library, name, form, writer, calibrated, tmp_path):
     import keras
 

@@ -1,5 +1,6 @@
 """Each transform keeps numbers and effects, whatever stands around what it rewrites."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import producer_name
 from deploykit.transforms.ir.ops import FEEDABLE_OPS, op_defs
 from deploykit.transforms.runtime.differences import compare
+from tests import pairwise
 from tests.support import assert_golden, call_here, run, transform
 from tests.transforms import surroundings
 from tests.transforms.examples import Example, examples
@@ -18,15 +20,6 @@ from tests.transforms.examples import Example, examples
 EXAMPLES = examples()
 NAMES = [f"{number}-{example.text}" for number, example in enumerate(EXAMPLES)]
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-ONE_EACH = {example.name: number for number, example in reversed(list(enumerate(EXAMPLES)))}
-one_example_quick = pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(each, marks=[] if number in ONE_EACH.values() else pytest.mark.slow)
-        for number, each in enumerate(EXAMPLES)
-    ],
-    ids=NAMES,
-)
 Around = Callable[[Graph], Graph]
 
 
@@ -148,38 +141,15 @@ def test_derived_attributes_hold(example, tmp_path):
         assert needed <= node.attrs.keys(), node
 
 
-@one_example_quick
-def test_effects_stay(example, tmp_path):
-    lost = lost_effects(example, example.prepared(example.make(), tmp_path))
-    assert bool(lost) == bool(example.lost), lost
-
-
-@one_example_quick
-@pytest.mark.parametrize(
-    "around",
-    [
+AROUND = {
+    each.__name__: each
+    for each in (
         surroundings.with_feeds,
         surroundings.with_shared_constants,
-        pytest.param(surroundings.with_fetches, marks=pytest.mark.slow),
-        pytest.param(surroundings.with_devices, marks=pytest.mark.slow),
-    ],
-    ids=lambda function: function.__name__,
-)
-def test_what_is_used_elsewhere_keeps_its_values(example, around, tmp_path):
-    text = example.prepared(example.make(), tmp_path)
-    graphs = list(around(example.make()))
-    compared = 0
-    for about, graph in graphs:
-        try:
-            compared += check(example, graph, text, about=about) is not None
-        except Error as error:
-            if around.__name__ not in example.refused:
-                raise AssertionError(f"{about}: {error}") from error
-    assert compared or not graphs
-
-
-NESTED = [number for number, each in enumerate(EXAMPLES) if not each.fed_inside]
-FIRST = list({EXAMPLES[n].name: n for n in reversed(NESTED)}.values())  # one of each transform
+        surroundings.with_fetches,
+        surroundings.with_devices,
+    )
+}
 WRAPS = {
     "in a loop": (surroundings.in_a_loop, {}),
     "in a branch": (surroundings.in_a_branch, {"branch/taken": np.array(True)}),
@@ -188,38 +158,97 @@ WRAPS = {
         {"branch/taken": np.array(False)},
     ),
 }
+NESTED = [number for number, each in enumerate(EXAMPLES) if not each.fed_inside]
+EVERY = [
+    *itertools.product(["effects"], [""], range(len(EXAMPLES))),
+    *itertools.product(["used elsewhere"], AROUND, range(len(EXAMPLES))),
+    *itertools.product(["nested"], WRAPS, NESTED),
+    *itertools.product(["nested effects"], WRAPS, NESTED),
+]
+"""What is tested, the surrounding, and the number of the example."""
+ALWAYS_SLOW = ("with_fetches", "with_devices")
 
 
-@pytest.mark.parametrize(
-    "number",
-    [pytest.param(n, marks=[] if n in FIRST else pytest.mark.slow) for n in NESTED],
-    ids=[NAMES[number] for number in NESTED],
-)
-@pytest.mark.parametrize("wrap", WRAPS)
-def test_in_loops_and_branches(number, wrap, tmp_path):
-    example, (around, feeds) = EXAMPLES[number], WRAPS[wrap]
+def first_of_each(numbers) -> dict[str, int]:
+    """Return the first example of each transform, by its name."""
+    return {EXAMPLES[number].name: number for number in reversed(numbers)}
+
+
+ONE_EACH = first_of_each(range(len(EXAMPLES)))
+
+
+def quick() -> list[tuple[str, str, int]]:
+    """Return one example of each transform in most surroundings."""
+    firsts = {"nested": first_of_each(NESTED).values(), "nested effects": ()}
+    return [
+        (tested, around, number)
+        for tested, around, number in EVERY
+        if number in firsts.get(tested, ONE_EACH.values()) and around not in ALWAYS_SLOW
+    ]
+
+
+def covers(combination: tuple[str, str, int]) -> set[object]:
+    """Return the transform in a surrounding, and the example, which is in some surrounding."""
+    tested, around, number = combination
+    return {number, *pairwise.pairs((EXAMPLES[number].name, f"{tested} {around}"))}
+
+
+QUICK = quick()
+SLOW = pairwise.sample(EVERY, covers, pairwise.seed(), covered=QUICK)
+
+
+def each_surrounding(tested: str):
+    """Return the decorator that gives a test its surroundings, each with the examples."""
+    found = []
+    for each in EVERY:
+        if each[0] == tested:
+            name = "-".join(filter(None, (each[1], NAMES[each[2]])))
+            marks = pairwise.marks(each, set(SLOW), set(QUICK))
+            found.append(pytest.param(*each[1:], id=name, marks=marks))
+    return pytest.mark.parametrize(("around", "number"), found)
+
+
+@each_surrounding("effects")
+def test_effects_stay(around, number, tmp_path):
+    example = EXAMPLES[number]
+    lost = lost_effects(example, example.prepared(example.make(), tmp_path))
+    assert bool(lost) == bool(example.lost), lost
+
+
+@each_surrounding("used elsewhere")
+def test_what_is_used_elsewhere_keeps_its_values(around, number, tmp_path):
+    example = EXAMPLES[number]
+    text = example.prepared(example.make(), tmp_path)
+    graphs = list(AROUND[around](example.make()))
+    compared = 0
+    for about, graph in graphs:
+        try:
+            compared += check(example, graph, text, about=about) is not None
+        except Error as error:
+            if around not in example.refused:
+                raise AssertionError(f"{about}: {error}") from error
+    assert compared or not graphs
+
+
+@each_surrounding("nested")
+def test_in_loops_and_branches(around, number, tmp_path):
+    example, (wrap, feeds) = EXAMPLES[number], WRAPS[around]
     graph = example.make()
     text = example.prepared(graph, tmp_path)
-    if wrap in example.refused:
+    if around in example.refused:
         with pytest.raises(Error):
-            transform(around(graph), text)
+            transform(wrap(graph), text)
         return
-    assert check(example, around(graph), text, feeds) is not None
+    assert check(example, wrap(graph), text, feeds) is not None
 
 
-def check_effects_inside(number, wrap, folder) -> None:
-    example, (around, feeds) = EXAMPLES[number], WRAPS[wrap]
-    if wrap not in example.refused:
-        text = example.prepared(example.make(), folder)
-        lost = lost_effects(example, text, around, **feeds)
+@each_surrounding("nested effects")
+def test_effects_stay_in_all_loops_and_branches(around, number, tmp_path):
+    example, (wrap, feeds) = EXAMPLES[number], WRAPS[around]
+    if around not in example.refused:
+        text = example.prepared(example.make(), tmp_path)
+        lost = lost_effects(example, text, wrap, **feeds)
         assert bool(lost) == bool(example.lost and feeds.get("branch/taken", True)), lost
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", NESTED, ids=[NAMES[number] for number in NESTED])
-@pytest.mark.parametrize("wrap", WRAPS)
-def test_effects_stay_in_all_loops_and_branches(number, wrap, tmp_path):
-    check_effects_inside(number, wrap, tmp_path)
 
 
 def test_no_example_is_left_out_of_loops_without_need():

@@ -36,6 +36,7 @@ def verdicts(found):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_large_and_slow_candidate_fails():
     found = api.gate(classifier(2), classifier(6, width=1536), samples(), budget=60)
     got = verdicts(found.document())

@@ -117,6 +117,9 @@ SAVED = {"dtypes": [Type(FLOAT)]}
 DEAD = statuses(0, 3, check=(0, 3), inspect=0, label=(2, 3))
 """What would act is not needed: a command may leave it out instead."""
 
+NOT_LOADED = statuses(2, 3, serve=(0, 2, 3))
+"""TensorFlow may have no shape function for an op, and then loads no graph with it."""
+
 CASES = (
     case("WriteFile, live", lambda file: net(*writing(file), end="write")),
     case("WriteFile, beside the output", lambda file: net(*writing(file)), right=DEAD),
@@ -154,7 +157,8 @@ CASES = (
     case("DumpTensor",
          lambda file: net(*[floats("odd", "DumpTensor", "weights", log_dir_path=file,
          file_name="t", enabled=True,
-                                     func_name="f", node_name="n")], end="odd"), "'odd'"),
+                                     func_name="f", node_name="n")], end="odd"), "'DumpTensor'",
+         right=NOT_LOADED),
     case("PrintV2 to a file",
          lambda file: net(*[text("line", "was run"), node(
              "odd", "PrintV2", "line", output_stream=f"file://{file}", end="")], end="odd"),
@@ -192,9 +196,10 @@ CASES = (
          node("writer", "SummaryWriter", shared_name="w", container=""),
          node("odd", "CreateSummaryFileWriter", "writer", "folder", "n", "n", "file_suffix"),
          text("file_suffix", ".x")),
-    live("RpcClient", text("address", "localhost:1"), constant("seconds", np.array(1, np.int64)),
+    case("RpcClient", lambda _: net(
+         text("address", "localhost:1"), constant("seconds", np.array(1, np.int64)),
          node("odd", "RpcClient", "address", "seconds", shared_name="",
-              list_registered_methods=False)),
+              list_registered_methods=False), end="odd"), "'RpcClient'", right=NOT_LOADED),
     live("DataServiceDatasetV2",
          *(text(n, "x") for n in ("mode", "address", "protocol", "job")), ZERO,
          constant("consumer", np.array(0, np.int64)), constant("consumers", np.array(1, np.int64)),

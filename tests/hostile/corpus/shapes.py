@@ -20,7 +20,7 @@ from tests.hostile.graphs import (
 )  # fmt: skip
 
 KIND = "shapes"
-LATE = statuses(2, check=(0, 2), inspect=(0, 2), diff=(0, 2), export=(0, 2))
+LATE = statuses(2, 5, check=(0, 2), inspect=(0, 2), diff=(0, 2), export=(0, 2), transform=(0, 2))
 """TensorFlow itself sees it only when it runs."""
 BAD = statuses(2, inspect=(0, 2), diff=(0, 2))
 """It takes TensorFlow's own rules to see it, which a command that only reads need not ask."""

@@ -442,6 +442,7 @@ def test_batches_that_cannot_be_tried(small, batch):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_trials_share_a_start(small):
     graph = load_graph(small)
 

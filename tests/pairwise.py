@@ -1,0 +1,92 @@
+"""A small random sample of combinations that contains every pair of values of two dimensions.
+
+Most faults that a combination shows need two of its values and not three. The slow tests run such a
+sample of what would take hours, another one in each run; the marker `full` is on the rest.
+It is a plugin of pytest too, which chooses the seed before workers start, and prints it.
+"""
+
+import heapq
+import itertools
+import os
+import random
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+import pytest
+
+SEED = "DEPLOYKIT_TEST_SEED"
+"""The environment variable with the seed of a run, which all its processes share."""
+LARGEST = 10**6
+
+Combination = TypeVar("Combination", bound=Hashable)
+
+
+def seed() -> int:
+    """Return the seed of this run: a random one, unless the environment has it.
+
+    pytest.UsageError: what the environment has is not an integer.
+    """
+    value = os.environ.get(SEED) or str(random.SystemRandom().randrange(LARGEST))
+    os.environ[SEED] = value  # for the processes that this one starts
+    try:
+        return int(value)
+    except ValueError:
+        raise pytest.UsageError(f"{SEED} must be an integer (got {value!r})") from None
+
+
+def pytest_sessionstart(session):
+    """Choose the seed before the workers of xdist start, and print it, which these do not.
+
+    With -q, pytest prints no header.
+    """
+    line = f"{SEED}={seed()} chooses the sample of the slow tests"
+    if reporter := session.config.pluginmanager.get_plugin("terminalreporter"):
+        reporter.write_line(line)
+
+
+def pairs(values: Sequence[Hashable]) -> set[Hashable]:
+    """Return the pairs of values in a combination: a value for each dimension, in their order."""
+    return set(itertools.combinations(enumerate(values), 2))
+
+
+def sample(
+    combinations: Iterable[Combination],
+    covers: Callable[[Combination], Iterable[Hashable]],
+    random_seed: int,
+    covered: Iterable[Combination] = (),
+) -> list[Combination]:
+    """Return combinations that together cover whatever any of them covers, in their order.
+
+    Args:
+        combinations: Those that are possible.
+        covers: What a combination covers, such as its `pairs`.
+        random_seed: Chooses between combinations that cover as much.
+        covered: Combinations that are tested anyway.
+    """
+    items = list(combinations)
+    left = [set(covers(item)) for item in items]
+    done = {each for item in covered for each in covers(item)}
+    order = list(range(len(items)))
+    random.Random(random_seed).shuffle(order)
+    queue = [(-len(left[index]), place, index) for place, index in enumerate(order)]
+    heapq.heapify(queue)
+    chosen = []
+    while queue:
+        _, place, index = heapq.heappop(queue)
+        left[index] -= done
+        entry = (-len(left[index]), place, index)
+        if queue and entry > queue[0]:  # others may add more; what one adds never grows
+            heapq.heappush(queue, entry)
+        elif left[index]:
+            chosen.append(index)
+            done |= left[index]
+    return [items[index] for index in sorted(chosen)]
+
+
+def marks(
+    combination: Hashable, slow: Container[Hashable], quick: Container[Hashable] = ()
+) -> list[pytest.MarkDecorator]:
+    """Return the markers of a combination: what is neither quick nor slow has `full`."""
+    if combination in quick:
+        return []
+    return [pytest.mark.slow if combination in slow else pytest.mark.full]

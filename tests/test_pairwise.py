@@ -1,0 +1,124 @@
+"""The sample of combinations contains every pair, is small, and belongs to its seed."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import pairwise
+
+LARGE = list(itertools.product(range(50), "abcdefg", "ABCD", (True, False)))
+
+
+@st.composite
+def possible(draw):
+    """Return the possible combinations of a few dimensions."""
+    sizes = draw(st.lists(st.integers(1, 5), min_size=2, max_size=4))
+    product = list(itertools.product(*map(range, sizes)))
+    return draw(st.lists(st.sampled_from(product), min_size=1, unique=True))
+
+
+def missed(combinations, chosen):
+    """Return the pairs of any two dimensions that occur and are not in the sample."""
+    found = [
+        {(a, b, each[a], each[b]) for each in some for a in range(len(each)) for b in range(a)}
+        for some in (combinations, chosen)
+    ]
+    return found[0] - found[1]
+
+
+@settings(deadline=None)
+@given(possible(), st.integers(0, 99))
+def test_every_possible_pair_is_covered(combinations, seed):
+    chosen = pairwise.sample(combinations, pairwise.pairs, seed)
+    assert not missed(combinations, chosen)
+    assert set(chosen) <= set(combinations)
+    assert len(set(chosen)) == len(chosen)
+
+
+@settings(deadline=None)
+@given(possible(), st.integers(0, 99), st.data())
+def test_what_is_tested_anyway_is_not_covered_again(combinations, seed, data):
+    covered = data.draw(st.lists(st.sampled_from(combinations), unique=True))
+    chosen = pairwise.sample(combinations, pairwise.pairs, seed, covered)
+    assert not missed(combinations, covered + chosen)
+    assert not set(chosen) & set(covered)
+
+
+def test_it_is_far_smaller_than_the_product():
+    least = 50 * 7  # the pairs of the two largest dimensions
+    assert least <= len(pairwise.sample(LARGE, pairwise.pairs, 1)) < 1.2 * least < len(LARGE) / 6
+
+
+def test_no_pair_is_covered_where_nothing_is_new():
+    assert pairwise.sample([(1, 2), (1, 3)], pairwise.pairs, 0, [(1, 2), (1, 3)]) == []
+
+
+def test_a_sample_belongs_to_its_seed():
+    first, again, other = (pairwise.sample(LARGE, pairwise.pairs, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert first == sorted(first, key=LARGE.index)
+
+
+def test_a_pair_is_of_two_values_and_their_dimensions():
+    assert len(pairwise.pairs(("a", "a", "a"))) == 3
+    assert pairwise.pairs(("a", "b")) != pairwise.pairs(("b", "a"))
+
+
+def test_what_is_neither_quick_nor_slow_is_full():
+    found = [pairwise.marks(each, {"a", "b"}, {"a"}) for each in "abc"]
+    assert [[mark.name for mark in each] for each in found] == [[], ["slow"], ["full"]]
+
+
+def test_the_environment_has_the_seed(monkeypatch):
+    monkeypatch.setenv(pairwise.SEED, "12")
+    assert pairwise.seed() == 12
+    monkeypatch.setenv(pairwise.SEED, "twelve")
+    with pytest.raises(pytest.UsageError, match="twelve"):
+        pairwise.seed()
+
+
+def test_a_random_seed_is_handed_to_children(monkeypatch):
+    monkeypatch.setenv(pairwise.SEED, "")
+    chosen = pairwise.seed()
+    assert os.environ[pairwise.SEED] == str(chosen)
+    assert pairwise.seed() == chosen
+
+
+SHOWING = """
+import os
+import pytest
+from tests import pairwise
+
+@pytest.mark.parametrize("number", range(6))
+def test_it(number, worker_id):
+    with open(f"seed-{os.environ['PYTEST_XDIST_WORKER']}", "w") as file:
+        file.write(str(pairwise.seed()))
+"""
+CONFTEST = """
+from tests import pairwise
+
+def pytest_configure(config):
+    config.pluginmanager.register(pairwise)
+"""
+
+
+@pytest.mark.parametrize("given", ["", "7"])
+def test_all_workers_have_the_seed_that_is_printed(given, tmp_path):
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_it.py").write_text(SHOWING)
+    command = [sys.executable, "-m", "pytest", "-q", "-n2", "-p", "no:cacheprovider", "."]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[1]), pairwise.SEED: given}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    printed = re.findall(rf"^{pairwise.SEED}=(\d+) ", done.stdout, re.M)
+    assert [path.read_text() for path in tmp_path.glob("seed-*")] == printed * 2
+    assert printed == [given] or not given
