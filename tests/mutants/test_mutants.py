@@ -149,6 +149,7 @@ def small(tmp_path):
     return root
 
 
+@pytest.mark.slow
 def test_what_no_test_notices_survives_and_the_rest_is_killed_by_the_first_that_does(small, capsys):
     files = {path: path.read_bytes() for path in small.rglob("*.py")}
     assert main(["deploykit/small.py", "--number=3", "--json"], small) == 0
@@ -164,6 +165,7 @@ def test_what_no_test_notices_survives_and_the_rest_is_killed_by_the_first_that_
     assert {path: path.read_bytes() for path in small.rglob("*.py")} == files
 
 
+@pytest.mark.slow
 def test_of_a_module_alone_only_its_own_tests_are_run(small, capsys):
     assert main(["deploykit/small.py", "--number=3", "--own", "--json"], small) == 0
     found = json.loads(capsys.readouterr().out)["deploykit/small.py"]
@@ -172,6 +174,7 @@ def test_of_a_module_alone_only_its_own_tests_are_run(small, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_tests_that_fail_without_a_mutant_kill_nothing(small, capsys):
     (small / "tests" / "deploykit" / "test_others.py").write_text("def test_no():\n    assert 0\n")
     assert main(["deploykit/small.py", "--json"], small) == 1
@@ -180,6 +183,7 @@ def test_tests_that_fail_without_a_mutant_kill_nothing(small, capsys):
     assert "test_others.py::test_no" in output.err
 
 
+@pytest.mark.slow
 def test_tests_without_an_end_are_killed_by_time(small, tmp_path, monkeypatch):
     (small / "deploykit" / "small.py").write_text("def is_large(size):\n    return size > 1\n")
     (small / "tests" / "deploykit" / "test_small.py").write_text(
@@ -197,6 +201,7 @@ def test_tests_without_an_end_are_killed_by_time(small, tmp_path, monkeypatch):
     assert outcome.killed_by == TIME
 
 
+@pytest.mark.slow
 def test_children_import_the_copy_of_this_checkout_and_its_tests_see_faults(tmp_path):
     copy = TreeCopy(ROOT, tmp_path)
     code = "from deploykit.transforms.ir import pattern as p; print(deploykit.__file__, p.__file__)"

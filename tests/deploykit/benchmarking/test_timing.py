@@ -9,7 +9,7 @@ from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.nets import dense
-from tests.support import assert_golden, refusal
+from tests.support import assert_golden, raises, refusal
 
 SERVER = {"scenario": "server", "rate": 10.0}
 WRONG = [
@@ -48,5 +48,5 @@ def test_as_many_calls_in_flight_as_cores_unless_it_is_said():
 
 
 def test_a_single_stream_has_one_call_in_flight():
-    with pytest.raises(GraphError, match="its concurrency is 1"):
+    with raises(GraphError, "scenario-single-concurrency", concurrency=2):
         deploykit.benchmark(dense(), scenario="single", concurrency=2)

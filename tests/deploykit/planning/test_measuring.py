@@ -69,7 +69,7 @@ def test_a_replica_is_given_what_it_held(refused):
     """Where a server refuses calls from a load on, that is no load for a replica."""
     measured = [a_round(refused, seed) for seed in range(ROUNDS)]
     if not refused:
-        with pytest.raises(VerificationError, match="requests failed at 20 requests/s"):
+        with raises(VerificationError, "plan-impossible"):
             measured_of(measured, "a server")
         return
     found = measured_of(measured, "a server")

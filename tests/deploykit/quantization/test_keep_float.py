@@ -17,6 +17,7 @@ from deploykit.quantization.sensitivity import (
     choose_among,
 )
 from deploykit.transforms.common.errors import CrashError, GraphError
+from tests.support import raises
 
 LAYERS = [f"layer_{number}" for number in range(50)]
 
@@ -124,7 +125,7 @@ def test_graphs_that_cannot_be_run_do_not_hold():
     def never(keep_float):
         raise GraphError("no kernel")
 
-    with pytest.raises(GraphError, match="no kernel"):
+    with raises(GraphError, "quantized-not-runnable", reason="no kernel"):
         chosen(LAYERS, never)
 
 

@@ -275,7 +275,7 @@ def test_types_and_shapes_are_read_without_values(tmp_path):
 def test_objects_are_refused_with_what_makes_them_plain(tmp_path):
     path, texts = tmp_path / "x.npz", np.array(["good", "bad"], object)
     np.savez(path, x=texts)
-    with pytest.raises(GraphError, match=r"Save texts with array\.astype\(str\)"):
+    with raises(GraphError, "array-problem"):
         load_data(path)
     np.savez(path, x=texts.astype(str))
     assert load_data(path)["x"].tolist() == ["good", "bad"]

@@ -122,7 +122,7 @@ def test_deaths(name, error, message):
 
 
 def test_an_exception_of_ours_is_no_fault_of_the_graph():
-    with pytest.raises(BugError, match="KeyError: 'a bug'") as caught:
+    with raises(BugError, "child-bug", kind="KeyError") as caught:
         child_process.call(f"{HERE}:fails")
     assert any("in fails" in note for note in caught.value.__notes__)
 

@@ -8,7 +8,7 @@ from deploykit.benchmarking.profiling.roofline import Peak, peak
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.transforms.common.errors import LimitError
 from deploykit.transforms.runtime.child_process import call
-from tests.support import tf
+from tests.support import raises, tf
 
 PEAK = Peak(gflops=100.0, gigabytes=10.0, matrix=1024, array_bytes=1 << 27)
 
@@ -74,7 +74,7 @@ def test_which_precisions_are_measured():
 @pytest.mark.slow  # TensorFlow waits 10 seconds for memory
 def test_too_little_memory_is_one_sentence(monkeypatch):
     monkeypatch.setattr(roofline, "_ARRAY_BYTES", (1 << 46, 1 << 46))
-    with pytest.raises(LimitError, match=r"peak cannot be measured: .* --memory-limit"):
+    with raises(LimitError, "peak-not-measured"):
         peak(RunConfig())
 
 
