@@ -26,18 +26,18 @@ demo: setup  ## run the main job on the embedded model
 # One that was ended, as a test hung, is not replaced: its successor would begin with the same test.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
+SEEDED = $(if $(SEED),DEPLOYKIT_TEST_SEED=$(SEED))
+
 # The tests start hundreds of processes, each of which would compile what it imports where the user's
 # environment forbids Python to keep that.
-test: setup  ## run the quick tests
+test: setup  ## run the quick tests (SHUFFLE=1: files in random order; SEED=N: the same order again)
 	$(BIN)/python -m compileall -q deploykit serving transforms tests
-	$(PYTEST)
+	$(SEEDED) $(PYTEST) $(if $(SHUFFLE),--shuffle-files)
 
 # One file of them takes a few minutes at most, so whole files keep all cores at work here too, and
 # what a file shares, such as a model or a server, is made once. Tests that measure which of two is
 # faster come afterwards, when nothing else runs.
 SLOW := -rs --durations 20
-SEEDED = $(if $(SEED),DEPLOYKIT_TEST_SEED=$(SEED))
-
 test-slow: setup  ## run the long tests, with a random sample of the combinations (SEED=N: the same sample again)
 	$(SEEDED) $(PYTEST) $(SLOW) -m 'slow and not alone'; run=$$?; \
 	$(BIN)/python -m pytest $(SLOW) -m 'slow and alone' && exit $$run

@@ -6,6 +6,7 @@ Golden files know their tests. What hangs ends.
 import contextlib
 import gc
 import os
+import random
 import subprocess
 import sys
 
@@ -22,6 +23,14 @@ from tests import hanging, pairwise, support  # noqa: E402
 from tests.forking import Forks  # noqa: E402
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--shuffle-files",
+        action="store_true",
+        help=f"take files in an order drawn by {pairwise.SEED}",
+    )
+
+
 def pytest_configure(config):
     config.pluginmanager.register(hanging)
     config.pluginmanager.register(pairwise)
@@ -30,6 +39,11 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)  # before `-m` and `-k` take some away
 def pytest_collection_modifyitems(config, items):
     config.stash[support.COLLECTED] = tuple(items)
+    if config.getoption("shuffle_files"):
+        files = sorted({item.path for item in items})
+        random.Random(pairwise.seed()).shuffle(files)
+        order = {file: place for place, file in enumerate(files)}
+        items.sort(key=lambda item: order[item.path])
 
 
 def pytest_collection_finish():

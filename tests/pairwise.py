@@ -39,7 +39,7 @@ def pytest_sessionstart(session):
 
     With -q, pytest prints no header.
     """
-    line = f"{SEED}={seed()} chooses the sample of the slow tests"
+    line = f"{SEED}={seed()} chooses samples of slow tests, and the order with --shuffle-files"
     if reporter := session.config.pluginmanager.get_plugin("terminalreporter"):
         reporter.write_line(line)
 
