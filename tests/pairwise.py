@@ -10,7 +10,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -90,3 +90,25 @@ def marks(
     if combination in quick:
         return []
     return [pytest.mark.slow if combination in slow else pytest.mark.full]
+
+
+def once_each(
+    names: Sequence[str], *dimensions: Sequence[Any], quick: int | None = None
+) -> pytest.MarkDecorator:
+    """Parametrize a test with all combinations; the quick tests take few, with each value once.
+
+    This is for tests that start processes.
+
+    Args:
+        names: The names of the parameters.
+        dimensions: The values of each; tuples where a dimension has several of the names.
+        quick: The number of combinations for the quick tests, if each value is not needed there.
+    """
+    most = quick or max(map(len, dimensions))
+    few = {tuple(n % len(values) for values in dimensions) for n in range(most)}
+    found = []
+    for places in itertools.product(*(range(len(values)) for values in dimensions)):
+        given = [values[place] for values, place in zip(dimensions, places, strict=True)]
+        flat = [part for each in given for part in (each if isinstance(each, tuple) else (each,))]
+        found.append(pytest.param(*flat, marks=[] if places in few else pytest.mark.slow))
+    return pytest.mark.parametrize(names, found)

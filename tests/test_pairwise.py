@@ -122,3 +122,13 @@ def test_all_workers_have_the_seed_that_is_printed(given, tmp_path):
     printed = re.findall(rf"^{pairwise.SEED}=(\d+) ", done.stdout, re.M)
     assert [path.read_text() for path in tmp_path.glob("seed-*")] == printed * 2
     assert printed == [given] or not given
+
+
+@pytest.mark.parametrize(("quick", "expected"), [(None, ["ax1", "bx2", "ay3"]), (1, ["ax1"])])
+def test_quick_tests_take_each_value_once(quick, expected):
+    mark = pairwise.once_each(["a", "b", "c"], "ab", [("x", 1), ("x", 2), ("y", 3)], quick=quick)
+    names, found = mark.args
+    assert names == ["a", "b", "c"]
+    assert len(found) == 6
+    few = ["".join(map(str, each.values)) for each in found if not each.marks]
+    assert sorted(few) == sorted(expected)

@@ -52,6 +52,7 @@ COMMANDS = {
 
 
 UNTIMED = "--max-latency-increase off --max-memory-increase off --budget 1"
+COSTLY = ("infer", "another candidate", "benchmark", "export")  # for the slow tests
 CHANGING = ("benchmark",)  # lines depend on the load of the machine
 
 
@@ -85,7 +86,12 @@ def run(tmp_path, deploykit, monkeypatch):
     return command
 
 
-@pytest.mark.parametrize("line", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(line, marks=pytest.mark.slow if name in COSTLY else ()) for name, line in
+     COMMANDS.items()],
+    ids=COMMANDS,
+)  # fmt: skip
 def test_a_name_adds_no_line_and_no_command(line, run):
     (status, texts), (expected_status, expected) = run(line, ODD), run(line, PLAIN)
     assert status == expected_status

@@ -15,6 +15,7 @@ from deploykit.cli.standard_output import StandardOutput
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
+from tests.pairwise import once_each
 from tests.support import shows
 
 SCRIPT = Path(sys.executable).with_name("deploykit")
@@ -54,7 +55,7 @@ def test_a_reader_that_ends_changes_no_exit_status(shell):
     assert (status, said.count("\n")) == (4, 1)
 
 
-@pytest.mark.parametrize("end", ["2>&-", "2> /dev/full", "<&-", "<&- 2>&-", "2> >(true)"])
+@once_each(["end"], ["<&- 2>&-", "2> /dev/full", "2>&-", "<&-", "2> >(true)"], quick=2)
 def test_other_streams_change_no_result(end, shell, tmp_path):
     assert shell("diff f.pb q.pb --json > out.json", end)[0] == 5
     assert json.loads((tmp_path / "out.json").read_text())["command"] == "diff"
@@ -64,10 +65,11 @@ def test_other_streams_change_no_result(end, shell, tmp_path):
     assert shell("inspect nofile", end)[0] == 4
 
 
-@pytest.mark.parametrize("end", [CLOSED, FULL])
-@pytest.mark.parametrize(
-    "line", ["inspect f.pb", "inspect f.pb --json", "inspect f.pb -o -", "--help", "--version",
-             "inspect --help", "completion bash"],
+@once_each(
+    ["end", "line"],
+    [CLOSED, FULL],
+    ["inspect f.pb", "inspect f.pb --json", "inspect f.pb -o -", "--help", "--version",
+     "inspect --help", "completion bash"],
 )  # fmt: skip
 def test_what_cannot_be_written_is_an_error_of_a_file(shell, line, end):
     status, said = shell(line, end)
