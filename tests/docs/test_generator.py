@@ -23,6 +23,7 @@ from docs.generator import api, command_table, commands
 from docs.generator.markdown import docstring, plain
 from docs.generator.signatures import inner, members, signature
 from tests.differential.test_defects import DEFECTS
+from tests.pairwise import once_each
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_choices_have_one_order():
     assert [found for found in orders.values() if len(found) > 1] == []
 
 
-@pytest.mark.parametrize("columns", ["40", "200"])
+@once_each(["columns"], ["40", "200"], quick=1)
 def test_the_terminal_changes_nothing(pages, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     assert generator.MARK + commands.page() == pages["commands.md"]

@@ -99,6 +99,7 @@ def save(graph: Graph, folder: Path) -> None:
         v1.saved_model.simple_save(session, str(folder), {"x": tensors["x"]}, outputs)
 
 
+@pytest.mark.slow
 def test_a_server_answers_an_empty_batch_and_the_next_call(tmp_path):
     graph = int8(tmp_path)
     runner = Runner("1")

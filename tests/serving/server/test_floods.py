@@ -34,9 +34,8 @@ def succeeded(ask, count: int) -> int:
     return good
 
 
-@pytest.mark.parametrize(
-    ("rate", "count"), [(100, 100), pytest.param(200, 400, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("rate", "count"), [(100, 100), (200, 400)])
 def test_a_flood_of_calls_that_never_send_their_request(served, rate, count):
     end, calls = threading.Event(), []
 

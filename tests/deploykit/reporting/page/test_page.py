@@ -18,6 +18,7 @@ from tests.deploykit.reporting.page.drawn import documents
 from tests.deploykit.reporting.page.reading import at, read
 from tests.deploykit.reporting.page.samples import COMMANDS, KINDS, figure, ship
 from tests.documents import pins
+from tests.pairwise import once_each
 from tests.support import says
 
 HOSTILE = "</td></table><script>alert(1)</script><img src=//x.example onerror=y>\"'`&amp;{{7*7}}"
@@ -123,7 +124,7 @@ def test_a_page_never_outgrows_its_bound():
     assert "too large" in found.text
 
 
-@pytest.mark.parametrize("seed", range(2))
+@once_each(["seed"], range(2), quick=1)
 def test_what_can_be_drawn_is_drawn(seed):
     html = html_of(documents(seed), images, ["a.json", "b.json", "c.json", "d.json"])
     found = read(html)
@@ -231,8 +232,11 @@ def title_faults(titles: list[str], *wanted: str) -> list[str]:
     return [title for title in titles if not all(text in title for text in wanted)]
 
 
-@pytest.mark.parametrize("name", ["shapes", "<b>&\"'", "model " * 60, "模型", ""])
-@pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
+@once_each(
+    ["name", "engine"],
+    ["shapes", "<b>&\"'", "model " * 60, "模型", ""],
+    ["tensorflow", "openvino"],
+)
 def test_every_chart_names_the_model_and_its_settings(name, engine):
     document = profiled_ship(engine) | {"name": name, "precision": "int8"}
     document["machine"] |= {"cpu": "Some Processor 9", "cpus": 2}
