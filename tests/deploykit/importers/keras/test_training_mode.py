@@ -8,6 +8,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.common.errors import UnverifiedError, VerificationError
+from tests.pairwise import once_each
 from tests.support import Containing, random, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -45,9 +46,12 @@ def model(package, kept):
     return keras.Model(x, y)
 
 
-@pytest.mark.parametrize("package", ["keras", "tf_keras"])
-@pytest.mark.parametrize("kept", [batch_norm, nested, default])
-@pytest.mark.parametrize("form", ["live", "keras", "saved_model"])
+@once_each(
+    ["package", "kept", "form"],
+    ["keras", "tf_keras"],
+    [batch_norm, nested, default],
+    ["live", "keras", "saved_model"],
+)
 def test_a_frozen_graph_gives_what_the_call_gives(package, kept, form, tmp_path, caplog):
     caplog.set_level(logging.INFO, "deploykit")
     live = source = model(package, kept)
@@ -64,9 +68,9 @@ def test_a_frozen_graph_gives_what_the_call_gives(package, kept, form, tmp_path,
     assert all(("predict()" in note) == (package == "keras") for note in notes)
 
 
-@pytest.mark.parametrize("package", ["keras", "tf_keras"])
-@pytest.mark.parametrize("is_nested", [False, True])
-@pytest.mark.parametrize("form", ["live", "keras"])
+@once_each(
+    ["package", "is_nested", "form"], ["keras", "tf_keras"], [False, True], ["keras", "live"]
+)
 def test_augmentation_is_off(package, is_nested, form, tmp_path, caplog):
     """These layers have training=True as their default, which no author wrote."""
     caplog.set_level(logging.INFO, "deploykit")
