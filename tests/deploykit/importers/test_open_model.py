@@ -1,6 +1,7 @@
 """Whatever a model is, it opens: files, live models, graphs, and what says more of one of these."""
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import deploykit
 from deploykit import ModelSource
 from deploykit.importers.open_model import open_models
 from deploykit.transforms.common.errors import GraphError, RefusedError
+from deploykit.transforms.ir.protos import SavedModel
 from tests.deploykit.conftest import FASHION
 from tests.support import build, ops, raises, random, run, tf
 
@@ -233,8 +235,14 @@ def test_options_without_an_effect_are_warned_of_and_no_others(options, unused, 
 
 def test_a_signature_keeps_the_method_that_clients_ask_for(tmp_path):
     path = old_saved_model(str(tmp_path / "m"), lambda x: 2 * x)
-    (signature,) = deploykit.open_model(path).signatures.values()
-    assert signature.method == "tensorflow/serving/predict"
+    file = Path(path, "saved_model.pb")
+    saved = SavedModel.FromString(file.read_bytes())
+    for method in ("tensorflow/serving/predict", "tensorflow/serving/regress"):
+        (definition,) = saved.meta_graphs[0].signature_def.values()
+        definition.method_name = method
+        file.write_bytes(saved.SerializeToString())
+        (signature,) = deploykit.open_model(path).signatures.values()
+        assert signature.method == method
 
 
 def test_a_source_of_an_open_model_says_which_part():
