@@ -26,26 +26,28 @@ demo: setup  ## run the main job on the embedded model
 # One that was ended, as a test hung, is not replaced: its successor would begin with the same test.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
-SEEDED = $(if $(SEED),DEPLOYKIT_TEST_SEED=$(SEED))
+# All sessions of a target have one seed.
+SEED := $(or $(DEPLOYKIT_TEST_SEED),$(shell $(PYTHON) -c 'import random; print(random.randrange(10**6))'))
+test test-slow test-all: export DEPLOYKIT_TEST_SEED = $(SEED)
 
 # The tests start hundreds of processes, each of which would compile what it imports where the user's
 # environment forbids Python to keep that.
 test: setup  ## run the quick tests (SHUFFLE=1: files in random order; SEED=N: the same order again)
 	$(BIN)/python -m compileall -q deploykit serving transforms tests
-	$(SEEDED) $(PYTEST) $(if $(SHUFFLE),--shuffle-files)
+	$(PYTEST) $(if $(SHUFFLE),--shuffle-files)
 
 # One file of them takes a few minutes at most, so whole files keep all cores at work here too, and
 # what a file shares, such as a model or a server, is made once. Tests that measure which of two is
 # faster come afterwards, when nothing else runs.
 SLOW := -rs --durations 20
-test-slow: setup  ## run the long tests, with a random sample of the combinations (SEED=N: the same sample again)
-	$(SEEDED) $(PYTEST) $(SLOW) -m 'slow and not alone'; run=$$?; \
-	$(BIN)/python -m pytest $(SLOW) -m 'slow and alone' && exit $$run
+ALONE = $(BIN)/python -m pytest $(SLOW) -m 'slow and alone'
 
-# Each of these is a test for itself, and there are thousands in a file: any process may take any.
+test-slow: setup  ## run the long tests, with a random sample of the combinations (SEED=N: the same sample again)
+	$(PYTEST) $(SLOW) -m 'slow and not alone'; run=$$?; $(ALONE) && exit $$run
+
+# The combinations are independent, and a file has thousands: any worker may run any of them.
 test-all: setup  ## run the long tests, with all combinations: takes a day
-	$(MAKE) test-slow; run=$$?; \
-	$(PYTEST) $(SLOW) --dist worksteal -m full && exit $$run
+	$(PYTEST) $(SLOW) --dist worksteal -m '(slow or full) and not alone'; run=$$?; $(ALONE) && exit $$run
 
 test-versions:  ## run the main path in fresh environments of several TensorFlow and Python versions
 	$(PYTHON) -m tests.versions $(PAIRS)

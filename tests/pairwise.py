@@ -102,7 +102,7 @@ def once_each(
     Args:
         names: The names of the parameters.
         dimensions: The values of each; tuples where a dimension has several of the names.
-        quick: The number of combinations for the quick tests, if each value is not needed there.
+        quick: The number of combinations in the quick tests. Default: those with each value once.
     """
     most = quick or max(map(len, dimensions))
     few = {tuple(n % len(values) for values in dimensions) for n in range(most)}

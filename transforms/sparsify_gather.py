@@ -8,7 +8,7 @@ from deploykit.transforms.ir.node import Node, split
 from deploykit.transforms.ir.ops import REF_VARIABLE_OPS
 from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.runtime.child_process import call
-from deploykit.transforms.runtime.session import place_of
+from deploykit.transforms.runtime.session import check_restored, place_of
 
 NEAR_ZERO = np.float64(1e-5)  # a float64 comparison, as in the original tool
 
@@ -95,9 +95,7 @@ def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str,
         "deploykit.transforms.runtime.session:read_checkpoint", checkpoint, places
     )
     for variable in variables:
-        expected, result = list(variable.attr("shape")), list(restored[variable.name].shape)
-        if result != expected:
-            raise GraphError("shape-mismatch", node=variable.name, shape=expected, found=result)
+        check_restored(variable, restored[variable.name])
     return restored
 
 

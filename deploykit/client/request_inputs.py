@@ -228,18 +228,29 @@ def _file_or_value(text: str, tensor: Tensor | None = None, alias: str = "") -> 
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
+    is_text = tensor is not None and _takes_text(tensor) and not text.endswith((".npz", ".npy"))
+    if is_text and not _has_strings(value):
+        logger.info("%s: the text %s", alias, json.dumps(text, ensure_ascii=False)[:100])
+        return np.array(text)
     try:
         array = np.array(value)
     except ValueError:  # lists of several lengths
         array = np.empty(0, object)
-    is_text = tensor is not None and _takes_text(tensor) and not text.endswith((".npz", ".npy"))
-    has_strings = array.dtype.kind == "U" or (isinstance(value, list) and array.dtype.kind == "O")
-    if is_text and not has_strings:
-        logger.info("%s: the text %s", alias, json.dumps(text, ensure_ascii=False)[:100])
-        return np.array(text)
     if array.dtype.kind not in "biufU":
         raise FileError("input-file-missing", source=text)
     return array
+
+
+def _has_strings(value: Any) -> bool:
+    """Return whether a value of JSON is a string, or a list with strings at any depth."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            return True
+        if isinstance(item, list):
+            left += item
+    return False
 
 
 def _array(

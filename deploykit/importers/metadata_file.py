@@ -167,7 +167,8 @@ def load_sidecar(path: Path, sha256: str | None) -> tuple[list[str], list[str], 
         known = converted(plain, About)
         if not all(text == "" or expected_from(text) for text in known.photos.values()):
             raise GraphError("sidecar-invalid", source=beside, name=path.name)
-        return inputs, outputs, replace(known, labels=tuple(known.labels))
+        unique = list(dict.fromkeys(inputs))  # hand-written files may repeat one very often
+        return unique, outputs, replace(known, labels=tuple(known.labels))
     except GraphError:
         raise GraphError("sidecar-invalid", source=beside, name=path.name) from None
 

@@ -17,6 +17,7 @@ from deploykit.transforms.ir.ops import FEEDABLE_OPS, input_ports, op_defs, outp
 from deploykit.transforms.ir.protos import AttrValue, FunctionDef, TensorShapeProto
 from deploykit.transforms.ir.stateful_ops import passed_ports
 from deploykit.transforms.ir.tensors import Array, DType, type_number
+from deploykit.transforms.runtime.session import check_restored
 
 _READING_OPS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 # Ops that pass inputs to functions: the attributes with the input types and the functions, and the
@@ -50,7 +51,7 @@ def fill_variables(
     types: dict[str, DType] = dict(states or {})
     for name, value in values.items():
         node = graph[name]
-        _check_shape(node, value)
+        check_restored(node, value)
         constant = Node.constant(name, value, node.attr("dtype"), node.device)
         types[name] = DType(constant.attr("dtype"))
         graph.replace(node, constant)
@@ -95,17 +96,6 @@ def needs_variable(node: Node, graph: Graph, why: str = "") -> GraphError:
     ways = [f"pin the placeholder that switches training (--pin {n}=false)" for n in switches[:1]]
     ways += ["name other --outputs", "save the model with a function that only reads the variable"]
     return GraphError("variable-not-frozen", node=node.name, op=node.op, reason=why, advice=ways)
-
-
-def _check_shape(node: Node, value: Array) -> None:
-    shape = node.attr("shape")
-    if shape is None:
-        return
-    same = len(shape) == value.ndim and all(
-        s in (-1, v) for s, v in zip(shape, value.shape, strict=True)
-    )
-    if not same:
-        raise GraphError("shape-mismatch", node=node.name, shape=shape, found=value.shape)
 
 
 def _ports(inputs: Sequence[str], tensor: str) -> list[int]:

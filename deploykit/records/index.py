@@ -154,11 +154,9 @@ def index_of(file: Path) -> tuple[str, Index, Shard] | None:
             index = load_index(file.parent, name)
         except GraphError:
             content = read_bytes(index_path(file.parent, name))
-            # JSON may hold other letters than those of ASCII as they are or escaped.
-            if any(
-                json.dumps(file.name, ensure_ascii=e)[1:-1].encode() in content
-                for e in (False, True)
-            ):
+            # JSON stores non-ASCII characters either as they are or escaped.
+            spellings = (json.dumps(file.name, ensure_ascii=e)[1:-1] for e in (False, True))
+            if any(os.fsencode(text) in content for text in spellings):
                 raise
             continue
         for shard in index.shards:

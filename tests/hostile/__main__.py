@@ -89,7 +89,7 @@ def served():
     """Return what says when a server has told what it has loaded, so that it may end."""
 
     def is_told(said: str, seconds: float) -> bool:
-        loaded = "did not become available" in said or re.search("^serving ", said, re.M)
+        loaded = "did not become available" in said or re.search(r"^serving .*: \d", said, re.M)
         return bool(loaded) or seconds > SECONDS
 
     return is_told

@@ -19,9 +19,9 @@ from deploykit.transforms.common.errors import (
     lacks_memory,
 )
 from deploykit.transforms.ir.graph import Graph, no_collection
-from deploykit.transforms.ir.node import split
+from deploykit.transforms.ir.node import Node, split
 from deploykit.transforms.ir.protos import GraphDef
-from deploykit.transforms.ir.tensors import STRING_BYTES, Array
+from deploykit.transforms.ir.tensors import STRING_BYTES, Array, numpy_type, type_of
 from deploykit.transforms.runtime import process_limits
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 from deploykit.transforms.untrusted.checkpoint_index import check_index
@@ -278,6 +278,23 @@ def place_of(graph: Graph, tensor: str) -> tuple[str, str] | None:
     if names is None or parts is None or max(names.value.size, parts.value.size) <= port:
         return None
     return names.value[port].decode(), parts.value[port].decode()
+
+
+def check_restored(variable: Node, value: Array) -> None:
+    """Raise GraphError if a value does not have the shape or the type of its variable.
+
+    TensorFlow restores no value with another type either.
+    """
+    shape = variable.attr("shape")
+    if shape is not None and not (
+        len(shape) == value.ndim
+        and all(s in (-1, v) for s, v in zip(shape, value.shape, strict=True))
+    ):
+        raise GraphError("shape-mismatch", node=variable.name, shape=shape, found=value.shape)
+    expected, found = variable.attr("dtype").removesuffix("_ref"), type_of(value)
+    is_quantized = value.dtype.fields is not None  # TensorFlow names the field as the type
+    if expected != found and not is_quantized and numpy_type(expected) != value.dtype:
+        raise GraphError("variable-type", node=variable.name, dtype=expected, found=found)
 
 
 def read_checkpoint(prefix: str, expected: dict[T, tuple[str, str]]) -> dict[T, Array]:

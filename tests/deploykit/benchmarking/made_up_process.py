@@ -1,4 +1,5 @@
-"""Processes that are made up: what is asked of them is kept, and every call takes 2 ms, or as said.
+"""Processes that are made up: what is asked of them is kept, and every call takes 2 ms, or what
+`call_seconds` returns.
 
 Their clock is theirs alone, so figures are the same each time.
 """

@@ -114,7 +114,7 @@ def starts_a_child_that_grows_while_it_computes():
 
     with ResourceLimits(memory=400 << 20):
         worker = Worker(f"{HERE}:grows")
-    sum(itertools.repeat(1, 1 << 28))  # a call of C code, in which no other Python thread runs
+    sum(itertools.repeat(1, 3 << 29))  # some 10 seconds in C, in which no other thread runs
     worker._child.process.poll()
     assert worker._child.process.returncode == -signal.SIGKILL
     return 0

@@ -115,16 +115,25 @@ def test_a_variable_that_nothing_initialises_is_named(tmp_path):
         freeze(tmp_path)
 
 
-def test_a_shape_that_disagrees(tmp_path):
+@pytest.mark.parametrize(
+    ("size", "dtype", "code", "fields"),
+    [
+        (5, "float16", "shape-mismatch", {"shape": [5], "found": [4]}),
+        (4, "float32", "variable-type", {"dtype": "float32", "found": "float16"}),
+        (4, "int16", "variable-type", {"dtype": "int16", "found": "float16"}),
+    ],
+)
+@pytest.mark.parametrize("is_resource", [True, False])
+def test_a_shape_or_a_type_that_disagrees(tmp_path, size, dtype, code, fields, is_resource):
     import tensorflow.compat.v1 as tf
 
     save(tmp_path)
     with tf.Graph().as_default() as graph:
         ids = tf.placeholder(tf.int32, [None], name="ids")
-        half = tf.get_variable("half", [5], tf.float16, use_resource=True)
+        half = tf.get_variable("half", [size], tf.as_dtype(dtype), use_resource=is_resource)
         tf.gather(half, ids, name="answer")
     (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    with raises(GraphError, "shape-mismatch", node="half", shape=[5], found=[4]):
+    with raises(GraphError, code, node="half", **fields):
         freeze(tmp_path / "model.ckpt", graph=tmp_path / "graph.pb")
 
 

@@ -27,7 +27,7 @@ from deploykit.serving.client.load_generator import LoadStep
 from deploykit.transforms.common.errors import VerificationError
 from tests.deploykit.planning.servers import gamma, poisson, sharing, traced
 from tests.serving.official import Official
-from tests.support import raises
+from tests.support import Containing, raises
 
 
 def load(rate: float = 0.0, failed: int = 0, late: int = 0, limited: bool = False) -> Load:
@@ -69,7 +69,7 @@ def test_a_replica_is_given_what_it_held(refused):
     """Where a server refuses calls from a load on, that is no load for a replica."""
     measured = [a_round(refused, seed) for seed in range(ROUNDS)]
     if not refused:
-        with raises(VerificationError, "plan-impossible"):
+        with raises(VerificationError, "plan-impossible", reason=Containing("at 20 requests/s")):
             measured_of(measured, "a server")
         return
     found = measured_of(measured, "a server")

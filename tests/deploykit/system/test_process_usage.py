@@ -44,8 +44,10 @@ def test_work_and_reading_are_told_apart(file):
             while opened.read(1 << 16):
                 pass
 
+    before = time.process_time()
     reading = taken(read)
-    assert reading.cpu_seconds >= 0
+    tick = 0.02  # of the kernel's clock, at most
+    assert reading.cpu_seconds <= time.process_time() - before + tick
     assert SIZE <= reading.asked_bytes < 2 * SIZE
     assert reading.waited_seconds >= 0
 
@@ -65,7 +67,7 @@ def test_helpers_count_as_own():
         child.kill()
         child.wait()
     assert with_helper >= 0.5
-    assert alone < with_helper
+    assert alone < 0.5
     assert taken(lambda: None, (child.pid,)).cpu_seconds < 0.5, "it is gone"
 
 

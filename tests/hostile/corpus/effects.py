@@ -117,7 +117,7 @@ SAVED = {"dtypes": [Type(FLOAT)]}
 DEAD = statuses(0, 3, check=(0, 3), inspect=0, label=(2, 3))
 """What would act is not needed: a command may leave it out instead."""
 
-NOT_LOADED = statuses(2, 3, serve=(0, 2, 3))
+NOT_LOADED = statuses(2, 3, serve=(0, 2, 3), inspect=(0, 2))
 """TensorFlow may have no shape function for an op, and then loads no graph with it."""
 
 CASES = (

@@ -144,8 +144,8 @@ CASES = (
          right=statuses(0, 2, 5, records=0)),  # the only array that fits the input is taken
     case("another shape", saved(x=np.ones((9, 5), np.float32)), right=statuses(2, records=0)),
     case("a scalar", saved(x=np.float32(1)), right=statuses(2, records=(0, 2))),
-    case("no samples", saved(x=np.ones((0, 3), np.float32)), right=statuses(2, records=(0,
-         2))),
+    case("no samples", saved(x=np.ones((0, 3), np.float32)),
+         right=statuses(2, records=(0, 2), infer=0)),  # without rows, the result has none
     case("NaN", saved(x=np.full((99, 3), np.nan, np.float32)), right=ODD),
     case("lengths that differ", saved(x=np.ones((9, 3), np.float32), y=np.ones(7, np.float32)),
          right=ODD),
