@@ -355,6 +355,7 @@ def test_frozen_metadata_serves_the_commands_without_the_option(deploykit, folde
     assert not (tmp_path / "answers").exists()
 
 
+@pytest.mark.slow
 def test_quantize_calibrates_as_the_twin_does(deploykit, folder, tmp_path):
     results = []
     for name, more in (("time", ("--preprocess", STATED)), ("batch", ())):
