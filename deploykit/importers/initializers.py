@@ -25,7 +25,7 @@ from deploykit.transforms.ir.stateful_ops import TABLE_OPS
 from deploykit.transforms.ir.tensors import Array, DType
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
 from deploykit.transforms.runtime.child_process import call
-from deploykit.transforms.runtime.session import place_of
+from deploykit.transforms.runtime.session import check_type, place_of
 from deploykit.transforms.untrusted.side_effects import READING_FILES, Effect
 from deploykit.transforms.untrusted.validate import validate
 from deploykit.transforms.untrusted.vocabularies import Vocabularies, forget_reading
@@ -238,7 +238,12 @@ def _is_empty_table(graph: Graph, node: Node) -> bool:
 
 
 def _fill_table(graph: Graph, table: Node, keys: Array, values: Array) -> None:
-    """Add ops that fill a table with these entries before its readers run."""
+    """Add ops that fill a table with these entries before its readers run.
+
+    GraphError: the entries do not fit the table.
+    """
+    check_type(table, keys, table.attr("key_dtype"))
+    check_type(table, values, table.attr("value_dtype"))
     readers = graph.consumers(table.name)
     if "Dense" in table.op:
         keys, values = _entries(graph, table, keys, values)

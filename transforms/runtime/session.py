@@ -281,20 +281,24 @@ def place_of(graph: Graph, tensor: str) -> tuple[str, str] | None:
 
 
 def check_restored(variable: Node, value: Array) -> None:
-    """Raise GraphError if a value does not have the shape or the type of its variable.
-
-    TensorFlow restores no value with another type either.
-    """
+    """Raise GraphError if a value does not have the shape or the type of its variable."""
     shape = variable.attr("shape")
     if shape is not None and not (
         len(shape) == value.ndim
         and all(s in (-1, v) for s, v in zip(shape, value.shape, strict=True))
     ):
         raise GraphError("shape-mismatch", node=variable.name, shape=shape, found=value.shape)
-    expected, found = variable.attr("dtype").removesuffix("_ref"), type_of(value)
+    check_type(variable, value, variable.attr("dtype").removesuffix("_ref"))
+
+
+def check_type(node: Node, value: Array, dtype: str) -> None:
+    """Raise GraphError if a value of a variable or a table has another type than the graph states.
+
+    TensorFlow does not restore it either.
+    """
     is_quantized = value.dtype.fields is not None  # TensorFlow names the field as the type
-    if expected != found and not is_quantized and numpy_type(expected) != value.dtype:
-        raise GraphError("variable-type", node=variable.name, dtype=expected, found=found)
+    if dtype != type_of(value) and not is_quantized and numpy_type(dtype) != value.dtype:
+        raise GraphError("variable-type", node=node.name, dtype=dtype, found=type_of(value))
 
 
 def read_checkpoint(prefix: str, expected: dict[T, tuple[str, str]]) -> dict[T, Array]:

@@ -23,10 +23,7 @@ def fifth_of_a_millisecond_each(job):
     return 0.0002 * sum(node.op == "Conv2D" for node in graph.node)
 
 
-@pytest.mark.parametrize(
-    "lengths",
-    [(10, 30), (30, 10), (10, 10)],
-)
+@pytest.mark.parametrize("lengths", [(10, 30), (30, 10), (10, 10)])
 def test_three_times_the_work_is_slower(monkeypatch, lengths):
     take_made_up_processes(monkeypatch, fifth_of_a_millisecond_each)
     _, comparison = compared(4, a=lengths[0], b=lengths[1])

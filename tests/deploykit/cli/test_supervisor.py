@@ -220,7 +220,7 @@ def alive(pid):
     return False
 
 
-@pytest.mark.parametrize("status", [0, 5])
+@once_each(["status"], [0, 6, 1, 2, 5], quick=2)
 def test_the_status_of_the_command_is_passed_on(status, tmp_path):
     assert ended("ends", status, folder=tmp_path) == (status, "")
 
@@ -334,7 +334,7 @@ def test_a_share_of_the_available_memory_is_the_cap_where_none_is_given(tmp_path
     assert ended("has_default_caps", folder=tmp_path) == (0, "")
 
 
-@pytest.mark.parametrize("how", [1, -signal.SIGABRT])
+@once_each(["how"], [1, -signal.SIGABRT, -signal.SIGSEGV], quick=2)
 def test_a_library_that_ends_the_process_under_a_cap_has_reached_it(how, tmp_path):
     code, log = ended("dies_under_a_cap", int(how), folder=tmp_path)
     assert code == 6

@@ -410,3 +410,31 @@ def test_a_folder_of_versions_says_which_to_give(new, tmp_path):
         shutil.copytree(new, tmp_path / version)
     with raises(FileError, "folder-of-saved-models", names=["10", "2"], source=tmp_path):
         deploykit.freeze(tmp_path)
+
+
+def test_entries_of_a_table_of_another_type_are_refused(tmp_path):
+    """TensorFlow does not restore them either, and their numbers are others."""
+
+    def save(folder, dtype):
+        class Lookup(tf.Module):
+            def __init__(self):
+                self.table = tf.lookup.experimental.MutableHashTable(
+                    tf.int64, dtype, tf.cast(0, dtype), name="seen"
+                )
+                self.table.insert(tf.constant([1, 2], tf.int64), tf.constant([3, 4], dtype))
+
+            @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "x")])
+            def __call__(self, x):
+                return {"y": self.table.lookup(x)}
+
+        model = Lookup()
+        tf.saved_model.save(model, str(folder), signatures=model.__call__)
+        return folder
+
+    whole, other = save(tmp_path / "a", tf.float32), save(tmp_path / "b", tf.int64)
+    (found,) = run(deploykit.freeze(whole), {deploykit.freeze(whole).inputs[0]: np.array([2, 1])})
+    assert found.tolist() == [4, 3]
+    shutil.rmtree(whole / "variables")
+    shutil.copytree(other / "variables", whole / "variables")
+    with raises(GraphError, "variable-type", dtype="float32", found="int64"):
+        deploykit.freeze(whole)
