@@ -23,12 +23,17 @@ from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.protos import ModelSpec, methods_of
 from deploykit.serving.protocol.versions import check_name
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.untrusted import wire
 
 logger = logging.getLogger("grpc")  # kept short, because any client can trigger its messages
 
 LONGEST_WAIT = 30 * 24 * 3600.0
 """Seconds; a longer timeout counts as no deadline."""
 ENDING = "the server is shutting down; retry later, or on another server"
+
+UNCHECKED_BYTES = 1 << 19
+"""Bytes of a request that is parsed without a check: the memory of the result is bounded anyway."""
 
 Log = Callable[[str, str, str, float, str, int | None], None]
 """Takes method, peer, code, seconds, model, and the size of the request in bytes if it arrived."""
@@ -105,10 +110,14 @@ def model_named(spec: ModelSpec) -> str:
 
 
 def parsed(kind: type[Message], request: bytes) -> Any:
-    """Return a message. ServingError: the bytes are invalid."""
+    """Return a message. ServingError: the bytes are invalid, or it is too large when parsed."""
     try:
+        if len(request) > UNCHECKED_BYTES:
+            wire.check_growth(request, kind)
         return kind.FromString(request)
-    except DecodeError:
+    except (DecodeError, GraphError) as error:
+        if isinstance(error, GraphError) and error.code == "message-too-large":
+            raise ServingError.of("INVALID_ARGUMENT", error, "the request") from None
         logger.exception("Exception deserializing message!")
         raise ServingError("INTERNAL", "request-not-deserialized") from None
 

@@ -12,11 +12,13 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from deploykit.serving.protocol.codec import Sent, encoded, sent, varint
+from deploykit.serving.protocol.errors import refused
 from deploykit.serving.protocol.protos import ModelSpec, PredictRequest, TensorProto
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array, value_field
 
 _MAX_FIELDS = 64  # per message; protobuf is faster for many small ones
+_MAX_INPUTS = 4096  # Python's objects of an empty one take over a kilobyte
 _MAX_KEPT = 512  # bytes of a part that is cached
 
 _SPEC, _INPUT, _FILTER = 0x0A, 0x12, 0x1A  # number << 3 | 2: length-delimited
@@ -40,7 +42,10 @@ class _UncommonError(Exception):
 
 
 def parse_request(request: PredictRequest) -> ParsedRequest:
-    """Return the contents of a request that protobuf has parsed."""
+    """Return the contents of a request that protobuf has parsed. ServingError: too many inputs."""
+    if len(request.inputs) > _MAX_INPUTS:
+        count = len(request.inputs)
+        raise refused("too-many", what="the request", count=count, unit="inputs", most=_MAX_INPUTS)
     spec = request.model_spec if request.HasField("model_spec") else None
     tensors = {alias: sent(proto) for alias, proto in request.inputs.items()}
     return ParsedRequest(spec, tensors, request.output_filter)

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import pairwise
 from tests.hostile.watching import Place, alive, descendants, kill, outliving, run, start
 from tests.hostile.writers import WRITERS, Writer, writer
 
-pytestmark = pytest.mark.slow
-
-ROUNDS = 50
+ROUNDS = [
+    pytest.param(20, marks=pytest.mark.slow),
+    pytest.param(100, marks=pytest.mark.full),
+]
 EVERY = 10  # rounds after which a run goes to its end
 SECONDS = 2.0  # within which the last descendant of a killed command is gone
 
@@ -78,16 +80,17 @@ def fits(made: Writer) -> None:
             assert ended.status == 0, ended.err
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("name", WRITERS)
-def test_killed_at_any_moment(name, tmp_path):
+def test_killed_at_any_moment(name, rounds, tmp_path):
     place = Place(tmp_path)
     made = writer(name, place)
     finish(made)
     reference = made.listing()
     longest = finish(made)
     goods = {path: path.read_bytes() for path in place.goods.iterdir()}
-    moments, absent = random.Random(7), 0
-    for number in range(ROUNDS):
+    moments, absent = random.Random(pairwise.seed()), 0
+    for number in range(rounds):
         share = moments.uniform(0.05, 1.0) if number % 2 else moments.uniform(0.75, 1.1)
         if number % 3 == 0:
             for path in sorted(place.out.rglob("*"), reverse=True):
@@ -108,12 +111,13 @@ def test_killed_at_any_moment(name, tmp_path):
     assert absent, "no kill came before the end: the moments are wrong"
 
 
+@pytest.mark.slow
 def test_two_at_once_of_which_one_writes(tmp_path):
     place = Place(tmp_path)
     made = writer("optimize", place)
     finish(made)
     reference = made.listing()
-    for number in range(15):
+    for number in range(6):
         for path in place.out.iterdir():
             path.unlink()
         both = []
@@ -127,6 +131,7 @@ def test_two_at_once_of_which_one_writes(tmp_path):
         assert not list(place.temporary.iterdir())
 
 
+@pytest.mark.slow
 def test_a_kill_is_seen_where_a_writer_is_not_careful(tmp_path):
     """The check above fails for a plain write."""
     place = Place(tmp_path)

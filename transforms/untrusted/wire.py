@@ -206,11 +206,18 @@ def _size(field: FieldDescriptor) -> int:
     message: Any = field.message_type
     if message is None:
         return 32 + _PLACE if field.type in _TEXT and _is_repeated(field) else 0
-    if message.GetOptions().map_entry:
-        return 64
+    if field.containing_type.GetOptions().map_entry:
+        return 0
+    if message.GetOptions().map_entry:  # the message of a value exists even where it is missing
+        value = message.fields_by_name["value"].message_type
+        return 64 + (_empty(value) if value else 0)
+    return _empty(message) + (_PLACE if _is_repeated(field) else 0)
+
+
+def _empty(message: Descriptor) -> int:
+    """Return roughly the memory of a message without values."""
     texts = sum(field_.type in _TEXT and not _is_repeated(field_) for field_ in message.fields)
-    place = _PLACE if _is_repeated(field) else 0
-    return 24 + 8 * (len(message.fields) + texts) + place
+    return 24 + 8 * (len(message.fields) + texts)
 
 
 def _growth(field: FieldDescriptor) -> int:

@@ -1,7 +1,7 @@
 """Whatever is killed in the middle, all rows are there in the end, each once, and the same bytes.
 
-Each kind of death is died ten times: of processes of this machine, and on a cluster of three
-machines of one CPU.
+Each kind of death is died ten times, twice in the slow tests: of processes of this machine, and on
+a cluster of three machines of one CPU.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import deploykit
+from tests import pairwise
 from tests.deploykit.batch_inference.killing import (
     ACTOR,
     EVER,
@@ -26,9 +27,9 @@ from tests.deploykit.batch_inference.killing import (
     write_work,
 )
 
-pytestmark = pytest.mark.slow
-
-TIMES = range(10)
+DRAWN = random.Random(pairwise.seed())
+SLOW = {DRAWN.randrange(0, 10, 2), DRAWN.randrange(1, 10, 2)}
+TIMES = [pytest.param(number, marks=pairwise.marks(number, SLOW)) for number in range(10)]
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,7 @@ def test_a_machine(work, expected, cluster, tmp_path, number):
         cluster.add_node(num_cpus=1)
 
 
+@pytest.mark.slow
 def test_paths_below_the_folder_in_which_the_command_runs(work, expected, cluster, tmp_path):
     folder = Path(work[0]).parent
     model, data, *rest = work
@@ -113,6 +115,7 @@ def test_paths_below_the_folder_in_which_the_command_runs(work, expected, cluste
     check(Run(near, Path("near"), *how, cwd=folder), expected)
 
 
+@pytest.mark.slow
 def test_a_full_object_store(work, expected, cluster, tmp_path):
     """Parts and what is told of them are so small that they need none."""
     import ray
@@ -127,6 +130,7 @@ def test_a_full_object_store(work, expected, cluster, tmp_path):
         ray.shutdown()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_connected_already_stays_so(work, expected, cluster, tmp_path):
     import ray
 
@@ -144,6 +148,7 @@ def test_a_program_that_is_connected_already_stays_so(work, expected, cluster, t
     assert len(parts) == FILES
 
 
+@pytest.mark.slow
 def test_a_cluster_without_a_cpu(work, tmp_path):
     with nodes(0) as empty:
         how = ["--scheduler", "ray", "--address", empty.address, "--timeout", "12"]

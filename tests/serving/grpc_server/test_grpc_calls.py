@@ -9,9 +9,17 @@ from typing import Any
 import grpc
 import pytest
 
-from deploykit.serving.grpc_server.grpc_calls import ENDING, GrpcCall, GrpcCalls, Method
+from deploykit.serving.grpc_server.grpc_calls import (
+    ENDING,
+    UNCHECKED_BYTES,
+    GrpcCall,
+    GrpcCalls,
+    Method,
+    parsed,
+)
 from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import PredictRequest
 from tests.support import raises, shows
 from tests.waiting import until
 
@@ -81,6 +89,28 @@ def lines(served, count: int) -> list[tuple[Any, ...]]:
     until(lambda: len(served.log) == count)
     assert all(peer.startswith("ipv4:127.0.0.1:") for _, peer, *_ in served.log)
     return [(method, *rest[:1], *rest[2:]) for method, _, *rest in served.log]
+
+
+def test_a_request_of_empty_parts_is_refused_before_it_takes_a_hundred_times_its_size():
+    with raises(ServingError, "message-too-large") as caught:
+        parsed(PredictRequest, b"\x12\x00" * 1_000_000)
+    assert caught.value.status == "INVALID_ARGUMENT"
+
+
+def test_a_large_request_of_many_values_is_parsed():
+    request = PredictRequest()
+    request.inputs["x"].string_val.extend([b"abc"] * 200_000)
+    content = request.SerializeToString()
+    assert len(content) > UNCHECKED_BYTES
+    assert parsed(PredictRequest, content) == request
+
+
+@pytest.mark.parametrize("count", [9, UNCHECKED_BYTES])
+def test_what_is_no_message_is_an_internal_error(count):
+    """As in TensorFlow Serving, whatever its size."""
+    with raises(ServingError, "request-not-deserialized") as caught:
+        parsed(PredictRequest, b"\xff" * (count + 1))
+    assert caught.value.status == "INTERNAL"
 
 
 def test_bytes_are_answered_and_logged(served):

@@ -19,6 +19,7 @@ from deploykit.serving.protocol.predict_wire import (
 )
 from deploykit.serving.protocol.protos import PredictRequest, PredictResponse, TensorProto
 from deploykit.transforms.ir.tensors import numpy_type, type_name, value_field
+from tests.support import raises
 
 NUMBERS = [number for number in range(1, 26) if number not in (20, 21)]
 SHAPES = ((), (1,), (0,), (3,), (2, 0, 3), (2, 3), (1, 4, 1, 2), (1,) * 64, (1,) * 65, (-1,),
@@ -205,6 +206,16 @@ def test_a_reader_that_is_wrong_is_found(name, variant, monkeypatch):
             return True
 
     assert any(fails(content) for content in (*matrix(), *mutations()))
+
+
+def test_the_number_of_inputs_is_bounded():
+    request = PredictRequest()
+    for number in range(4096):
+        request.inputs[str(number)].SetInParent()
+    assert len(predict_wire.parse_request(request).tensors) == 4096
+    request.inputs["another"].SetInParent()
+    with raises(ServingError, "too-many"):
+        predict_wire.parse_request(request)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
