@@ -66,7 +66,7 @@ def _stored(array: Array) -> tuple[Array, Feature]:
     if array.dtype.kind in "biu" and (not shape or array.dtype.name not in RAW):
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
             raise GraphError("array-not-int64", got=array.max())
-        return array.astype(np.int64), Feature("int64", shape)
+        return array, Feature("int64", shape)  # not converted: eight times the memory of bytes
     if array.dtype.name not in RAW:
         raise GraphError("array-type-not-storable", dtype=array.dtype)
     return array, Feature(array.dtype.name, shape, "raw")
@@ -101,7 +101,8 @@ TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 def idx(files: Sequence[Path]) -> Arrays:
     """Return samples and labels; the file with one dimension contains the labels.
 
-    Grayscale images get a channel axis. GraphError: there are several files of one kind.
+    Grayscale images get a channel axis. GraphError: there are several files of one kind, or
+    only labels.
     """
     arrays: dict[str, Array] = {}
     for path in files:
@@ -110,6 +111,8 @@ def idx(files: Sequence[Path]) -> Arrays:
         if name in arrays:
             raise GraphError("idx-several-files", source=path, name=name)
         arrays[name] = array[..., np.newaxis] if name == "pixels" and array.ndim == 3 else array
+    if list(arrays) == ["label"]:
+        raise GraphError("idx-labels-alone", source=files[0])
     return Arrays(arrays, files)
 
 

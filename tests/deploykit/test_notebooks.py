@@ -126,7 +126,7 @@ def test_models_of_every_kind_go_through_the_api_and_data_too(run):
         f"dataset = {labelled}.batch(32)",
         *(f"deploykit.optimize({each})" for each in ("subclassed", "functional", "function")),
         "deploykit.benchmark(subclassed, seconds=0.1, rounds=1)",
-        "found = deploykit.quantize(model, calibration=dataset, budget=0.5)\nfound",
+        "found = deploykit.quantize(model, calibration=dataset, budget=0.5, allow_float=True)\nfound",
         "deploykit.quantize(model)",
         "deploykit.verify(model, found, min_sqnr=10)",
         "deploykit.calibrate(functional, samples)",

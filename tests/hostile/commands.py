@@ -159,7 +159,7 @@ def _data(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "optimize": ["optimize", model, "--data", case, "-o", out / "o.pb", *LIMITS],
         "quantize": ["quantize", model, "--calibration", case, "-o", out / "q.pb", *LIMITS],
         "calibrate": ["calibrate", model, "--data", case, "-o", out / "r.json", *LIMITS],
-        "benchmark": ["benchmark", model, "--data", case, "--runs", 2, *LIMITS],
+        "benchmark": ["benchmark", model, "--data", case, "--seconds", 0.2, *LIMITS],
         "export": ["export", model, out / "served", "--warmup", case, *LIMITS],
         "records": ["records", "convert", case, out / "records"],
         "infer": ["infer", model, case, out / "answers", *LIMITS],
@@ -174,7 +174,7 @@ def _records(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "verify": ["verify", model, model, "--data", case, *LIMITS],
         "accuracy": ["accuracy", model, "--data", case, *LIMITS],
         "calibrate": ["calibrate", model, "--data", case, "-o", out / "r.json", *LIMITS],
-        "benchmark": ["benchmark", model, "--data", case, "--runs", 2, "--input", "feed", *LIMITS],
+        "benchmark": ["benchmark", model, "--data", case, "--seconds", 0.2, "--input", "feed", *LIMITS],
         "input write": ["input", "write", case, "--model", model, "-o", out / "i.py"],
         "infer": ["infer", model, case, out / "answers", *LIMITS],
     }

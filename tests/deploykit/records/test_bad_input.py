@@ -259,6 +259,13 @@ def test_two_sets_in_a_folder(deploykit, tmp_path):
     assert shows(run(deploykit, tmp_path, *files), "idx-several-files", name="pixels")
 
 
+def test_labels_without_samples(deploykit, tmp_path):
+    labels = tmp_path / "labels-idx1-ubyte"
+    labels.write_bytes(idx_bytes(np.arange(5)))
+    assert shows(run(deploykit, tmp_path, labels), "idx-labels-alone")
+    assert not (tmp_path / "out").exists()
+
+
 def test_everything_is_wrong(deploykit, tmp_path, pictures):
     for path in pictures.rglob("*.jpg"):
         path.write_bytes(b"no picture")

@@ -15,7 +15,7 @@ from tests.serving.server.test_server import half
 from tests.serving.server.test_slow_clients import PREDICT
 from tests.serving.small_models import half_plus
 
-CALLS, RECONNECT = 200, 20
+RECONNECT = 20
 PRIVATE = [("grpc.use_local_subchannel_pool", 1)]
 
 
@@ -34,10 +34,10 @@ def channels(address: str) -> Iterator[grpc.Channel]:
                 yield channel
 
 
-def codes(address: str) -> Counter[str]:
+def codes(address: str, calls: int) -> Counter[str]:
     """Return the codes of calls, one after the other."""
     found: Counter[str] = Counter()
-    for channel, _ in zip(channels(address), range(CALLS), strict=False):
+    for channel, _ in zip(channels(address), range(calls), strict=False):
         try:
             PredictionServiceStub(channel).Predict(half(), timeout=5)
             found["OK"] += 1
@@ -47,9 +47,11 @@ def codes(address: str) -> Counter[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "calls", [pytest.param(40, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("kind", ["rapid reset", "continuation", "zero window", "ping", "settings"])
-def test_calls_beside_a_flood_are_answered(served, kind):
+def test_calls_beside_a_flood_are_answered(served, kind, calls):
     """A flood that is hung up on connects again."""
     arguments = [kind, str(served.document["port"]), PREDICT, half().SerializeToString().hex()]
     flood = subprocess.Popen(
@@ -58,7 +60,7 @@ def test_calls_beside_a_flood_are_answered(served, kind):
     )  # fmt: skip
     try:
         time.sleep(1)
-        assert codes(served.address) == {"OK": CALLS}
+        assert codes(served.address, calls) == {"OK": calls}
     finally:
         flood.kill()
         flood.wait()

@@ -40,7 +40,7 @@ def test_requests_that_time_out_get_deadline_exceeded_only(tmp_path):
             threads = [threading.Thread(target=call, args=(stub,)) for _ in range(THREADS)]
             for thread in threads:
                 thread.start()
-            others = codes(server.address)
+            others = codes(server.address, 50)
             for thread in threads:
                 thread.join(30)
     finally:
