@@ -174,7 +174,17 @@ def _records(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "verify": ["verify", model, model, "--data", case, *LIMITS],
         "accuracy": ["accuracy", model, "--data", case, *LIMITS],
         "calibrate": ["calibrate", model, "--data", case, "-o", out / "r.json", *LIMITS],
-        "benchmark": ["benchmark", model, "--data", case, "--seconds", 0.2, "--input", "feed", *LIMITS],
+        "benchmark": [
+            "benchmark",
+            model,
+            "--data",
+            case,
+            "--seconds",
+            0.2,
+            "--input",
+            "feed",
+            *LIMITS,
+        ],
         "input write": ["input", "write", case, "--model", model, "-o", out / "i.py"],
         "infer": ["infer", model, case, out / "answers", *LIMITS],
     }

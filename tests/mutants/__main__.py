@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutants.mutate import chosen, mutants
-from tests.mutants.trying import Outcome, TreeCopy, UnmutatedError, tried
+from tests.mutants.trying import Outcome, TreeCopy, UnmutatedError, own_tests, tried
 
 ROOT = Path(__file__).parents[2]
 MODULES = (
@@ -35,7 +35,7 @@ _PROCESSES = 2
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Try the mutants of each module, and print what killed them."""
-    options = _parsed(arguments)
+    options = _parsed(arguments, root)
     copies: queue.SimpleQueue[TreeCopy] = queue.SimpleQueue()
 
     def outcomes_of(module: str) -> list[Outcome] | UnmutatedError:
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     return status
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parsed(arguments: Sequence[str] | None, root: Path) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="MODULE",
                         help="path of a module (default: ten modules)")  # fmt: skip
@@ -77,7 +77,15 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--own", action="store_true",
                         help="run only the test file of each module, not its folder")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    for module in options.modules:
+        if not (root / module).is_file():
+            parser.error(
+                f"there is no module {module}. Give a path from {root}, such as {MODULES[0]}"
+            )
+        if not list((root / own_tests(module)).parent.glob("test_*.py")):
+            parser.error(f"there are no tests of {module}")
+    return options
 
 
 def _show(module: str, outcomes: Sequence[Outcome]) -> None:

@@ -176,8 +176,9 @@ def _conditions(node: ast.AST) -> Iterator[_Change]:
 
 def _dropped(call: ast.Call, keywords: list[ast.keyword]) -> Iterator[_Change]:
     for keyword in keywords:
-        # `strict` of zip() is an assertion: nothing differs where the code is right.
-        if keyword.arg not in (None, "strict"):
+        # Of zip() and map() it is an assertion: nothing differs where the code is right.
+        is_assertion = keyword.arg == "strict" and ast.unparse(call.func) in ("zip", "map")
+        if keyword.arg is not None and not is_assertion:
             rest = [other for other in keywords if other is not keyword]
             yield _Change("keyword", call, _with(call, keywords=rest))
 

@@ -33,6 +33,7 @@ def changes(source: str) -> set[tuple[str, str]]:
         ("f(a, b=c)", {("keyword", "f(a)")}),
         ("f(**a)", set()),
         ("zip(a, b, strict=True)", set()),
+        ("f(a, strict=True)", {("keyword", "f(a)")}),
         ("b if a else c", {("condition", "True"), ("condition", "False")}),
         ("if a:\n    b", {("condition", "True"), ("condition", "False")}),
         ("while a:\n    b", {("condition", "False")}),
@@ -172,6 +173,34 @@ def test_of_a_module_alone_only_its_own_tests_are_run(small, capsys):
     assert [each["from"] for each in found["mutants"] if each["killed_by"]] == [
         "not is_large(size, limit)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("module", "part"), [("deploykit/smal.py", "no module"), ("serving/a.py", "no tests")]
+)
+def test_a_path_without_module_or_tests_is_refused(small, capsys, module, part):
+    (small / "serving").mkdir()
+    (small / "serving" / "a.py").touch()
+    with pytest.raises(SystemExit) as caught:
+        main([module], small)
+    assert caught.value.code == 2
+    assert part in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_module_without_a_test_file_of_its_name_has_those_of_its_folder(small, capsys):
+    (small / "tests" / "deploykit" / "test_small.py").unlink()
+    assert main(["deploykit/small.py", "--number=3", "--json"], small) == 0
+    assert json.loads(capsys.readouterr().out)["deploykit/small.py"]["killed"] == 1
+    assert main(["deploykit/small.py", "--own"], small) == 1
+    assert "no test file of its own" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_tests_that_do_not_run_kill_nothing(small, capsys):
+    (small / "tests" / "conftest.py").write_text("import pytest\npytest.exit('no', 4)\n")
+    assert main(["deploykit/small.py", "--json"], small) == 1
+    assert "exit status 4" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -16,14 +16,14 @@ from tests.mutants.mutate import Mutant
 
 TIME = "time"
 """What killed a mutant whose tests did not end within the limit."""
-_NO_TESTS = 5  # exit status of pytest
+_FAILURE, _UNREADABLE, _NO_TESTS = 1, 2, 5  # exit statuses of pytest
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _SLACK = 60  # seconds that a mutant's tests may take longer, however short they are
 _FACTOR = 4  # other programs may slow the machine down meanwhile
 
 
 class UnmutatedError(Exception):
-    """The tests fail without a mutant."""
+    """The tests fail without a mutant, or do not run."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Outcome:
 
     mutant: Mutant
     killed_by: str | None
-    """The first test that failed, `time`, or `exit status N`; None: the mutant survived."""
+    """The first test that failed, `time`, or `signal N`; None: the mutant survived."""
 
 
 class TreeCopy:
@@ -79,7 +79,11 @@ class TreeCopy:
         if process.returncode in (0, _NO_TESTS):
             return None
         found = _FAILED.search(output)
-        return found[1] if found else f"exit status {process.returncode}"
+        if process.returncode in (_FAILURE, _UNREADABLE) and found:
+            return found[1]
+        if process.returncode < 0:
+            return f"signal {-process.returncode}"
+        raise UnmutatedError(f"pytest ended with exit status {process.returncode}: {output[-500:]}")
 
 
 def own_tests(module: str) -> str:
@@ -93,15 +97,20 @@ def tried(
 ) -> list[Outcome]:
     """Run the module's test file on each mutant; on those that survive, the folder's other tests.
 
-    With `own_only`, the others are not run. UnmutatedError: a test fails without a mutant.
+    A module without a test file of its name has the others. With `own_only`, the others are not
+    run. UnmutatedError: a test fails without a mutant, or there is nothing to run.
     """
     source = (copy.folder / module).read_bytes()
     own = own_tests(module)
     folder = (copy.folder / own).parent
     others = sorted(str(path.relative_to(copy.folder)) for path in folder.glob("test_*.py"))
-    others.remove(own)
+    has_own = own in others
+    if has_own:
+        others.remove(own)
+    elif own_only:
+        raise UnmutatedError(f"{module} has no test file of its own: {own}")
     killed: dict[Mutant, str] = {}
-    for tests in ([own],) if own_only else ([own], others):
+    for tests in ([own] if has_own else [], [] if own_only else others):
         left = [mutant for mutant in mutants if mutant not in killed]
         if left and tests:
             killed |= dict(_kills(copy, module, left, tests))
