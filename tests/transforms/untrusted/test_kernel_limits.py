@@ -20,6 +20,7 @@ from deploykit.transforms.ir import kernel_limits
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.kernel_limits import LIMITS, KernelLimits, limit
 from deploykit.transforms.use_onednn_kernels import KERNELS as FLOAT_KERNELS
+from tests import pairwise
 from tests.support import Containing, building, random, tf, transform
 from tests.transforms.layer_matrix import (
     OUT,
@@ -36,6 +37,7 @@ from tests.transforms.layer_matrix import (
 BARS = {"float32": 1e-5, "float64": 1e-12, "float16": 1e-2, "bfloat16": 6e-2}
 EIGHT_BITS = 0.05  # of the largest value; a wrong channel or pixel is off by far more
 QUICK = 12  # cases of each transform in the quick suite
+SLOW = 100  # in the slow one, and those with every pair of two dimensions
 
 
 def mirrored(case: Case, y):
@@ -197,25 +199,44 @@ def test_groups_are_not_fused(name, shape, shared, tmp_path):
     assert outcome(name, Case(shape=shape), shared, tmp_path) == alike
 
 
-@pytest.mark.slow
+def drawn(every: list[Case], are_all: bool) -> list[Case]:
+    """Return all cases, or a random sample that has every pair of two dimensions."""
+    if are_all:
+        return every
+    chance = shuffling.Random(pairwise.seed())
+    few = pairwise.sample(every, lambda c: pairwise.pairs(tuple(vars(c).values())), pairwise.seed())
+    return list(dict.fromkeys([*few, *chance.sample(every, min(SLOW, len(every)))]))
+
+
+MANY = pytest.mark.parametrize(
+    "are_all",
+    [
+        pytest.param(False, marks=pytest.mark.slow, id="sample"),
+        pytest.param(True, marks=pytest.mark.full, id="all"),
+    ],
+)
+
+
+@MANY
 @pytest.mark.parametrize("onednn", "01")
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_layer(name, onednn, tmp_path):
+def test_every_layer(name, onednn, are_all, tmp_path):
     if onednn == "0" and "convert" in name:
         pytest.skip("without oneDNN no processor runs NCHW")
-    found = check(name, [c for c in cases() if builds(name, c)], tmp_path, onednn)
-    assert found["right"] > 5
-    assert found["left alone"] > 10 or "convert" in name
+    every = [c for c in cases() if builds(name, c)]
+    found = check(name, drawn(every, are_all), tmp_path, onednn)
+    assert found["right"]
+    assert found["left alone"] or "convert" in name
 
 
-@pytest.mark.slow
+@MANY
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_layer_behind_grappler(name, tmp_path):
+def test_every_layer_behind_grappler(name, are_all, tmp_path):
     """It fuses what was written further, and one such fusion ends the process."""
     every = (c for c in cases(dtype=("float32",)) if builds(name, c))
     # TensorFlow dies of these as they are
     chosen = [c for c in every if (c.kind, c.padding) != ("depthwise", "EXPLICIT")]
-    assert check(name, chosen, tmp_path, grappler=True)["right"] > 5
+    assert check(name, drawn(chosen, are_all), tmp_path, grappler=True)["right"]
 
 
 @pytest.mark.parametrize(
