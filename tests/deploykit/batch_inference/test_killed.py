@@ -1,7 +1,7 @@
 """Whatever is killed in the middle, all rows are there in the end, each once, and the same bytes.
 
-Each kind of death is died ten times, twice in the slow tests: of processes of this machine, and on
-a cluster of three machines of one CPU.
+Each kind of death is died ten times, once or twice in the slow tests: of processes of this machine,
+and on a cluster of three machines of one CPU.
 """
 
 import json
@@ -28,8 +28,12 @@ from tests.deploykit.batch_inference.killing import (
 )
 
 DRAWN = random.Random(pairwise.seed())
-SLOW = {DRAWN.randrange(0, 10, 2), DRAWN.randrange(1, 10, 2)}
-TIMES = [pytest.param(number, marks=pairwise.marks(number, SLOW)) for number in range(10)]
+EVEN, ODD = DRAWN.randrange(0, 10, 2), DRAWN.randrange(1, 10, 2)
+
+
+def times(*slow: int) -> pytest.MarkDecorator:
+    every = [pytest.param(number, marks=pairwise.marks(number, slow)) for number in range(10)]
+    return pytest.mark.parametrize("number", every)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +70,7 @@ def check(run: Run, expected: dict[str, str]) -> str:
     return said
 
 
-@pytest.mark.parametrize("number", TIMES)
+@times(EVEN)
 def test_a_worker(work, expected, scheduler, tmp_path, number):
     chance = random.Random(number)
     run = Run(work, tmp_path, *scheduler)
@@ -79,7 +83,7 @@ def test_a_worker(work, expected, scheduler, tmp_path, number):
     assert "1 worker lost" in check(run, expected)
 
 
-@pytest.mark.parametrize("number", TIMES)
+@times(EVEN, ODD)
 def test_the_driver(work, expected, scheduler, tmp_path, number):
     run = Run(work, tmp_path, *scheduler)
     run.wait_for(random.Random(number).randint(1, 20))
@@ -93,7 +97,7 @@ def test_the_driver(work, expected, scheduler, tmp_path, number):
     check(Run(work, tmp_path, *scheduler), expected)
 
 
-@pytest.mark.parametrize("number", TIMES)
+@times(ODD)
 def test_a_machine(work, expected, cluster, tmp_path, number):
     chance = random.Random(number)
     run = Run(work, tmp_path, "--scheduler", "ray", "--address", cluster.address)
