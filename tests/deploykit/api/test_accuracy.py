@@ -15,7 +15,16 @@ from deploykit.storage.image_files import png
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.engines.engines import OPENVINO, EngineUse, lacking, version_of
 from deploykit.verification.confidence import wilson
-from tests.support import Containing, assert_golden, building, built, raises, refusal, tf
+from tests.support import (
+    Containing,
+    assert_error,
+    assert_golden,
+    building,
+    built,
+    raises,
+    refusal,
+    tf,
+)
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -286,4 +295,5 @@ def test_the_command_prints_the_metric(deploykit, photos):
     assert shown.status == 0, shown.stderr
     assert "top1" in shown.stdout
     twice = deploykit("accuracy", model, model, *more)
-    assert (twice.status, "is given twice" in twice.stderr) == (2, True)
+    assert twice.status == 2
+    assert_error(twice.error, "given-twice", name=model)

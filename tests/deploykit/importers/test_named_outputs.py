@@ -1,5 +1,7 @@
 """Names of outputs that are no tensors are refused by every command, with those that there are."""
 
+import re
+
 import pytest
 
 import deploykit as api
@@ -10,15 +12,15 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
-from tests.support import raises, shows, tf
+from tests.support import Containing, raises, says, shows, tf
 
 WRONG = {
-    "save/restore_all": "NoOp) has 0 outputs",
-    "relu:1": "Relu) has 1 output.",
-    "probs:7": "has 1 output.",
-    "Probs": "did you mean probs?",
-    "softmax": "the graph has no node 'softmax'",
-    "^relu": "Relu) has 1 output.",
+    "save/restore_all": says("output-number-missing", node=Containing("NoOp"), count=0),
+    "relu:1": says("output-number-missing", node=Containing("Relu"), count=1),
+    "probs:7": says("output-number-missing", count=1),
+    "Probs": says("graph-node-missing", name="Probs", hint=Containing("probs")),
+    "softmax": says("graph-node-missing", name="softmax"),
+    "^relu": says("output-number-missing", node=Containing("Relu"), count=1),
 }
 
 
@@ -38,7 +40,7 @@ def test_the_message_names_what_may_be_named(name):
     for model in (graph(), graph().to_graph_def(), api.open_model(graph())):
         with pytest.raises(GraphError) as error:
             api.open_model(model, outputs=[name])
-        assert WRONG[name] in str(error.value)
+        assert re.search(WRONG[name], str(error.value))
         assert shows(error.value, "outputs-wrong")
     assert api.open_model(graph(), outputs=["relu:0"]).graph.outputs == ("relu",)
 

@@ -82,7 +82,7 @@ def test_a_fallback_is_marked_also_where_the_node_was_fused(here):
     assert "exp" not in {node.name for node in found.executed}
     (node,) = found.fallbacks
     assert (node.name, node.op, node.asked, node.got) == ("exp", "Exp", "/device:GPU:0", CPU0)
-    assert found.why(node) == "the device does not exist"
+    assert found.why(node) == Containing("device", "exist")
     text = "\n".join(drawn(lines(found)))
     assert text == Containing("from /device:GPU:0 to CPU:0", "1 node: exp (Exp)")
     assert placement(two_devices(third="/device:CPU:1"), cpu_devices=2).fallbacks == ()

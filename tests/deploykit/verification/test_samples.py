@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_said(graph, data, said):
 
 def test_datasets_that_cannot_be_taken(graph):
     dataset = tf.data.Dataset.from_tensor_slices(X)
-    for wrong, said in ((dataset.repeat(), "never ends. Pass dataset.take"),
+    for wrong, said in ((dataset.repeat(), says("dataset-endless")),
                         (dataset.take(0), "no samples to take from the dataset")):  # fmt: skip
         with pytest.raises(GraphError, match=said):
             open_samples(wrong, graph)

@@ -47,7 +47,7 @@ class Model:
         self.now += self.seconds
         self.tried.append(settings)
         if self.dies(settings):
-            raise CrashError("TensorFlow died of SIGABRT on this graph: tensor_format.h")
+            raise CrashError("child-died", runs="TensorFlow", signal="SIGABRT", reason="it crashed")
         p50, rate = self.cost(settings)
         usual, usual_rate = self.cost(START)
         scatter = self.random.lognormal(0, self.noise, (2, 5))
