@@ -400,7 +400,7 @@ def test_a_run_that_ends_says_what_is_kept(tmp_path, caplog):
     caplog.set_level("INFO", "deploykit")
     with pytest.raises(KeyboardInterrupt):
         end_with(tmp_path, act)
-    assert caplog.text == Containing("1 of 4", "run the same command to resume")
+    assert caplog.text == Containing("1 of 4", "resume")
     assert run(tmp_path)[1] == [0, 1, 3]
 
 

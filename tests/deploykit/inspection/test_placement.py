@@ -200,7 +200,7 @@ def test_strings_have_no_known_size(here):
     found = placement(graph, batch=2, data=data, cpu_devices=2)
     assert [(copy.bytes, copy.shape) for copy in found.copies] == [(None, (2,))] * 2
     text = "\n".join(drawn(lines(found)))
-    assert "copies between devices: 2, 0 bytes per run and 2 of unknown size" in text
+    assert text == Containing("copies", ": 2, 0 bytes", "2 of unknown size")
     assert "string [2]" in text
     made_up = placement(graph, batch=2, cpu_devices=2)
     assert [copy.shape for copy in made_up.copies] == [(2,)] * 2
