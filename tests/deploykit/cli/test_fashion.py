@@ -177,7 +177,7 @@ def test_damaged_models_are_refused_in_a_sentence(deploykit, tmp_path):
     (tmp_path / "lonely.ckpt.index").write_bytes(b"index")
     for source, status, message in (
         (folder / "model.ckpt", 2, says("checkpoint-entry-outside", file_size=1000)),
-        (keras, 2, "Keras cannot load"),
+        (keras, 2, says("runtime-failed", runtime="Keras", action="load the model")),
         (tmp_path / "lonely.ckpt", 4, "--graph"),
         (folder / "none.ckpt", 4, "No such file"),
     ):

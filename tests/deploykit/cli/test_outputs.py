@@ -152,7 +152,7 @@ def test_folders(refused, tmp_path, garbage):
             (*changing, f"--dump={folder / 'steps'}"),
             says("dump-not-empty", source=folder / "steps"),
         ),
-        ((*changing, f"--dump={garbage}"), "model.pb: not a folder"),
+        ((*changing, f"--dump={garbage}"), says("dump-is-file", source=garbage)),
         ((*exporting, "--version=1"), says("version-exists", source=folder / "net/1")),
         ((*exporting, "--manifests=config"), says("exists", source=folder / "models.config")),
         (

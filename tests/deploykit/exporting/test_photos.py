@@ -457,7 +457,7 @@ def test_what_has_no_photos_is_refused(tmp_path):
         (echo((-1, -1, -1, 3)), "0..1", says("preprocess-needs-resize")),
         (echo(), {"format": 1, "inputs": {}}, says("photo-range-unknown")),
         (echo(), "known", says("photo-range-unknown")),
-        (echo(), {"format": 1, "inputs": {"z": {}}}, "no input for the preprocessing 'z'"),
+        (echo(), {"format": 1, "inputs": {"z": {}}}, says("unknown-name", name="z")),
         (echo(bytes=(-1, 4)), "0..1", says("input-exists", name="bytes")),
     ):
         with pytest.raises(GraphError, match=why):

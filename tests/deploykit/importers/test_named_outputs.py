@@ -1,7 +1,5 @@
 """Names of outputs that are no tensors are refused by every command, with those that there are."""
 
-import re
-
 import pytest
 
 import deploykit as api
@@ -12,15 +10,15 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
-from tests.support import Containing, raises, says, shows, tf
+from tests.support import Containing, raises, shows, tf
 
 WRONG = {
-    "save/restore_all": says("output-number-missing", node=Containing("NoOp"), count=0),
-    "relu:1": says("output-number-missing", node=Containing("Relu"), count=1),
-    "probs:7": says("output-number-missing", count=1),
-    "Probs": says("graph-node-missing", name="Probs", hint=Containing("probs")),
-    "softmax": says("graph-node-missing", name="softmax"),
-    "^relu": says("output-number-missing", node=Containing("Relu"), count=1),
+    "save/restore_all": Containing("(NoOp)", " 0 "),
+    "relu:1": Containing("(Relu)", " 1 "),
+    "probs:7": Containing("(Softmax)", " 1 "),
+    "Probs": Containing("'Probs'", "probs"),
+    "softmax": Containing("'softmax'"),
+    "^relu": Containing("(Relu)", " 1 "),
 }
 
 
@@ -38,10 +36,8 @@ def graph() -> Graph:
 @pytest.mark.parametrize("name", WRONG)
 def test_the_message_names_what_may_be_named(name):
     for model in (graph(), graph().to_graph_def(), api.open_model(graph())):
-        with pytest.raises(GraphError) as error:
+        with raises(GraphError, "outputs-wrong", problem=WRONG[name]):
             api.open_model(model, outputs=[name])
-        assert re.search(WRONG[name], str(error.value))
-        assert shows(error.value, "outputs-wrong")
     assert api.open_model(graph(), outputs=["relu:0"]).graph.outputs == ("relu",)
 
 

@@ -143,7 +143,7 @@ def test_who_waits_to_be_told_is_told_to_go_on():
         (
             b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n",
             413,
-            b"limit of 1000 bytes",
+            says("http-body-too-large", most=1000).encode(),
         ),
         (
             b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n",
@@ -183,7 +183,7 @@ def test_who_waits_to_be_told_is_told_to_go_on():
         (
             b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
             501,
-            b"expected chunked",
+            says("unexpected", what="Transfer-Encoding", expected="chunked").encode(),
         ),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, NOT_HTTP),
     ],

@@ -30,21 +30,27 @@ def good(tmp_path_factory):
 
 ARCHIVES = {
     "deep": (lambda e: e | {"config.json": b'{"a":' * 200_000}, "nested"),
-    "digits": (lambda e: e | {"config.json": b'{"a":' + b"9" * 9000 + b"}"}, "not JSON"),
-    "utf-16": (lambda e: e | {"config.json": b"\xff\xfe\0"}, "not JSON"),
+    "digits": (lambda e: e | {"config.json": b'{"a":' + b"9" * 9000 + b"}"}, says("json-expected")),
+    "utf-16": (lambda e: e | {"config.json": b"\xff\xfe\0"}, says("json-expected")),
     "list": (lambda e: e | {"config.json": b"[1]"}, says("not-a-keras-model")),
     "long": (
         lambda e: e | {"config.json": b" " * (65 << 20)},
         says("over-limit", what=Containing("config.json"), most="64 MiB"),
     ),
-    "about": (lambda e: e | {"metadata.json": b"[]"}, "metadata.json does not describe"),
+    "about": (
+        lambda e: e | {"metadata.json": b"[]"},
+        says("not-a-keras-description", name="metadata.json"),
+    ),
     "gone": (
         lambda e: {"config.json": e["config.json"]},
         says("keras-archive-incomplete", name="metadata.json"),
     ),
     "above": (lambda e: e | {"../../evil": b"x"}, says("archive-entry-outside", name="../../evil")),
     "root": (lambda e: e | {"/etc/evil": b"x"}, says("archive-entry-outside", name="/etc/evil")),
-    "weights": (lambda e: e | {"model.weights.h5": b"\x89HDF"}, "Keras cannot load the model"),
+    "weights": (
+        lambda e: e | {"model.weights.h5": b"\x89HDF"},
+        says("runtime-failed", runtime="Keras", action="load the model"),
+    ),
     "bomb": (
         lambda e: e | {"x": bytes(1 << 30)},
         says("archive-bomb", unpacked="1 GiB"),

@@ -429,11 +429,12 @@ def empty_archive(folder: Path) -> bytes:
 
 
 def test_damaged_files(tmp_path):
+    failed = says("runtime-failed", runtime="Keras", action="load the model")
     whole = (KERAS_2 / "model.h5").read_bytes()
     damages = {
-        "cut.h5": (whole[: len(whole) // 2], "Keras cannot load the model"),
-        "no.h5": (b"not HDF5 at all", "Keras cannot load the model"),
-        "no.keras": (b"not a zip archive", "Keras cannot load the model"),
+        "cut.h5": (whole[: len(whole) // 2], failed),
+        "no.h5": (b"not HDF5 at all", failed),
+        "no.keras": (b"not a zip archive", failed),
         "other.zip": (
             empty_archive(tmp_path),
             says("keras-archive-incomplete", name="config.json"),
