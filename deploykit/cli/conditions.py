@@ -171,11 +171,10 @@ def check_conditions(context: click.Context) -> None:
             _ignore(context, parameter)
         for parameter in _given(context, condition, _COMMAND_LINE):
             option = parameter.opts[0]
-            text = f"{option} has no effect here, only {condition.where}"
             if not condition.is_warning:
                 hint = see_help(context)
                 raise Error("option-no-effect", option=option, where=condition.where, hint=hint)
-            logger.warning("%s", text)
+            logger.warning("%s", Error("no-effect", option=option, where=condition.where))
 
 
 def _words(context: click.Context) -> str:

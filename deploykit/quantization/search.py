@@ -117,7 +117,8 @@ def _outcome(
 ) -> Quantized:
     """Run the steps of the search for some engines, and return the best result."""
     if not has_layers(task.graph):
-        why = "there is nothing to quantize: no convolution or matrix product in float32"
+        reason = "no convolution or matrix product in float32"
+        why = str(Error("empty-quantization", reason=reason))
         return best_of(task, None, [Candidate(engine, why_float=why) for engine in engines])
     with contextlib.ExitStack() as stack:
         by_labels = _judge_by_labels(task, stack)  # first, to fail early

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploykit.transforms.ir.graph import Graph
+from tests.support import assert_error
 
 
 def nothing(folder: Path) -> None:
@@ -34,13 +35,18 @@ class Case:
     files: Callable[[Path], None] = nothing
 
 
+def error_of(code: str, /, **fields: object) -> Callable[[BaseException], None]:
+    """Return a check of an error: its code, and some of its fields."""
+    return lambda error: assert_error(error, code, **fields)
+
+
 @dataclass(frozen=True)
 class Refusal:
-    """What both tools refuse; each message must hold a given text."""
+    """What both tools refuse: the original's message holds a text, the error here is coded."""
 
     what: str
     graph: Callable[[], Graph]
     transforms: str
     theirs: str
-    ours: str
+    ours: Callable[[BaseException], None]  # see `error_of`
     files: Callable[[Path], None] = nothing

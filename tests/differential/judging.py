@@ -7,7 +7,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
 from tests.differential.graphs import feeds
 from tests.differential.original import Answer
-from tests.support import error, ops, run
+from tests.support import assert_error, error, ops, run
 
 Shown = Callable[[Graph, Answer], bool]  # of the graph before and the original's answer
 Right = Callable[[Graph, Graph | Error], bool]  # of the graph before and deploykit's
@@ -92,9 +92,15 @@ def stays(**counts: int) -> Right:
     )
 
 
-def refuses(text: str) -> Right:
-    """Ask for an error whose message holds `text`."""
-    return lambda before, ours: isinstance(ours, Error) and text in str(ours)
+def refuses(code: str, /, **fields: object) -> Right:
+    """Ask for an error with a code, and with at least these fields."""
+
+    def refused(before: Graph, ours: Graph | Error) -> bool:
+        assert isinstance(ours, Error), "it is not refused"
+        assert_error(ours, code, **fields)
+        return True
+
+    return refused
 
 
 def gives(holds: Callable[[Graph, Graph], bool]) -> Right:

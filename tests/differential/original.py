@@ -77,7 +77,7 @@ class Original:
                 return answer
         except LimitError as error:
             self.close()
-            return Answer(timed_out="did not finish" in str(error), error=str(error))
+            return Answer(timed_out=error.code.endswith("-timeout"), error=str(error))
         except CrashError as error:
             self.close()
             (name,) = re.findall(r"died of (\w+)", str(error))

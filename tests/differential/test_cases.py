@@ -57,7 +57,7 @@ def test_refused_by_both(case, original, tmp_path):
     assert case.theirs in original.ask(before, text).error
     with pytest.raises(Error) as refusal:
         transform(before, text)
-    assert case.ours in str(refusal.value)
+    case.ours(refusal.value)
 
 
 def test_names_are_unique():

@@ -69,9 +69,7 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
             number = len(self.calls)
         name = request.model_spec.name
         if name == "missing":
-            context.abort(
-                grpc.StatusCode.NOT_FOUND, "Servable not found for request: Latest(missing)"
-            )
+            context.abort(grpc.StatusCode.NOT_FOUND, "not here: Latest(missing)")
         if name == "slow":
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow")
         if name == "sleepy":

@@ -119,7 +119,7 @@ def test_where_tensorflow_dies_numpys_results_are_kept(monkeypatch):
         tf.add(placeholder() * tf.exp(b, name="exp"), tf.sqrt(b + 5, name="root"), name="out")
 
     def dies(*arguments):
-        raise GraphError("TensorFlow died of SIGSEGV on this graph: it said nothing")
+        raise GraphError("child-died", runs="TensorFlow", signal="SIGSEGV", reason="no output")
 
     monkeypatch.setattr(constants, "call", dies)
     result = folded(build(body, ["x"], ["out"]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from tests.support import raises
+from tests.support import Containing, raises
 
 F = "no_such_file.pb"
 
@@ -52,19 +52,19 @@ def test_words_that_are_not_known():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: deploykit.verify(F, F, tolerance="x"), "tolerance must be a number, got 'x'"),
-        (lambda: deploykit.benchmark(F, batch="1,8"), "batch must be a number, got '1,8'"),
-        (lambda: deploykit.inspect(F, outputs="y"), "outputs must be a sequence of strings"),
-        (lambda: deploykit.quantize(F, skip="abc"), "skip must be a sequence of strings"),
-        (lambda: deploykit.ship(F, manifests="docker"), "manifests must be a sequence of strings"),
-        (lambda: deploykit.benchmark(F, runs=2.5), "runs must be a whole number, got 2.5"),
-        (lambda: deploykit.benchmark(F, runs=True), "runs must be a whole number, got True"),
-        (lambda: deploykit.transform(F, ["fold"]), "transforms must be a string"),
-        (lambda: deploykit.quantize(F, "avx2", mode="auto"), "how must be of class Quantize"),
-        (lambda: deploykit.quantize(F, None), "how must be of class QuantizeOptions, got None"),
+        (lambda: deploykit.verify(F, F, tolerance="x"), ": tolerance .*'x'"),
+        (lambda: deploykit.benchmark(F, batch="1,8"), ": batch .*'1,8'"),
+        (lambda: deploykit.inspect(F, outputs="y"), ": outputs .* strings"),
+        (lambda: deploykit.quantize(F, skip="abc"), ": skip .* strings"),
+        (lambda: deploykit.ship(F, manifests="docker"), ": manifests .* strings"),
+        (lambda: deploykit.benchmark(F, runs=2.5), r": runs .* 2\.5"),
+        (lambda: deploykit.benchmark(F, runs=True), ": runs .* True"),
+        (lambda: deploykit.transform(F, ["fold"]), ": transforms .* string"),
+        (lambda: deploykit.quantize(F, "avx2", mode="auto"), ": how .* QuantizeOptions"),
+        (lambda: deploykit.quantize(F, None), ": how .* QuantizeOptions.* None"),
         (
             lambda: deploykit.benchmark(F, [deploykit.RunConfig()], batch=[1]),
-            "batch cannot be combined with settings of type list",
+            ": batch .*settings.* list",
         ),
     ],
 )
@@ -110,7 +110,7 @@ def graph_file(tmp_path_factory):
 def test_what_means_nothing_for_a_model_is_logged(graph_file, caplog, option):
     deploykit.open_model(graph_file, **option)
     ((name, value),) = option.items()
-    assert f"{graph_file}: {name} {value} has no effect on this model" in caplog.messages
+    assert caplog.messages == [Containing(f"{graph_file}: {name} {value} ")]
     caplog.clear()
     deploykit.open_model(graph_file, signature="serving_default")
     assert caplog.messages == []

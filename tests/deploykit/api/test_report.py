@@ -67,7 +67,7 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(folder):
 @pytest.mark.parametrize(
     ("results", "error", "said"),
     [
-        ([], GraphError, "no results given"),
+        ([], GraphError, says("report-needs-results")),
         (3, GraphError, says("report-type-unsupported", kind="int")),
         ([{"kind": {1, 2}}], GraphError, says("document-not-plain")),
         (

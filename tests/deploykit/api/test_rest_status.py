@@ -122,9 +122,7 @@ def test_versions_of_any_server():
 
 
 @pytest.mark.parametrize("status", [400, 404])
-@pytest.mark.parametrize(
-    "page", [{"error": "Malformed request: GET /v1/models"}, b"<html>"], ids=str
-)
+@pytest.mark.parametrize("page", [{"error": "GET /v1/models"}, b"<html>"], ids=str)
 def test_tensorflow_serving_lists_no_models(deploykit, status, page):
     with rest({"/v1/models": (status, page)}) as port:
         ended = deploykit("status", f"http://127.0.0.1:{port}")
@@ -159,9 +157,10 @@ def test_another_page_is_a_sentence(deploykit, page):
     {"model_version_status": [{"version": "1", "state": "END", "status": "bad"}]},
 ], ids=str)  # fmt: skip
 def test_odd_versions_are_a_sentence(found):
+    code = "response-without" if "model_version_status" in found else "response-without-field"
     with (
         rest({"/v1/models/x": (200, found)}) as port,
-        pytest.raises(CallError, match="expected the REST"),
+        raises(CallError, code),
     ):
         api.status(f"http://127.0.0.1:{port}", "x", **QUICK)
 

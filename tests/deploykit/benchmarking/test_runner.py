@@ -256,9 +256,7 @@ def test_what_a_device_means():
 
 def test_a_child_tells_which_gpus_there_are():
     assert visible_gpus() == []  # tests/conftest.py hides them
-    with raises(
-        GraphError, "device-refused", device="all", reason=Containing("TensorFlow sees no")
-    ):
+    with raises(GraphError, "device-refused", device="all", reason=Containing("GPU")):
         check_devices(["cpu", "all"])
     check_devices(["cpu"])
 

@@ -166,7 +166,7 @@ def test_unwritable_folder(small):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 4, done.stderr
-    assert "is not writable" in done.stderr
+    assert shows(done.stderr, "folder-not-writable", folder=small.parent)
     assert list(small.parent.iterdir()) == [small]
 
 
@@ -176,7 +176,7 @@ def test_fifo_and_device_are_no_models(deploykit, tmp_path, name):
     for path in (tmp_path / name, "/dev/zero"):
         found = deploykit("optimize", path)
         assert found.status == 4
-        assert shows(found.stderr, "file-kind", got="not a regular file")
+        assert shows(found.stderr, "file-kind", got=Containing("regular file"))
 
 
 @pytest.mark.parametrize("name", ["x.pb", "x.pbtxt", "x.meta", "saved_model.pb"])

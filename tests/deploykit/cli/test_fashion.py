@@ -1,5 +1,7 @@
 """The main job on the embedded models: every batch norm folded, numbers and answers kept."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.verify import verify
 from tests.deploykit.conftest import FASHION
-from tests.support import ops, shows
+from tests.support import ops, says, shows
 
 SOURCES = {"tf1": FASHION / "tf1" / "model.ckpt", "keras": FASHION / "fashion.keras"}
 
@@ -174,14 +176,14 @@ def test_damaged_models_are_refused_in_a_sentence(deploykit, tmp_path):
     keras.write_bytes(SOURCES["keras"].read_bytes()[:5000])
     (tmp_path / "lonely.ckpt.index").write_bytes(b"index")
     for source, status, message in (
-        (folder / "model.ckpt", 2, "the data file has 1000. It may be truncated"),
-        (keras, 2, "Keras cannot load"),
+        (folder / "model.ckpt", 2, says("checkpoint-entry-outside", file_size=1000)),
+        (keras, 2, says("runtime-failed", runtime="Keras", action="load the model")),
         (tmp_path / "lonely.ckpt", 4, "--graph"),
         (folder / "none.ckpt", 4, "No such file"),
     ):
         found = deploykit("freeze", source, "-o", tmp_path / "out.pb")
         assert found.status == status, found.stderr
-        assert message in found.stderr
+        assert re.search(message, found.stderr)
         assert found.stderr.splitlines()[-1].startswith("deploykit: error: ")
         assert not (tmp_path / "out.pb").exists()
 

@@ -6,6 +6,7 @@ import pytest
 import deploykit as api
 from deploykit.cli.build import build, table
 from deploykit.cli.help import Headed
+from tests.support import Containing
 
 FORMER = [
     (words, option, spelling)
@@ -39,9 +40,9 @@ def test_former_keys_of_the_project_file_are_read_with_a_warning(deploykit, tmp_
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deploykit.toml").write_text('[ship]\neval = "v.npz"\ncalibration = "c.npz"\n')
     found = deploykit("ship", "absent.pb", "--dry-run")
-    assert "eval of [ship] is now called evaluation" in found.stderr
+    assert found.stderr == Containing("eval of [ship]", "evaluation")
     (tmp_path / "deploykit.toml").write_text('[ship]\nevaluation = "v.npz"\n')
-    assert "is now called" not in deploykit("ship", "absent.pb", "--dry-run").stderr
+    assert "eval " not in deploykit("ship", "absent.pb", "--dry-run").stderr
 
 
 @pytest.mark.parametrize(

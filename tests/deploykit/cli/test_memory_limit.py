@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.support import shows
+
 pytestmark = pytest.mark.slow
 PART = (128 << 20) // 4  # numbers
 
@@ -52,7 +54,7 @@ def limited(tmp_path, monkeypatch, deploykit):
 def test_a_model_that_needs_more_than_the_limit(command, tmp_path, limited):
     outcome = limited(command, parts=40, reserved=0)
     assert outcome.status == 6
-    assert "needs more than 3.91 GiB of memory" in outcome.stderr
+    assert shows(outcome.stderr, "child-memory-limit", size="3.91 GiB")
     assert {path.name for path in tmp_path.iterdir()} == {"m.pb", "data.npz"}
 
 

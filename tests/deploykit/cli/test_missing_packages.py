@@ -17,7 +17,7 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
 from tests.deploykit.cli.test_headings import ROOT_CONTEXT
 from tests.hidden_packages import TENSORFLOW, hiding
-from tests.support import Containing, raises
+from tests.support import Containing, raises, shows
 
 WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
@@ -93,7 +93,7 @@ def test_what_is_missing_is_named_with_status_2(hidden, model, arguments, extra)
     assert found.returncode == (2 if extra else 4)
     assert "Traceback" not in found.stderr
     if extra:
-        assert found.stderr == Containing("deploykit, run pip", f"'.[{extra}]'")
+        assert shows(found.stderr, "package-missing", extra=extra)
 
 
 def test_doctor_lists_the_extras(hidden):

@@ -1,7 +1,9 @@
 """`deploykit serve` as a user starts, calls and ends it."""
 
+import errno
 import json
 import os
+import re
 import signal
 import socket
 import urllib.request
@@ -25,7 +27,7 @@ from tests.serving.certificates import Authority
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_server import count
 from tests.serving.slow_model import LONG, slow
-from tests.support import Containing, assert_golden, raises, says
+from tests.support import Containing, assert_golden, raises, says, shows
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 DRAINING = "deploykit: draining: rejecting new requests, completing those in progress\n"
@@ -141,21 +143,28 @@ def test_the_folder_to_give_instead_works(shelf, given, better):
     assert models_in(shelf / better) == (ModelSettings("fashion", fashion),)
 
 
+EXPORT = "deploykit export {given} BASE_DIR"
+EXPORT_PLAIN = "deploykit export {shelf}/deep/plain BASE_DIR"
+
+
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "kind", "code", "fields"),
     [
-        ("deep/plain", "deploykit export {given} BASE_DIR makes a version of it"),
-        ("deep/plain/variables", "deploykit export {shelf}/deep/plain BASE_DIR makes"),
-        ("deep/net.pb", "deploykit export {given} BASE_DIR makes a version of it"),
-        ("docs", "names are numbers; as in {given}/1 or {given}/NAME/1"),
-        ("docs/text.txt", "expected a folder; as in {shelf}/docs/1 or"),
-        ("nowhere", "{given}: No such file or directory, expected a folder"),
+        ("deep/plain", GraphError, "base-path-empty", {"advice": EXPORT}),
+        ("deep/plain/variables", GraphError, "base-path-empty", {"advice": EXPORT_PLAIN}),
+        ("deep/net.pb", FileError, "base-path-not-folder", {"advice": EXPORT}),
+        ("docs", GraphError, "base-path-empty", {"advice": "{given}/1|{given}/NAME/1"}),
+        ("docs/text.txt", FileError, "base-path-not-folder", {"advice": "{shelf}/docs/1"}),
+        ("nowhere", FileError, "base-path-unreadable", {"reason": os.strerror(errno.ENOENT)}),
     ],
 )
-def test_what_to_do_where_no_folder_works(shelf, given, words):
-    with pytest.raises((FileError, GraphError)) as error:
+def test_what_to_do_where_no_folder_works(shelf, given, kind, code, fields):
+    fields = {
+        name: Containing(*text.format(given=shelf / given, shelf=shelf).split("|"))
+        for name, text in fields.items()
+    }
+    with raises(kind, code, source=shelf / given, **fields):
         models_in(shelf / given)
-    assert words.format(given=shelf / given, shelf=shelf) in str(error.value)
 
 
 def test_several_folders_to_give_instead(shelf):
@@ -251,8 +260,8 @@ def test_a_port_in_use(empty):
         server = Served(empty, f"--rest_api_port={port}", ready=False)
         status, said = server.ended()
     assert status == 4
-    words = f"127.0.0.1:{port}: the port is in use; choose another with --rest_api_port"
-    assert said == f"deploykit: error: {words}\n"
+    words = says("port-unavailable", source=f"127.0.0.1:{port}", flag="--rest_api_port", hint="")
+    assert re.fullmatch(f"deploykit: error: {words}\n", said)
 
 
 def test_a_port_in_use_is_said_before_tensorflow_starts(tmp_path):
@@ -389,7 +398,7 @@ def test_rest_plain_is_said_and_makes_no_sense_alone(tmp_path):
         server.kill()
     status, said = Served(*arguments, "--rest_plain", ready=False).ended()
     assert status == 2
-    assert "--rest_plain needs --ssl_config_file and --rest_api_port" in said
+    assert shows(said, "rest-plain-needs-tls")
 
 
 def test_the_largest_document(base):

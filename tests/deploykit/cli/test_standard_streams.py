@@ -10,7 +10,7 @@ import pytest
 
 from deploykit.cli.value_types import PathName, TextOutput
 from tests.deploykit.cli.test_outputs import LEAVES, VALUES, filled, shown
-from tests.support import Containing, raises, shows
+from tests.support import Containing, assert_error, raises, shows
 
 PATH = re.compile(r"FILE|DIR\b|DATA|MODEL|PATH|SOURCE|IMAGE|FIRST|SECOND\b|REFERENCE|RESULT|\.json")
 ON_A_SERVER = {("predict",), ("status",), ("load-test",), ("plan",)}
@@ -85,11 +85,11 @@ def test_two_texts_do_not_share_it(deploykit, words, name):
             line = [*filled(words, name, "-", garbage="x.pb"), other.opts[0], "-"]
             found = deploykit(*line)
             assert (found.status, found.printed) == (2, "")
-            assert "cannot both write" in found.stderr
+            assert_error(found.error, "standard-output-twice")
     if not option.type.is_report:
         found = deploykit(*filled(words, name, "-", "--json", garbage="x.pb"))
         assert (found.status, found.printed) == (2, "")
-        assert found.stderr == Containing(f"{option.opts[0]} and --json", "cannot both write")
+        assert_error(found.error, "standard-output-twice", options=[option.opts[0], "--json"])
 
 
 def test_what_commands_say_of_a_model(deploykit, small):

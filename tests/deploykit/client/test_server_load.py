@@ -6,6 +6,7 @@ from deploykit.client.server_load import Load, _shares, search
 from deploykit.rendering import serving
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.transforms.common.documents import document
+from tests.support import Containing
 
 
 def load(step: LoadStep, p99: float, limited: bool = False, failed: int = 0) -> Load:
@@ -61,10 +62,9 @@ def test_the_generators_limit_is_said():
 
     assert len(lines(fine)) == 1
     table, note = lines(fine, limited)
-    assert "at 900 requests/s, not the server" in note
+    assert "900 requests/s" in note
     assert [row[0] for row in table.rows] == ["2 clients", "900 requests/s"]
     failed = load(LoadStep(1, callers=2), 5.0, failed=3)
     assert lines(failed)[1:] == ["failed at 2 clients: 3 RESOURCE_EXHAUSTED"]
-    assert lines(fine, limit=20, rate=123.4)[1:] == [
-        "highest rate with 99 % of requests within 20 ms: 123.4 requests/s"
-    ]
+    (highest,) = lines(fine, limit=20, rate=123.4)[1:]
+    assert highest == Containing("99 %", "20 ms", "123.4 requests/s")

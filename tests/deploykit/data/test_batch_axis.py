@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from deploykit.verification.engine_feeds import engine_feeds
 from deploykit.verification.samples import Dataset
 from deploykit.verification.synthetic.sample_inputs import demanded_batch, made_up_feeds
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import built, raises, random, run, tf
+from tests.support import Containing, assert_error, built, raises, random, run, says, tf
 
 STEPS, COUNT, WIDTH, UNITS, CLASSES = 7, 20, 5, 6, 4
 X = random(COUNT, STEPS, WIDTH, seed=3)
@@ -243,9 +244,8 @@ def test_a_name_of_no_model_is_refused_with_the_models(deploykit, command, tmp_p
     steps = json.dumps({"format": 1, "inputs": {"z": {"batch_axis": 1}}})
     found = deploykit(command, tmp_path / "x.pb", tmp_path / "y.pb", "--data", tmp_path / "x.npz",
                       "--preprocess", steps)  # fmt: skip
-    assert found.error.code == "unknown-name"
-    assert "x.pb" in found.stderr
-    assert "y.pb: there is no input for the preprocessing 'z'; there are: x, y" in found.stderr
+    assert_error(found.error, "unknown-name", name="z", known=["x", "y"])
+    assert found.stderr == Containing("x.pb", "y.pb")
 
 
 @pytest.mark.parametrize("batch", [None, 1, 5])
@@ -409,23 +409,24 @@ def test_load_test_sends_samples_of_the_axis(folder, tmp_path, batch):
     np.testing.assert_array_equal(np.concatenate([f["offsets"] for f in feeds]), OFFSETS)
 
 
-INVALID = """-1: 'x': batch_axis is -1, expected int >= 0
-1.5: 'x': batch_axis is 1.5, expected int | null
-true: 'x': batch_axis is True, expected int | null
-"1": 'x': batch_axis is '1', expected int | null
-3: input 'x' has the shape [?,?,5], so its samples cannot lie on axis 3."""
+INVALID = {
+    "-1": "'x'.* batch_axis .*-1",
+    "1.5": r"'x'.* batch_axis .*1\.5",
+    "true": "'x'.* batch_axis .*True",
+    '"1"': "'x'.* batch_axis .*'1'",
+    "3": says("batch-axis-rank", name="x", shape="[?,?,5]", axis=3),
+}
 
 
-@pytest.mark.parametrize("line", INVALID.splitlines())
-def test_an_invalid_axis_is_refused(line, deploykit, folder, tmp_path):
-    axis, _, message = line.partition(": ")
+@pytest.mark.parametrize("axis", INVALID)
+def test_an_invalid_axis_is_refused(axis, deploykit, folder, tmp_path):
     steps = f'{{"format": 1, "inputs": {{"x": {{"batch_axis": {axis}}}}}}}'
     found = deploykit(
         "optimize", folder / "time.pb", "--preprocess", steps, "-o", tmp_path / "o.pb"
     )
     assert found.status == 2
     assert found.error.code
-    assert message in found.stderr
+    assert re.search(INVALID[axis], found.stderr)
     assert not [*tmp_path.iterdir()]
 
 

@@ -17,7 +17,7 @@ import deploykit as public
 from deploykit.storage.image_files import png
 from tests.deploykit.conftest import FASHION
 from tests.serving.served import Served, free_port
-from tests.support import Containing, shows
+from tests.support import Containing, assert_error, shows
 
 ROOT = Path(__file__).parents[3]
 NAMES = [f"kind {n}" for n in range(10)]
@@ -68,15 +68,15 @@ def test_predict_needs_no_flag(deploykit, server, folder):
 
 def test_predict_refuses_what_has_no_place(deploykit, server, folder, tmp_path):
     photo = folder / "0.png"
-    for given, why in (
-        ((photo, "--preprocess", "0..1"), "Leave out --preprocess"),
-        ((FASHION / "README.md",), "expected an image (JPEG, PNG, GIF, BMP"),
-        ((tmp_path / "none.jpg",), "not found: expected a file"),
-        ((), "no input given"),
+    for given, code in (
+        ((photo, "--preprocess", "0..1"), "preprocess-decided"),
+        ((FASHION / "README.md",), "not-an-image"),
+        ((tmp_path / "none.jpg",), "input-file-missing"),
+        ((), "input-not-given"),
     ):
         found = deploykit("predict", server.address, "fashion", *given)
         assert found.status != 0
-        assert why in found.stderr
+        assert_error(found.error, code)
     (tmp_path / "cut.png").write_bytes(photo.read_bytes()[:99])
     found = deploykit("predict", server.address, "fashion", photo, photo, tmp_path / "cut.png")
     assert found.status != 0

@@ -1,5 +1,6 @@
 """Sizes of photos, read from the heads that TensorFlow's encoders write."""
 
+import re
 import struct
 
 import numpy as np
@@ -10,7 +11,7 @@ from deploykit.storage.image_files import size_of
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.client.test_label_image import PIXELS, encoded, gif
 from tests.deploykit.storage.tiny_images import jpeg_xl_head, webp_head
-from tests.support import tf
+from tests.support import says, tf
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg", "bmp"])
@@ -57,10 +58,10 @@ def test_images_that_say_they_are_huge(tmp_path, kind):
     from deploykit.records.examples import Feature
     from deploykit.records.images import Decoder
 
-    said = "the image states 60000x60000 pixels, but TensorFlow decodes at most 178 million"
-    assert said in image_problem(BOMBS[kind])
+    said = says("image-pixels", width=60000, height=60000, most=178)
+    assert re.search(said, image_problem(BOMBS[kind]))
     (found,) = Decoder().decode([BOMBS[kind]])
-    assert said in found
+    assert re.search(said, found)
     (tmp_path / "x").write_bytes(BOMBS[kind])
     with pytest.raises(GraphError, match=said):
         open_image(tmp_path / "x")

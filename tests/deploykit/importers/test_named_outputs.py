@@ -10,15 +10,15 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
-from tests.support import raises, shows, tf
+from tests.support import Containing, raises, shows, tf
 
 WRONG = {
-    "save/restore_all": "NoOp) has 0 outputs",
-    "relu:1": "Relu) has 1 output.",
-    "probs:7": "has 1 output.",
-    "Probs": "did you mean probs?",
-    "softmax": "the graph has no node 'softmax'",
-    "^relu": "Relu) has 1 output.",
+    "save/restore_all": Containing("(NoOp)", " 0 "),
+    "relu:1": Containing("(Relu)", " 1 "),
+    "probs:7": Containing("(Softmax)", " 1 "),
+    "Probs": Containing("'Probs'", "probs"),
+    "softmax": Containing("'softmax'"),
+    "^relu": Containing("(Relu)", " 1 "),
 }
 
 
@@ -36,10 +36,8 @@ def graph() -> Graph:
 @pytest.mark.parametrize("name", WRONG)
 def test_the_message_names_what_may_be_named(name):
     for model in (graph(), graph().to_graph_def(), api.open_model(graph())):
-        with pytest.raises(GraphError) as error:
+        with raises(GraphError, "outputs-wrong", problem=WRONG[name]):
             api.open_model(model, outputs=[name])
-        assert WRONG[name] in str(error.value)
-        assert shows(error.value, "outputs-wrong")
     assert api.open_model(graph(), outputs=["relu:0"]).graph.outputs == ("relu",)
 
 

@@ -6,7 +6,7 @@ import deploykit
 from deploykit.cli.value_types import Value
 from deploykit.cli.value_types import tags as parsed_tags
 from deploykit.transforms.common.errors import GraphError
-from tests.support import raises, says
+from tests.support import Containing, raises, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -51,15 +51,13 @@ def test_the_only_graph_that_can_run_is_used(graphs, output, named, level, tmp_p
     graph = deploykit.open_model(saved(tmp_path, *graphs)).graph
     assert graph.outputs == (output,)
     said = [(each.levelname, each.message) for each in caplog.records if "tag" in each.message]
-    begin = f"no graph has exactly the tag 'serve': using the one {named}"
-    assert [(at, text[: len(begin)]) for at, text in said] == ([(level, begin)] if named else [])
+    assert said == ([(level, Containing("'serve'", named))] if named else [])
 
 
 def test_of_graphs_with_the_same_tags_the_first_counts_as_in_tensorflow(tmp_path, caplog):
     path = saved(tmp_path, ("gpu", "serve"), ("serve", "gpu"), ("serve",), ("serve",), ("serve",))
     assert loaded_outputs(path, ["serve"]) == deploykit.freeze(path).outputs == ("y2",)
-    expected = "the SavedModel has 3 graphs with the tags serve: using the first one"
-    assert expected in caplog.text
+    assert caplog.text == Containing("3 graphs", "serve")
     caplog.clear()
     tags = ["serve", "gpu"]
     assert loaded_outputs(path, tags) == deploykit.freeze(path, tags=tags).outputs == ("y0",)

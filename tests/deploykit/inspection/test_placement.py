@@ -82,7 +82,7 @@ def test_a_fallback_is_marked_also_where_the_node_was_fused(here):
     assert "exp" not in {node.name for node in found.executed}
     (node,) = found.fallbacks
     assert (node.name, node.op, node.asked, node.got) == ("exp", "Exp", "/device:GPU:0", CPU0)
-    assert found.why(node) == "the device does not exist"
+    assert found.why(node) == Containing("device", "exist")
     text = "\n".join(drawn(lines(found)))
     assert text == Containing("from /device:GPU:0 to CPU:0", "1 node: exp (Exp)")
     assert placement(two_devices(third="/device:CPU:1"), cpu_devices=2).fallbacks == ()
@@ -200,7 +200,7 @@ def test_strings_have_no_known_size(here):
     found = placement(graph, batch=2, data=data, cpu_devices=2)
     assert [(copy.bytes, copy.shape) for copy in found.copies] == [(None, (2,))] * 2
     text = "\n".join(drawn(lines(found)))
-    assert "copies between devices: 2, 0 bytes per run and 2 of unknown size" in text
+    assert text == Containing("copies", ": 2, 0 bytes", "2 of unknown size")
     assert "string [2]" in text
     made_up = placement(graph, batch=2, cpu_devices=2)
     assert [copy.shape for copy in made_up.copies] == [(2,)] * 2

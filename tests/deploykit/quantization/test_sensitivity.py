@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from deploykit.transforms.common.errors import CrashError, LimitError
 from deploykit.transforms.int8.plan import plan
 from deploykit.transforms.int8.ranges import load_ranges
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits
-from tests.support import ops, random, run
+from tests.support import Containing, ops, random, run, says
 
 X = random(40, 16, low=0)
 LAYERS = ["first", "second"]
@@ -95,7 +96,7 @@ def test_a_layer_that_cannot_be_run_stands_first(ranges):
     def judge(graph):
         asked.append(graph)
         if len(asked) == 2:
-            raise CrashError("TensorFlow died of SIGABRT on this graph: it said nothing")
+            raise CrashError("child-died", runs="TensorFlow", signal="SIGABRT", reason="no output")
         return Judgement(30.0, None, 3)
 
     found = ranked(ranges, judge)
@@ -179,14 +180,18 @@ def test_what_the_command_refuses(deploykit, tmp_path):
     for arguments, status, said in [
         ((), 2, "--calibration"),
         (("--calibration", tmp_path / "none.npz"), 4, "No such file"),
-        (("--calibration", tmp_path / "wrong.npz"), 2, "wrong.npz: there is no array for input"),
-        (("--calibration", data, "--ranges", other), 2, "the ranges contain no tensor of this"),
+        (
+            ("--calibration", tmp_path / "wrong.npz"),
+            2,
+            says("unknown-name", kind=Containing("array")),
+        ),
+        (("--calibration", data, "--ranges", other), 2, says("ranges-of-other-graph")),
         (("--calibration", data, "--isa", "sse"), 2, "sse"),
-        (("--calibration", data, "-o", data), 4, "the output is the input"),
+        (("--calibration", data, "-o", data), 4, says("output-is-input")),
     ]:
         found = deploykit("sensitivity", model, *arguments)
         assert (found.status, found.printed) == (status, "")
-        assert said in found.stderr
+        assert re.search(said, found.stderr)
 
 
 def calibrated_elsewhere() -> str:

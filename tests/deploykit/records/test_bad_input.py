@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from deploykit.records.images import image_problem
 from deploykit.transforms.common.errors import Error, GraphError, RefusedError
 from tests.deploykit.records.conftest import cifar_batch, idx_bytes, jpeg, png
 from tests.deploykit.storage.tiny_images import WEBP
-from tests.support import Containing, assert_golden, coded, raises, shows, tf
+from tests.support import Containing, assert_golden, coded, raises, says, shows, tf
 
 FILES = {
     "ragged": ("a.csv", b"1,2,0\n1,2,3,0\n"),
@@ -74,17 +75,17 @@ def test_sources_that_make_no_sense(deploykit, tmp_path, pictures):
     (tmp_path / "more").mkdir()
     for arguments, said in (
         ([tmp_path / "gone.csv"], "gone.csv: No such file"),
-        ([tmp_path / "empty"], "there is nothing to convert"),
+        ([tmp_path / "empty"], says("nothing-to-convert")),
         ([tmp_path / "empty", "--kind", "images"], "expected images"),
-        ([table, tmp_path / "more"], "give one of a folder, files"),
-        ([table, "--label-column", "7"], "column 7 does not exist: the first line has 3 columns"),
-        ([table, "--label-column", "labl"], "there is no column 'labl'"),
-        ([table, "--raw"], "--labels and --raw: only for images"),
-        ([pictures, "--label-column", "0"], "--label-column: only for csv"),
-        ([pictures / "cat" / "0.jpg"], "give the folder that contains the images"),
-        ([table, "--name", "a/b"], "is not a name for records"),
+        ([table, tmp_path / "more"], says("give-one", options=Containing("folder"))),
+        ([table, "--label-column", "7"], says("csv-column-number", number=7, count=3)),
+        ([table, "--label-column", "labl"], "column 'labl'"),
+        ([table, "--raw"], says("only-for", option="--labels and --raw", what="images")),
+        ([pictures, "--label-column", "0"], says("only-for", option="--label-column", what="csv")),
+        ([pictures / "cat" / "0.jpg"], says("images-folder-expected")),
+        ([table, "--name", "a/b"], says("name-invalid", name="a/b", what="records")),
     ):
-        assert said in run(deploykit, tmp_path, *arguments)
+        assert re.search(said, run(deploykit, tmp_path, *arguments))
 
 
 def test_arrays_that_do_not_go_together(deploykit, tmp_path):
@@ -95,9 +96,8 @@ def test_arrays_that_do_not_go_together(deploykit, tmp_path):
         run(deploykit, tmp_path, tmp_path / "a.npz"), "array-type-not-storable", dtype="complex128"
     )
     np.savez(tmp_path / "a.npz", x=np.full(3, 2**63, np.uint64))
-    assert "9223372036854775808, which does not fit int64" in run(
-        deploykit, tmp_path, tmp_path / "a.npz"
-    )
+    said = run(deploykit, tmp_path, tmp_path / "a.npz")
+    assert shows(said, "array-not-int64", got=2**63)
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     said = run(deploykit, tmp_path, tmp_path / "a.npz", "--label-column", "y")
     assert shows(said, "unknown-name", kind="array", known=["x"], name="y")
@@ -124,11 +124,8 @@ def test_a_picture_that_only_the_decoder_refuses(deploykit, tmp_path, pictures, 
     tables = content.index(b"\xff\xc4") + 4
     content[tables + 1 : tables + 17] = b"\xff" * 16  # more codes than there are
     bad.write_bytes(content)
-    assert shows(
-        run(deploykit, tmp_path, pictures, "--raw", *decoder_here),
-        "item-failed",
-        reason=Containing("cannot be decoded"),
-    )
+    said = run(deploykit, tmp_path, pictures, "--raw", *decoder_here)
+    assert shows(said, "item-failed", reason=Containing("decoded"))
 
 
 def test_pixels_of_another_size(deploykit, tmp_path, pictures, decoder_here):
@@ -146,13 +143,13 @@ def test_labels_that_are_missing(deploykit, tmp_path, pictures):
     labels = tmp_path / "labels.csv"
     rows = [f"{path.relative_to(pictures)},1" for path in sorted(pictures.rglob("*.jpg"))]
     for lines, said in (
-        (rows[1:], f"0.jpg: the image has no label in {labels}"),
+        (rows[1:], f"0.jpg: .*{labels}"),
         ([*rows, "gone.jpg,1"], "gone.jpg: No such file"),
-        ([*rows, "a.jpg"], "labels.csv: line 7: expected a file name and a label"),
-        ([*rows, rows[0]], "labels.csv: line 7: cat/0.jpg already has a label"),
+        ([*rows, "a.jpg"], says("labels-line", source=labels, number=7)),
+        ([*rows, rows[0]], says("labels-line-twice", source=labels, number=7, file="cat/0.jpg")),
     ):
         labels.write_text("\n".join(lines))
-        assert said in run(deploykit, tmp_path, pictures, "--labels", labels)
+        assert re.search(said, run(deploykit, tmp_path, pictures, "--labels", labels))
 
 
 def test_every_cut_of_a_picture_is_seen():
@@ -234,13 +231,16 @@ def test_pickles_that_are_damaged(tmp_path):
 
 def test_batches_that_are_none(deploykit, tmp_path):
     for data, said in (
-        ([1], "not a batch of CIFAR"),
-        ({b"data": np.zeros((2, 9), np.uint8), b"labels": [1, 2]}, "have shape [2, 9]"),
-        ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1]}, "expected 2 labels"),
-        ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [300]}, "expected 1 labels"),
+        ([1], says("cifar-batch")),
+        (
+            {b"data": np.zeros((2, 9), np.uint8), b"labels": [1, 2]},
+            says("cifar-shape", shape=Containing("[2, 9]")),
+        ),
+        ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1]}, says("cifar-labels", count=2)),
+        ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [300]}, says("cifar-labels", count=1)),
     ):
         (tmp_path / "data_batch_1").write_bytes(pickle.dumps(data, 2))
-        assert said in run(deploykit, tmp_path, tmp_path / "data_batch_1")
+        assert re.search(said, run(deploykit, tmp_path, tmp_path / "data_batch_1"))
     (tmp_path / "a.bin").write_bytes(bytes(3073 * 2 - 1))
     said = run(deploykit, tmp_path, tmp_path / "a.bin", "--kind", "cifar")
     assert shows(said, "cifar-size", size=6145, size_10=3073)

@@ -155,13 +155,13 @@ def test_a_load_test_names_its_loads_and_what_limits_them():
     found = words(plot_loads(load_test(*LOADS, NO_ANSWER), "a.svg"))
     assert {"1 client", "8 clients", "250 requests/s", "shapes at localhost:8500"} <= set(found)
     assert "99 clients" not in found
-    assert "1 of 4 loads had no response" in found
-    assert "99 % of requests are within 20 ms up to 311 requests/s" in " ".join(found)
-    assert "at 1 of the loads the generator was the limit, not the server" in " ".join(found)
+    assert Containing("1 of 4 loads") in found
+    assert " ".join(found) == Containing("99 %", "20 ms", "311 requests/s")
+    assert " ".join(found) == Containing("1 of the loads", "generator")
 
 
 def test_a_load_test_without_an_answer_says_so():
-    assert "no request was answered" in words(plot_loads(load_test(NO_ANSWER), "a.svg"))
+    assert Containing("no request") in words(plot_loads(load_test(NO_ANSWER), "a.svg"))
     size(plot_loads(load_test(NO_ANSWER), "a.png"))
 
 

@@ -181,12 +181,12 @@ def test_what_openvino_lacks_is_refused_by_name():
         return x * 2, tf.constant([1.0])
 
     for function, dtype, words in (
-        (tf.strings.length, "string", "'input' (Placeholder) has dtype string"),
-        (tf.math.lgamma, "float32", "has no op for Lgamma"),
-        (with_constant, "float32", "drops an output that is constant, one of: output_1"),
+        (tf.strings.length, "string", "'input' .*string"),
+        (tf.math.lgamma, "float32", says("openvino-unknown-op", op="Lgamma")),
+        (with_constant, "float32", says("openvino-output-lost", names="output_1")),
     ):
         found = compared_in(frozen(function, [None], dtype=dtype))
-        assert words in found.refused
+        assert re.search(words, found.refused)
         with pytest.raises(GraphError):
             found.require()
 

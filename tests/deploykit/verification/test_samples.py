@@ -73,9 +73,8 @@ def test_what_does_not_fit_is_said(graph, data, said):
 
 def test_datasets_that_cannot_be_taken(graph):
     dataset = tf.data.Dataset.from_tensor_slices(X)
-    for wrong, said in ((dataset.repeat(), "never ends. Pass dataset.take"),
-                        (dataset.take(0), "no samples to take from the dataset")):  # fmt: skip
-        with pytest.raises(GraphError, match=said):
+    for wrong, code in ((dataset.repeat(), "dataset-endless"), (dataset.take(0), "no-samples")):
+        with raises(GraphError, code):
             open_samples(wrong, graph)
 
 

@@ -2,7 +2,7 @@
 
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import (
     const,
     conv,
@@ -63,5 +63,5 @@ CASES = [
     Case("frozen Fashion, TF1", fashion_tf1, NAME),
     Case("frozen Fashion, Keras", fashion_keras, NAME),
     Refusal("unknown op", unknown_op, NAME, "Op type not registered 'NoSuchOp'",
-            "unknown op NoSuchOp"),
+            error_of("unknown-op-of-node", op="NoSuchOp")),
 ]  # fmt: skip

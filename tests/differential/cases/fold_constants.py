@@ -1,7 +1,7 @@
 """What depends on constants alone is computed."""
 
 from deploykit.transforms.ir.graph import Graph
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, net, two_layers
 from tests.support import random, tf
 
@@ -151,8 +151,8 @@ CASES = [
     Case("frozen Fashion, Keras", fashion_keras, NAME, deviations=READ, tolerance=1e-6),
     Refusal("a size that is no number", net(chain, 100), f"{NAME}(max_constant_size_in_bytes=1e6)",
             "Couldn't interpret the max_constant_size_in_bytes argument as a number:1e6",
-            "max_constant_size_in_bytes must be a whole number (got '1e6')"),
+            error_of("parameter-value", name="max_constant_size_in_bytes", got="1e6")),
     Refusal("a truth value that is none", net(chain, 100), f"{NAME}(clear_output_shapes=perhaps)",
             "Couldn't interpret the clear_output_shapes argument as a boolean:perhaps",
-            "clear_output_shapes must be true or false (got 'perhaps')"),
+            error_of("parameter-value", name="clear_output_shapes", got="perhaps")),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import const, net
 from tests.support import tf
 
@@ -66,15 +66,17 @@ CASES = [
          files=log(*runs(100))),
     Case("all of them", quantized(), f"{NAME}({LOG}, min_percentile=0, max_percentile=0)",
          files=log(*runs(7))),
-    Refusal("no log", quantized(), NAME, "You must pass a file name", "min_max_log_file"),
-    Refusal("a log that does not exist", quantized(), f"{NAME}({LOG})",
-            "log", "No such file or directory"),
+    Refusal("no log", quantized(), NAME, "You must pass a file name",
+            error_of("parameter-missing", name="min_max_log_file")),
+    Refusal("a log that is missing", quantized(), f"{NAME}({LOG})",
+            "log", error_of("file-error", reason="No such file or directory")),
     Refusal("a log without records", quantized(), f"{NAME}({LOG})",
-            "No min/max range logs were found in the log file", "no line shows a range",
+            "No min/max range logs were found in the log file", error_of("ranges-log-empty"),
             log("nothing")),
     Refusal("a node that the graph does not have", quantized(), f"{NAME}({LOG})",
-            "Nodes were found in the log file that aren't present in the graph", "other",
+            "Nodes were found in the log file that aren't present in the graph",
+            error_of("missing", kind="node", name="other"),
             log(record(-1, 1, "other"))),
     Refusal("a node of another op", quantized(), f"{NAME}({LOG})",
-            "wide", "'wide' in", log(record(-1, 1, "wide"))),
+            "wide", error_of("ranges-log-node", node="wide"), log(record(-1, 1, "wide"))),
 ]  # fmt: skip

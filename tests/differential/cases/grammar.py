@@ -1,8 +1,8 @@
 """Transform strings that both read alike."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import const, placeholder
-from tests.support import built, random, tf
+from tests.support import Containing, built, random, tf
 
 
 @built(["x"], ["out"])
@@ -29,23 +29,42 @@ STRINGS = {
     "line breaks": "remove_device\n\nremove_nodes(op=Identity)\n",
 }
 REFUSED = {
-    "unknown transform": ("remove_devise", "Transform 'remove_devise' not recognized",
-                          "there is no transform 'remove_devise'"),
-    "comma between transforms": ("remove_device,remove_device",
-                                 "Looking for transform name, but found ,",
-                                 "expected the name of a transform, found ','"),
-    "semicolon": ("remove_device;", "Looking for transform name, but found ;",
-                  "expected the name of a transform, found ';'"),
-    "comma at the end": ("remove_nodes(op=Identity,)", "Looking for parameter name, but found )",
-                         "expected the name of a parameter after the comma"),
-    "no value": ("remove_nodes(op=)", "Looking for parameter name, but found )",
-                 "expected a value for op"),
-    "no name": ("remove_nodes(=Identity)", "Looking for parameter name, but found =",
-                "expected the name of a parameter, found '='"),
-    "ignore_errors is no truth value": ("remove_device(ignore_errors=yes)",
-                                        "ignore_errors should be true or false, found yes",
-                                        "ignore_errors must be true or false (got 'yes')"),
-}  # fmt: skip
+    "unknown transform": (
+        "remove_devise",
+        "Transform 'remove_devise' not recognized",
+        error_of("missing", kind="transform", name="remove_devise"),
+    ),
+    "comma between transforms": (
+        "remove_device,remove_device",
+        "Looking for transform name, but found ,",
+        error_of("syntax-unexpected", expected=Containing("transform"), found=","),
+    ),
+    "semicolon": (
+        "remove_device;",
+        "Looking for transform name, but found ;",
+        error_of("syntax-unexpected", expected=Containing("transform"), found=";"),
+    ),
+    "comma at the end": (
+        "remove_nodes(op=Identity,)",
+        "Looking for parameter name, but found )",
+        error_of("syntax-unexpected", expected=Containing("parameter"), found=")"),
+    ),
+    "no value": (
+        "remove_nodes(op=)",
+        "Looking for parameter name, but found )",
+        error_of("syntax-unexpected", expected=Containing("value"), found=")"),
+    ),
+    "no name": (
+        "remove_nodes(=Identity)",
+        "Looking for parameter name, but found =",
+        error_of("syntax-unexpected", expected=Containing("parameter"), found="="),
+    ),
+    "ignore_errors is no truth value": (
+        "remove_device(ignore_errors=yes)",
+        "ignore_errors should be true or false, found yes",
+        error_of("parameter-value", name="ignore_errors", got="yes"),
+    ),
+}
 
 CASES = [
     *(Case(what, small, text) for what, text in STRINGS.items()),

@@ -1,6 +1,6 @@
 """Prints come between nodes and their readers."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import const, fashion_tf1, net
 from tests.support import random, tf
 
@@ -58,7 +58,9 @@ CASES = [
     Case("waited for", net(waiting), f"{NAME}(op=Relu)"),
     Case("frozen Fashion, TF1", fashion_tf1, f"{NAME}(op=Relu, summarize=3, first_n=1)"),
     Refusal("first_n is no number", net(sums), f"{NAME}(first_n=once)",
-            "Couldn't interpret the first_n argument as a number:once", "first_n"),
+            "Couldn't interpret the first_n argument as a number:once",
+            error_of("parameter-value", name="first_n", got="once")),
     Refusal("show_name is no truth value", net(sums), f"{NAME}(show_name=yes)",
-            "Couldn't interpret the show_name argument as a boolean:yes", "show_name"),
+            "Couldn't interpret the show_name argument as a boolean:yes",
+            error_of("parameter-value", name="show_name", got="yes")),
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Float ops become TensorFlow's first 8-bit ops, node for node as the original wrote them."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import const, conv, net, placeholder
 from tests.support import built, random, tf
 
@@ -210,7 +210,7 @@ CASES = [
     Case("fake quantization of what is read twice", net(fake_read_twice, *IMAGE, outputs=FLOAT),
          NAME, deviations=CUT, tolerance=STEPS),
     Case("whole numbers", net(whole_numbers, 3, 4, inputs=("x", "count")), NAME),
-    *(Refusal(f"{given} alone", both_fed, f"{NAME}({given}=1)", message, message)
-      for kind in ("input", "fallback") for given in (f"{kind}_min", f"{kind}_max")
-      for message in [f"You must pass both {kind}_min and {kind}_max into quantize_nodes"]),
+    *(Refusal(f"{given} alone", both_fed, f"{NAME}({given}=1)", f"{kind}_min and {kind}_max",
+              error_of("fallback-range-half", names=[f"{kind}_min", f"{kind}_max"]))
+      for kind in ("input", "fallback") for given in (f"{kind}_min", f"{kind}_max")),
 ]  # fmt: skip

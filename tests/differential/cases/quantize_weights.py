@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import (
     const,
     conv,
@@ -89,5 +89,5 @@ CASES = [
     Case("frozen Fashion, Keras", fashion_keras, NAME, OURS),
     Refusal("a size that is no whole number", layers, f"{NAME}(minimum_size=1.5)",
             "Couldn't interpret the minimum_size argument as a number:1.5",
-            "minimum_size must be a whole number (got '1.5')"),
+            error_of("parameter-value", name="minimum_size", got="1.5")),
 ]  # fmt: skip

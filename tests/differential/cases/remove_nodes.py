@@ -1,6 +1,6 @@
 """Nodes are bypassed to their first input."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, net, two_layers
 from tests.support import random, tf
 
@@ -91,11 +91,13 @@ CASES = [
          deviations=("pruned",)),
     Case("frozen Fashion, TF1", fashion_tf1, IDENTITY),
     Case("frozen Fashion, Keras", fashion_keras, IDENTITY),
-    Refusal("no op", net(chain), "remove_nodes", "op", "op"),
+    Refusal("no op", net(chain), "remove_nodes", "op",
+            error_of("parameter-missing", name="op")),
     Refusal("max_inputs is no number", net(chain), "remove_nodes(op=Identity, max_inputs=two)",
             "Couldn't interpret the max_inputs argument as a number:two",
-            "max_inputs must be a whole number (got 'two')"),
+            error_of("parameter-value", name="max_inputs", got="two")),
     Refusal("max_inputs twice", net(chain),
             "remove_nodes(op=Identity, max_inputs=1, max_inputs=2)",
-            "Expected a single 'max_inputs' parameter, but found 2", "given more than once"),
+            "Expected a single 'max_inputs' parameter, but found 2",
+            error_of("parameter-twice", name="max_inputs")),
 ]  # fmt: skip

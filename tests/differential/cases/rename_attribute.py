@@ -1,6 +1,6 @@
 """Attributes get another name, on all nodes or on those of one op."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import marked
 
 NAME = "rename_attribute"
@@ -15,8 +15,8 @@ CASES = [
          f"{NAME}(old_attribute_name=_sign, new_attribute_name=_mark)"),
     Refusal("no new name", marked, f"{NAME}(old_attribute_name=_mark)",
             "rename_attribute expects exactly one 'old_attribute_name' and",
-            "new_attribute_name"),
+            error_of("parameter-missing", name="new_attribute_name")),
     Refusal("no old name", marked, f"{NAME}(new_attribute_name=_mark)",
             "rename_attribute expects exactly one 'old_attribute_name' and",
-            "old_attribute_name"),
+            error_of("parameter-missing", name="old_attribute_name")),
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """A node gets another name, and so do the inputs of those who read it."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.cases.remove_nodes import chain, fan_out, reader_with_control, second_port
 from tests.differential.graphs import fashion_keras, net, two_layers
 
@@ -24,9 +24,11 @@ CASES = [
          renamed("fashion_1/batch_normalization_1/batchnorm/add/y", "epsilon")),
     Refusal("the new name is taken", net(fan_out), renamed("a", "b"),
             "A node is alreading using b",
-            "the graph has a node 'b' already"),
+            error_of("new-name-taken", name="b")),
     Refusal("no new name", net(fan_out), f"{NAME}(old_node_name=a)",
-            "rename_node expects exactly one 'old_node_name' and", "new_node_name"),
+            "rename_node expects exactly one 'old_node_name' and",
+            error_of("parameter-missing", name="new_node_name")),
     Refusal("no old name", net(fan_out), f"{NAME}(new_node_name=a)",
-            "rename_node expects exactly one 'old_node_name' and", "old_node_name"),
+            "rename_node expects exactly one 'old_node_name' and",
+            error_of("parameter-missing", name="old_node_name")),
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Nodes of one op become nodes of another."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import const, fashion_keras, net, two_layers
 from tests.support import random, tf
 
@@ -23,7 +23,9 @@ CASES = [
          deviations=("pruned",)),
     Case("frozen Fashion, Keras", fashion_keras, f"{NAME}(old_op_name=AddV2, new_op_name=Add)"),
     Refusal("no new op", net(sums), f"{NAME}(old_op_name=AddV2)",
-            "rename_op expects exactly one 'old_op_name' and", "new_op_name"),
+            "rename_op expects exactly one 'old_op_name' and",
+            error_of("parameter-missing", name="new_op_name")),
     Refusal("no old op", net(sums), f"{NAME}(new_op_name=Add)",
-            "rename_op expects exactly one 'old_op_name' and", "old_op_name"),
+            "rename_op expects exactly one 'old_op_name' and",
+            error_of("parameter-missing", name="old_op_name")),
 ]  # fmt: skip

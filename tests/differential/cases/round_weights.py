@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.cases.quantize_weights import layers, sum_with
 from tests.differential.graphs import fashion_tf1
 from tests.support import random
@@ -27,5 +27,6 @@ CASES = [
     Case("float64", sum_with(random(100).astype(np.float64)), NAME),
     Case("frozen Fashion, TF1", fashion_tf1, NAME, **steps(256)),
     Refusal("num_steps is no number", layers, f"{NAME}(num_steps=few)",
-            "Couldn't interpret the num_steps argument as a number:few", "num_steps"),
+            "Couldn't interpret the num_steps argument as a number:few",
+            error_of("parameter-value", name="num_steps", got="few")),
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """All nodes are given one device."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.cases.remove_device import several_devices
 from tests.differential.cases.remove_nodes import second_port
 from tests.differential.graphs import fashion_keras, net, two_layers
@@ -21,5 +21,6 @@ CASES = [
     Case("none", several_devices, NAME),
     Case("set, then removed", several_devices, f'{NAME}(device="/cpu:0") remove_device'),
     Refusal("if_default is no truth value", several_devices, f"{NAME}(if_default=yes)",
-            "Couldn't interpret the if_default argument as a boolean:yes", "if_default"),
+            "Couldn't interpret the if_default argument as a boolean:yes",
+            error_of("parameter-value", name="if_default", got="yes")),
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """What the outputs need stays; inputs become placeholders."""
 
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, error_of
 from tests.differential.graphs import (
     const,
     fashion_keras,
@@ -70,9 +70,9 @@ CASES = [
     Case("frozen Fashion, Keras", fashion_keras, NAME),
     Refusal("names without types", classifier(["scaled"]), "strip_unused_nodes(name=scaled)",
             "You must pass a 'type_for_name' arg for every 'name'",
-            "the same number of times (got 1, 0 and 0)"),
+            error_of("placeholder-options-count", names=1, types=0, shapes=0)),
     Refusal("unknown type", classifier(["scaled"]), "strip_unused_nodes(type=flaot)",
-            "flaot", "flaot"),
+            "flaot", error_of("type-unknown", name="flaot")),
     Refusal("unknown output", classifier(["raw"], ["nonesuch"]), NAME,
-            "nonesuch", "the graph has no node 'nonesuch', named as output"),
+            "nonesuch", error_of("graph-node-missing", name="nonesuch", role="output")),
 ]  # fmt: skip

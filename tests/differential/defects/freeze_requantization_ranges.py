@@ -32,6 +32,6 @@ DEFECTS = [
            f"{FREEZE}({LOG}, min_percentile=90, max_percentile=90)",
            "the minimum is above the maximum",
            makes(lambda before, after: frozen(after)[0] > frozen(after)[1]),
-           "refuses them", refuses("choose lower ones"),
+           "refuses them", refuses("ranges-log-percentiles", node="range"),
            files=log(*(record(-k - 1.0, -k - 2.0) for k in range(9)))),
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from tests.differential.cases.remove_nodes import second_port
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, net
 from tests.differential.judging import does_not_run, keeps, makes, refuses, stays
-from tests.support import tf
+from tests.support import Containing, tf
 
 LOG = "insert_logging"
 
@@ -32,5 +32,5 @@ DEFECTS = [
            "silently does nothing",
            makes(lambda before, after: len(after) == len(before)),
            "error with the nearest names",
-           refuses("there is no op 'Splitt' (did you mean Split")),
+           refuses("missing", kind="op", name="Splitt", hint=Containing("Split"))),
 ]  # fmt: skip

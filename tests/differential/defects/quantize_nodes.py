@@ -170,5 +170,5 @@ DEFECTS = [
     Defect(NAME, "input_min above input_max",
            net(lambda raw, x: raw.Relu(features=x, name="out"), 3, 5),
            f"{NAME}(input_min=1, input_max=-1)", "takes them", takes_codes("x", "quint8"),
-           "names them", refuses("should be below")),
+           "names them", refuses("fallback-range-invalid")),
 ]  # fmt: skip

@@ -55,7 +55,7 @@ DEFECTS = [
     Defect(ROUND, "num_steps=0", sum_with(WEIGHTS), f"{ROUND}(num_steps=0)",
            "all weights become infinite or NaN",
            makes(lambda before, after: not np.isfinite(values(after)).any()), "refuses it",
-           refuses("num_steps must be at least 2 (got 0)")),
+           refuses("out-of-range", name="num_steps", got=0)),
     Defect(ROUND, "a constant that is an output", constant_is_output, ROUND, "changes",
            makes(lambda before, after: bool((values(after) != values(before)).any())),
            "skips it with a reason", stays()),

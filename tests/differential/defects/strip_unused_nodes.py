@@ -25,5 +25,6 @@ DEFECTS = [
            gives(lambda before, after: after["row"].attr("shape") == (-1, 4))),
     Defect(STRIP, "an input that the graph does not have", classifier(["row", "nonesuch"]), STRIP,
            "ignores it", makes(lambda before, after: "nonesuch" not in after),
-           "error with the nearest names", refuses("has no node 'nonesuch', named as input")),
+           "error with the nearest names",
+           refuses("graph-node-missing", name="nonesuch", role="input")),
 ]  # fmt: skip

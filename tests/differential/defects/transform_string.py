@@ -23,10 +23,10 @@ DEFECTS = [
     string("an unknown parameter", "quantize_weights(no_such_parameter=3)", "ignores it",
            makes(lambda before, after: len(after) == len(before)),
            "error with the valid parameters",
-           refuses("quantize_weights has no parameter no_such_parameter")),
+           refuses("parameter-unknown", transform="quantize_weights", name="no_such_parameter")),
     string("an unclosed parenthesis", "remove_nodes(op=Identity", "drops the transform silently",
            makes(lambda before, after: not one_identity_less(before, after)),
-           "error that shows which one", refuses("this parenthesis is not closed")),
+           "error that shows which one", refuses("parenthesis-open")),
     string("an unquoted colon", "remove_nodes(op=Identity) strip_unused_nodes(name=x:0, "
            "type_for_name=float, shape_for_name=\"2,3\")", "refuses it",
            fails("Looking for"), READS, NO_IDENTITY),

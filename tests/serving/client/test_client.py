@@ -1,5 +1,6 @@
 """The client over a real wire: values, retries, deadlines, sizes, TLS, errors."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from deploykit.serving.protocol.versions import VersionStatus
 from deploykit.transforms.common.errors import Error, FileError
 from tests.serving.certificates import Authority
 from tests.serving.official import credentials, pixels
-from tests.support import Containing, raises, shows
+from tests.support import Containing, raises, says, shows
 
 
 @pytest.fixture
@@ -122,15 +123,14 @@ def test_an_answer_of_5_mb_passes(client):
 def test_a_damaged_answer_is_said_to_be_one(client):
     error = failed(client.predict, "damaged", {"x": pixels(2)})
     assert error.status == "DATA_LOSS"
-    assert shows(error, "response-damaged", reason=Containing("tensor parsing error"))
+    assert shows(error, "response-damaged", reason=Containing("parsing"))
 
 
 def test_the_status_of_the_server_is_kept(client, official):
     error = failed(client.predict, "missing", {})
     assert error.status == "NOT_FOUND"
     assert str(error).startswith("127.0.0.1:")
-    assert shows(error, "call-not-found", reason=Containing("found for request"))
-    assert str(error).endswith("--model_config_file (NOT_FOUND)")
+    assert shows(error, "call-not-found", reason=Containing("Latest(missing)"))
     assert failed(client.predict, "full", {}).status == "RESOURCE_EXHAUSTED"
     assert official.calls == ["Predict", "Predict"]
     assert error.exit_status == 2
@@ -186,9 +186,9 @@ def test_no_server():
     with Client(f"127.0.0.1:{port}", timeout=20) as client:
         error = failed(client.predict, "echo", {})
     assert error.status == "UNAVAILABLE"
-    start = f"127.0.0.1:{port}: no server can be reached, or it refuses for now: Failed to connect"
-    assert str(error).startswith(start)
-    assert shows(str(error), "server-unavailable", reason=Containing("host: Connection refused"))
+    reason = Containing("Failed to connect", "host: Connection refused")
+    said = says("server-unavailable", source=f"127.0.0.1:{port}", reason=reason)
+    assert re.match(said, str(error))
 
 
 def test_a_server_that_starts_meanwhile_answers(official):
@@ -262,7 +262,7 @@ def test_tls(official, authority):
         ({"tls": True}, "--ca FILE.pem"),
         (files(authority, ("ca", "other.pem")), "--ca FILE.pem"),
         ({**files(authority, CA), "server_name": "another.test"}, "--server-name"),
-        ({}, "the server encrypts: give its certificate authority with --ca FILE.pem, or --tls"),
+        ({}, "--ca FILE.pem, or --tls"),
     ]
     for each, advice in wrong:
         error = failed(asked, port, **each)
@@ -279,7 +279,7 @@ def test_http_to_a_port_with_tls(official, authority):
 
 def test_a_server_without_tls_is_asked_with_tls(official, authority):
     error = failed(asked, official.listen(), **files(authority, CA))
-    assert "the server does not encrypt: connect without TLS options" in str(error)
+    assert shows(error, "server-unavailable", hint=Containing("without TLS"))
 
 
 def test_a_certificate_that_is_over_is_refused(official, authority):

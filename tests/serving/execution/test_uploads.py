@@ -6,9 +6,9 @@ import pytest
 
 from deploykit.serving.execution.uploads import SMALL, Uploads
 from deploykit.serving.protocol.errors import ServingError
+from tests.support import raises
 
 MIB = 1 << 20
-FULL = "requests in flight use all memory for uploads"
 
 
 class Bench:
@@ -24,7 +24,7 @@ class Bench:
         return upload
 
     def refused(self, act, *arguments):
-        with pytest.raises(ServingError, match=FULL) as error:
+        with raises(ServingError, "uploads-full") as error:
             act(*arguments)
         assert error.value.status == "RESOURCE_EXHAUSTED"
 

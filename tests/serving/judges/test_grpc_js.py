@@ -12,6 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE, SignatureDefMap
 from deploykit.transforms.ir.protos import private_pool
 from tests.environments import node_with
+from tests.support import shows
 
 pytestmark = pytest.mark.slow
 
@@ -100,8 +101,7 @@ def test_errors(ask):
     wrong = [predict(name="m"), predict(version={"value": 7}), {"model_spec": SPEC}]
     found = ask("PredictionService", "Predict", *wrong)
     assert [each["code"] for each in found[:2]] == ["NOT_FOUND", "NOT_FOUND"]
-    words = "Servable not found for request:"
-    assert found[0]["details"].startswith(f"{words} Latest(m); models served here: ")
-    assert found[1]["details"].startswith(f"{words} Specific(half_plus_two, 7); versions of ")
+    assert shows(found[0]["details"], "servable-missing", what="Latest(m)")
+    assert shows(found[1]["details"], "servable-missing", what="Specific(half_plus_two, 7)")
     assert found[2]["code"] == "INVALID_ARGUMENT"
-    assert found[2]["details"].startswith("input size does not match signature: 0!=1")
+    assert shows(found[2]["details"], "signature-inputs-differ", count=0, expected_count=1)

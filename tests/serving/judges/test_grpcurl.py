@@ -1,11 +1,13 @@
 """grpcurl, a client in Go that knows nothing but what the server tells of itself."""
 
 import json
+import re
 import subprocess
 
 import pytest
 
 from tests.environments import python_with
+from tests.support import says
 
 pytestmark = pytest.mark.slow
 
@@ -102,19 +104,21 @@ def test_status_and_health(answer):
     ("method", "body", "code", "words"),
     [
         (PREDICT, {"model_spec": {"name": "m"}}, (5, "NotFound"),
-         "Servable not found for request: Latest(m)"),
+         says("servable-missing", what="Latest(m)")),
         (PREDICT, {"model_spec": {**ONE, "version": 7}}, (5, "NotFound"),
-         "Servable not found for request: Specific(half_plus_two, 7)"),
-        (PREDICT, {"model_spec": ONE}, (3, "InvalidArgument"), "input size does not match"),
-        (PREDICT, {}, (3, "InvalidArgument"), "Missing ModelSpec"),
+         says("servable-missing", what="Specific(half_plus_two, 7)")),
+        (PREDICT, {"model_spec": ONE}, (3, "InvalidArgument"), says("signature-inputs-differ")),
+        (PREDICT, {}, (3, "InvalidArgument"), says("model-spec-missing")),
         (PREDICT, {"model_spec": {**ONE, "signature_name": "S"}}, (9, "FailedPrecondition"),
-         'Serving signature key "S" not found.'),
-        (STATUS, {"model_spec": {"name": "m"}}, (5, "NotFound"), "Could not find any versions of"),
-        ("grpc.health.v1.Health/Check", {"service": "m"}, (5, "NotFound"), "unknown service"),
+         says("signature-key-missing", name="S")),
+        (STATUS, {"model_spec": {"name": "m"}}, (5, "NotFound"),
+         says("model-version-missing", what="any versions", model="m")),
+        ("grpc.health.v1.Health/Check", {"service": "m"}, (5, "NotFound"),
+         says("service-missing", name="m")),
     ],
 )  # fmt: skip
 def test_errors(grpcurl, method, body, code, words):
     status, out, said = grpcurl(method, body=body)
     assert (status, out) == (FAILED + code[0], "")
     assert f"Code: {code[1]}\n" in said
-    assert words in said
+    assert re.search(words, said)

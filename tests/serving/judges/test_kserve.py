@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.environments import answers_of, python_with
+from tests.support import shows
 
 pytestmark = pytest.mark.slow
 
@@ -36,4 +37,5 @@ def test_infer(answers, binary):
 def test_errors(answers):
     assert "Latest(nobody)" in answers["wrong model"]
     assert "Specific(half_plus_two, 7)" in answers["wrong version"]
-    assert "unexpected input 'z', expected 'x' (FP32 [-1, 1])" in answers["wrong input"]
+    expected = ["'x' (FP32 [-1, 1])"]
+    assert shows(answers["wrong input"], "infer-input-unexpected", name="z", expected=expected)

@@ -1,6 +1,5 @@
 """Configuration files: what upstream's format says, and one sentence where it says nothing."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -152,7 +151,7 @@ def test_an_empty_reload_is_refused():
         ("model_config_list {\n config { name: 1 } }", "2:17: Expected string but found: '1'"),
         ("{", "1:1: Expected identifier or number, got {."),
         ('model_config_list { config { name: "m"', '1:36: Expected "}".'),
-        (b"\xff\xfe", "not UTF-8 text"),
+        (b"\xff\xfe", Containing("UTF-8")),
     ],
 )
 def test_files_that_are_no_list(read, text, reason):
@@ -277,25 +276,25 @@ def test_tls(read):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "fields"),
     [
-        ("", "server_key is missing"),
-        (f'server_key: "{KEY}"', "server_cert is missing"),
+        ("", "pem-missing", {"name": "server_key"}),
+        (f'server_key: "{KEY}"', "pem-missing", {"name": "server_cert"}),
         (
             f'server_key: "/etc/key.pem" server_cert: "{PEM}"',
-            "server_key is not PEM text (-----BEGIN ...). The file contains keys and certificates "
-            "themselves, not their paths",
+            "not-pem-text",
+            {"name": "server_key"},
         ),
         (
             f'server_key: "{KEY}" server_cert: "{PEM}" client_verify: true',
-            "client_verify needs custom_ca",
+            "option-needs",
+            {"option": "client_verify", "needed": Containing("custom_ca")},
         ),
     ],
 )
-def test_tls_that_cannot_be(read, text, message):
-    with pytest.raises(ConfigError) as caught:
+def test_tls_that_cannot_be(read, text, code, fields):
+    with raises(ConfigError, code, source=Containing("some.config"), **fields):
         read(read_tls, text)
-    assert re.search("some.config: " + re.escape(message), str(caught.value))
 
 
 @pytest.mark.parametrize(

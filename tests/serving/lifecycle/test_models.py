@@ -1,5 +1,6 @@
 """Versions come and go while calls go on: the state machine with real threads and small loads."""
 
+import re
 import shutil
 import threading
 import weakref
@@ -21,7 +22,7 @@ from deploykit.serving.protocol.versions import (
 )
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.serving.shelf import PATIENCE, Shelf
-from tests.support import Containing, shows
+from tests.support import Containing, says, shows
 
 
 @pytest.fixture
@@ -181,7 +182,7 @@ def test_others_are_loaded_while_one_waits_for_its_next_try(shelves):
     [
         (FileError("there is no saved_model.pb"), "NOT_FOUND", "there is no saved_model.pb"),
         (GraphError("this is no SavedModel"), "FAILED_PRECONDITION", "this is no SavedModel"),
-        (MemoryError(), "RESOURCE_EXHAUSTED", "There is not enough memory to load it"),
+        (MemoryError(), "RESOURCE_EXHAUSTED", Containing("memory")),
         (KeyError("x"), "INTERNAL", "KeyError: 'x'"),
     ],
 )
@@ -202,8 +203,8 @@ def test_of_many_models_some_are_named(shelf):
         shelf.add(1, name=name)
     shelf.models.configure([shelf.settings(name) for name in names], PATIENCE)
     said = refusal("NOT_FOUND", use, shelf, "m")
-    assert said.startswith(f"{NO_SERVABLE} Latest(m); models served here: m00, m01, ")
-    assert said.endswith(", m19, and 3 more")
+    served = Containing("models served here: m00, m01, ", ", m19, and 3 more")
+    assert shows(said, "servable-missing", what="Latest(m)", served=served)
 
 
 def test_a_version_is_closed_after_its_last_call(shelf):
@@ -315,10 +316,7 @@ def test_a_missing_base_path_changes_nothing_and_is_told_once(shelf, caplog):
         shelf.models.poll()
     assert shelf.now() == {1: AVAILABLE}
     base = shelf.folder / "m"
-    assert caplog.messages == [
-        f"Could not find base path {base} for servable m with error {base}: "
-        "No such file or directory, expected a base path"
-    ]
+    assert caplog.messages == [Containing(f"{base}", " m ", f"{base}: No such file or directory")]
     shutil.move(shelf.folder / "away", shelf.folder / "m")
     shelf.models.poll()
     shutil.move(shelf.folder / "m", shelf.folder / "away")
@@ -330,7 +328,7 @@ def test_one_missing_base_path_stops_no_other_model(shelf):
     shelf.add(1)
     settings = [ModelSettings("gone", shelf.folder / "gone"), shelf.settings()]
     text = refusal("INVALID_ARGUMENT", shelf.models.configure, settings, PATIENCE)
-    assert f"Could not find base path {shelf.folder / 'gone'} for servable gone" in text
+    assert text == Containing(f"{shelf.folder / 'gone'}", " gone ")
     assert shelf.now() == {1: AVAILABLE}
     assert not shelf.models.ready
     shelf.add(1, name="gone")
@@ -375,39 +373,47 @@ def test_a_version_in_another_folder_is_not_loaded_again(shelf, caplog):
     assert f"version 1 of m was loaded from {shelf.folder / 'm' / '1'}" in caplog.text
 
 
-NO_SERVABLE = "Servable not found for request:"
 MODELS, VERSIONS = "models served here: m", "versions of m served here: 1"
+NO_LABEL = says("version-label-unknown", label="x")
+
+
+def no_servable(what, served):
+    return says("servable-missing", what=what, served=served)
+
+
+def no_version(what, model, served):
+    return says("model-version-missing", what=what, model=model, served=served)
 
 
 @pytest.mark.parametrize(
     ("which", "code", "message"),
     [
-        (("x",), "NOT_FOUND", f"{NO_SERVABLE} Latest(x); {MODELS}"),
-        (("../m",), "NOT_FOUND", f"{NO_SERVABLE} Latest(../m); {MODELS}"),
-        (("x", 1), "NOT_FOUND", f"{NO_SERVABLE} Specific(x, 1); {MODELS}"),
-        (("m", 7), "NOT_FOUND", f"{NO_SERVABLE} Specific(m, 7); {VERSIONS}"),
-        (("x", 0), "NOT_FOUND", f"{NO_SERVABLE} Latest(x); {MODELS}"),
-        (("m", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
-        (("x", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
+        (("x",), "NOT_FOUND", no_servable("Latest(x)", MODELS)),
+        (("../m",), "NOT_FOUND", no_servable("Latest(../m)", MODELS)),
+        (("x", 1), "NOT_FOUND", no_servable("Specific(x, 1)", MODELS)),
+        (("m", 7), "NOT_FOUND", no_servable("Specific(m, 7)", VERSIONS)),
+        (("x", 0), "NOT_FOUND", no_servable("Latest(x)", MODELS)),
+        (("m", None, "x"), "INVALID_ARGUMENT", NO_LABEL),
+        (("x", None, "x"), "INVALID_ARGUMENT", NO_LABEL),
     ],
 )
 def test_what_cannot_be_used(shelf, which, code, message):
     shelf.serve(1)
-    assert refusal(code, use, shelf, *which) == message
+    assert re.fullmatch(message, refusal(code, use, shelf, *which))
 
 
 @pytest.mark.parametrize(
     ("which", "code", "message"),
     [
-        (("x",), "NOT_FOUND", f"Could not find any versions of model x; {MODELS}"),
-        (("x", 1), "NOT_FOUND", f"Could not find version 1 of model x; {MODELS}"),
-        (("m", 7), "NOT_FOUND", f"Could not find version 7 of model m; {VERSIONS}"),
-        (("m", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
+        (("x",), "NOT_FOUND", no_version("any versions", "x", MODELS)),
+        (("x", 1), "NOT_FOUND", no_version("version 1", "x", MODELS)),
+        (("m", 7), "NOT_FOUND", no_version("version 7", "m", VERSIONS)),
+        (("m", None, "x"), "INVALID_ARGUMENT", NO_LABEL),
     ],
 )
 def test_what_has_no_status(shelf, which, code, message):
     shelf.serve(1)
-    assert refusal(code, shelf.models.status, *which) == message
+    assert re.fullmatch(message, refusal(code, shelf.models.status, *which))
 
 
 def test_labels_name_versions(shelf):
@@ -442,9 +448,8 @@ def test_an_early_label_may_be_new_but_not_moved(shelves):
     shelf.add(1)
     shelf.models.configure([shelf.settings(labels={"next": 2, "now": 1})], PATIENCE)
     assert use(shelf, "m", label="now").version == 1
-    assert refusal("NOT_FOUND", use, shelf, "m", label="next") == (
-        f"{NO_SERVABLE} Specific(m, 2); {VERSIONS}"
-    )
+    missing = refusal("NOT_FOUND", use, shelf, "m", label="next")
+    assert re.fullmatch(no_servable("Specific(m, 2)", VERSIONS), missing)
     moved = [shelf.settings(labels={"next": 2, "now": 2})]
     refusal("FAILED_PRECONDITION", shelf.models.configure, moved, PATIENCE)
     assert use(shelf, "m", label="now").version == 1
@@ -496,23 +501,23 @@ def test_a_reload_returns_when_the_named_versions_are_served(shelf):
     [
         (
             lambda m: [m, m],
-            "Illegal to list model m multiple times in config list",
+            says("config-model-twice", name="m"),
         ),
         (
             lambda m: [ModelSettings("m", m.base_path, platform="caffe")],
-            "Illegal to change a model's platform. For model m platform was tensorflow and new "
-            "platform requested is caffe",
+            says("config-platform-changed", name="m", platform="tensorflow", new="caffe"),
         ),
         (
             lambda m: [ModelSettings("n", m.base_path, platform="caffe")],
-            "Model n requests unsupported platform caffe",
+            says("config-platform-unsupported", name="n", platform="caffe"),
         ),
     ],
 )
 def test_a_refused_reload_changes_nothing(shelf, change, message):
     shelf.serve(1)
     new = change(shelf.settings(policy=Specific(())))
-    assert refusal("INVALID_ARGUMENT", shelf.models.configure, new, PATIENCE) == message
+    found = refusal("INVALID_ARGUMENT", shelf.models.configure, new, PATIENCE)
+    assert re.fullmatch(message, found)
     shelf.models.poll()
     assert shelf.now() == {1: AVAILABLE}
     assert shelf.models.names == ["m"]
@@ -577,7 +582,7 @@ def test_closing_ends_a_wait_for_a_reload_and_closes_what_is_being_loaded(shelf)
     assert shelf.begun["m", 1].wait(PATIENCE)
     assert not shelf.models.close(0)
     waiting.join(PATIENCE)
-    assert said == ["The server is shutting down"]
+    assert [shows(each, "server-shuts-down") for each in said] == [True]
     gate.set()
     shelf.wait(lambda: shelf.history(1)[-1] == END)
     assert shelf.objects[0].closed.is_set()

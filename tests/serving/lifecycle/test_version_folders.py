@@ -109,9 +109,7 @@ def test_a_file_is_no_version_and_a_link_to_a_folder_is(base):
     (folder / "5").symlink_to(folder / "5")
     found = find_versions(folder, Latest())
     assert list(found.versions) == [2]
-    assert found.warnings == tuple(
-        f"{folder / name}: not a folder, so it is ignored" for name in "345"
-    )
+    assert found.warnings == tuple(Containing(f"{folder / name}: ") for name in "345")
 
 
 def test_an_empty_base_path_is_no_error_but_told(base):

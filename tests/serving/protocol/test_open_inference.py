@@ -186,7 +186,7 @@ def test_whole_numbers_out_of_range(datatype, place):
 
 def test_booleans_are_0_or_1():
     request = infer(tensor_of("x", "BOOL", (3,)), raw=[b"\0\1\2"])
-    assert "neither 0 nor 1" in refusal(request.SerializeToString())
+    assert shows(refusal(request.SerializeToString()), "infer-bool-invalid", name="x")
 
 
 @settings(deadline=None, max_examples=300)
@@ -204,9 +204,9 @@ def test_shapes_that_lie_take_no_memory(datatype, shape, is_raw, content):
     finally:
         tracemalloc.stop()
     if isinstance(found, str):
-        assert found.startswith(
-            ("INVALID_ARGUMENT: input 'x'", "INVALID_ARGUMENT: the request has")
-        )
+        assert found.startswith("INVALID_ARGUMENT: ")
+        codes = ("infer-raw-inputs-count", "strings-too-many")
+        assert "input 'x'" in found or any(shows(found, each) for each in codes)
     else:
         assert found.inputs["x"].shape == tuple(shape)
         assert found.inputs["x"].size <= max(len(content), 1)

@@ -1,6 +1,7 @@
 """A port that answers HTTP: whole requests however they arrive, and nobody for longer than fair."""
 
 import http.client
+import re
 import socket
 import threading
 import time
@@ -23,6 +24,7 @@ CHUNKED = (
     b"2\r\nde\r\n1;x=y\r\nf\r\n0\r\nT: v\r\n\r\n"
 )
 GET = b"GET /c HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
+NOT_HTTP = says("not-http").encode()
 SHORT = HttpLimits(body=1000, head=500, connections=3, patience=0.3, rate=100_000, idle=0.3)
 
 
@@ -141,7 +143,7 @@ def test_who_waits_to_be_told_is_told_to_go_on():
         (
             b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n",
             413,
-            b"limit of 1000 bytes",
+            says("http-body-too-large", most=1000).encode(),
         ),
         (
             b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n",
@@ -163,9 +165,9 @@ def test_who_waits_to_be_told_is_told_to_go_on():
         (
             b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"y" * 600,
             431,
-            b"longer than the limit of 500 bytes",
+            says("http-headers-too-long", most=500).encode(),
         ),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, b"not an HTTP/1.1 request"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, NOT_HTTP),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400, b"Content-Length"),
         (
             b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
@@ -181,9 +183,9 @@ def test_who_waits_to_be_told_is_told_to_go_on():
         (
             b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
             501,
-            b"expected chunked",
+            says("unexpected", what="Transfer-Encoding", expected="chunked").encode(),
         ),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, b"not an HTTP/1.1 request"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, NOT_HTTP),
     ],
     ids=range(11),
 )
@@ -192,7 +194,7 @@ def test_what_is_refused_before_it_is_read(data, status, words):
         found = talk(listener, data)
     assert found.startswith(b"HTTP/1.1 %d " % status), found
     assert b'{"error":"' in found
-    assert words in found
+    assert re.search(words, found)
     assert b"Connection: close" in found
     assert b"Continue" not in found
 

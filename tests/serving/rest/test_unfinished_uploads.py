@@ -14,6 +14,7 @@ from deploykit.serving.rest.listener import Listener
 from tests.serving.rest.test_listener import POST, connect, echo, until, until_closed
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
+from tests.support import Containing, shows
 
 MIB = 1 << 20
 
@@ -62,7 +63,7 @@ def test_what_is_declared_counts_and_more_is_refused_at_the_headers(held):
             found = until_closed(client)
             assert found.startswith(b"HTTP/1.1 429 ")
             assert b"Retry-After: 1\r\n" in found
-            assert b"use all memory for uploads" in found
+            assert shows(found.decode(), "uploads-full")
             assert b"Continue" not in found
         client = stack.enter_context(connect(held.listener))
         client.sendall(head(SMALL) + b"y" * SMALL)
@@ -79,10 +80,9 @@ def test_the_flag_that_bounds_a_document_is_named(held):
     with closing(connect(held.listener)) as client:
         client.sendall(head(1001))
         client.shutdown(socket.SHUT_WR)
-        words = b"the body is larger than the limit of 1000 bytes (--max_json_mb)"
         found = until_closed(client)
     assert found.startswith(b"HTTP/1.1 413 ")
-    assert words in found
+    assert shows(found.decode(), "http-body-too-large", most=1000, flag=Containing("--max_json_mb"))
 
 
 def test_a_stalled_upload_makes_room_and_is_told(held):

@@ -24,7 +24,7 @@ from tests.serving import acceptance_models
 from tests.serving.official_stubs import PredictionServiceStub
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_status_codes import ask, spec, tasks
-from tests.support import Containing
+from tests.support import Containing, shows
 from tests.waiting import until
 
 METRICS = "/monitoring/prometheus/metrics"
@@ -166,4 +166,4 @@ def test_a_list_that_cannot_be_read(tmp_path):
     server = Served(f"--model_config_file={config}", ready=False)
     status, said = server.ended()
     assert status != 0
-    assert "Error parsing text-format tensorflow.serving.ModelServerConfig" in said
+    assert shows(said, "config-not-parsed", package="tensorflow.serving", name="ModelServerConfig")

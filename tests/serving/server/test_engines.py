@@ -13,6 +13,7 @@ import pytest
 
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.endpoint import CallError
+from deploykit.transforms.common.errors import MissingPackageError
 from tests.hidden_packages import TENSORFLOW, hiding
 from tests.serving.engine_versions import alone, mixed, needs_openvino
 from tests.serving.served import Served, free_port
@@ -66,7 +67,7 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
     rest = free_port()
     server = Served(f"--model_base_path={mixed(tmp_path / MODEL).parent}", f"--model_name={MODEL}",
                     f"--rest_api_port={rest}", **variables)  # fmt: skip
-    reason = "needs TensorFlow. TensorFlow is not installed. In a clone of deploykit, run"
+    missing = str(MissingPackageError("package-missing", title="TensorFlow", extra="tf"))
     refused = {"classify_x_to_y", "regress_x_to_y"}
     try:
         with Client(server.address) as client:
@@ -79,14 +80,14 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
                 client.regress(MODEL, [{"x": [2.0]}], signature="regress_x_to_y")
             assert no.value.status == "FAILED_PRECONDITION"
         assert {name for name, why in found.items() if why} == refused
-        assert all(found[name].startswith(reason) for name in refused)
+        assert all(missing in found[name] for name in refused)
         document = json.loads(page(f"http://127.0.0.1:{rest}/v1/models/{MODEL}/metadata"))
         assert document["metadata"]["unavailable_signatures"] == {n: found[n] for n in refused}
         for address in (server.address, f"http://127.0.0.1:{rest}"):
             command = [sys.executable, "-m", "deploykit", "status", address, MODEL]
             done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True,
                                   text=True, check=True)  # fmt: skip
-            assert done.stdout == Containing("'regress_x_to_y'", "not available", f"{reason}")
+            assert done.stdout == Containing("'regress_x_to_y'", "not available", missing)
     finally:
         server.kill()
 

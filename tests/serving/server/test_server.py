@@ -1,6 +1,7 @@
 """A server with models: loads and warm-up, limits, deadlines, health of each model."""
 
 import json
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from deploykit.serving.server.settings import ServerSettings
 from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 from tests.serving.slow_model import LONG, slow
 from tests.serving.small_models import half_plus
+from tests.support import says
 from tests.waiting import until
 
 IN_FLIGHT = 3
@@ -131,7 +133,7 @@ def test_a_version_whose_warm_up_fails_does_not_serve(served):
     assert f"{FILE}: record 0: " in message
     found, code, message = state(served, "session")
     assert (found, code) == ("LOADING", "UNIMPLEMENTED")
-    assert message.endswith("Unsupported log_type for warmup: session_run_log")
+    assert re.search(f"{says('warmup-type-unsupported', kind='session_run_log')}$", message)
 
 
 def test_each_model_has_a_health(served):

@@ -14,11 +14,11 @@ from deploykit.serving.protocol.protos import GetModelStatusRequest
 from deploykit.serving.rest.listener import Listener, Response
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.standby import Standby
+from deploykit.transforms.common.errors import CodedError
 from tests.serving.certificates import Authority
 from tests.serving.official_stubs import ModelServiceStub
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_workers import ALONE, workers
-from tests.support import Containing
 from tests.waiting import until
 
 OK = Response(200, b"{}")
@@ -65,7 +65,7 @@ def code_over(channel: grpc.Channel) -> grpc.StatusCode:
 def test_no_worker_is_said_over_both_protocols(standby, body):
     status, retry, said = asked(standby.settings.rest_api_port, body)
     assert (status, retry) == (503, "1")
-    assert said == {"error": Containing("try again later")}
+    assert said == {"error": str(CodedError("no-worker-ready"))}
     assert code(standby.settings.port) == grpc.StatusCode.UNAVAILABLE
 
 

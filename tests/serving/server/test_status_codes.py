@@ -1,5 +1,6 @@
 """Every row of what TensorFlow Serving answers to a wrong request: its code, and its words."""
 
+import re
 from types import SimpleNamespace
 
 import grpc
@@ -21,7 +22,7 @@ from deploykit.serving.protocol.signatures import REGRESS
 from deploykit.serving.server.server import Server, ServerSettings
 from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 from tests.serving.small_models import half_plus
-from tests.support import assert_golden
+from tests.support import assert_golden, says
 
 
 @pytest.fixture(scope="module")
@@ -202,21 +203,21 @@ def test_reload_refuses(served):
     for request, words in (
         (
             custom,
-            "ServerModelConfig type not supported by HandleReloadConfigRequest. "
-            "Only ModelConfigList is currently supported",
+            says("reload-config-type"),
         ),
         (
             config(served, *both, "half_plus_two"),
-            "Illegal to list model half_plus_two multiple times in config list",
+            says("config-model-twice", name="half_plus_two"),
         ),
-        (config(served, *both, platform="other"), "Illegal to change a model's platform"),
+        (config(served, *both, platform="other"), says("config-platform-changed", new="other")),
         (
             config(served, *both, platform=""),
-            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor",
+            says("config-no-platform"),
         ),
     ):
         found, details = status(call, request)
-        assert (found, details[: len(words)]) == ("INVALID_ARGUMENT", words)
+        assert found == "INVALID_ARGUMENT"
+        assert re.match(words, details)
     assert served.predictions.Predict(predict(), timeout=10).model_spec.version.value == 123
 
 

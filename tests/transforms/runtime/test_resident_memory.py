@@ -52,7 +52,7 @@ def arguments(size, reserved=0, engine=0, ends=False):
 @pytest.mark.parametrize(
     "held",
     [{"size": 400}, {"size": 195, "ends": True}],
-    ids=["more than the limit", "near the limit, and an abort"],
+    ids=["above the limit", "near the limit, and an abort"],
 )
 def test_it_is_a_lack_of_memory(held):
     with (

@@ -1,6 +1,7 @@
 """Every type of column in every format becomes the input's array, or an invalid row or an error."""
 
 import decimal
+import re
 import subprocess
 
 import numpy as np
@@ -142,8 +143,8 @@ def test_lines_of_csv_that_do_not_fit_are_invalid_rows(tmp_path, small_parts, bl
     lines[4], lines[9], lines[14] = "7", "many,b", ",c"
     (tmp_path / "t.csv").write_bytes("\n".join([*lines[:6], blanks, *lines[6:], ""]).encode())
     good, bad = read(opened(tmp_path / "t.csv", graph(x=("int64", (-1,)), y=("string", (-1,)))))
-    assert bad == {3: "it has 1 cells, expected 2", 13: "column 'x' is null",
-                   8: "column 'x' has 'many', expected a number"}  # fmt: skip
+    assert bad == {3: Containing("1 cells", "2"), 13: Containing("'x'", "null"),
+                   8: Containing("'x'", "'many'")}  # fmt: skip
     assert [row for _, row, _, _ in good] == [n for n in range(20) if n not in bad]
     assert all(values == {"x": row, "y": f"a\n{row}".encode()} for _, row, values, _ in good)
 
@@ -154,7 +155,7 @@ def test_lines_that_are_not_json_are_invalid_rows(tmp_path, small_parts):
     (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n\n")
     good, bad = read(opened(tmp_path / "t.jsonl", graph(x=("int64", (-1,)))))
     assert set(bad) == {3, 8, 9, 11}
-    assert bad[11] == "column 'x' is null"
+    assert bad[11] == Containing("'x'", "null")
     assert [values["x"] for _, _, values, _ in good] == [n for n in range(20) if n not in bad]
 
 
@@ -166,7 +167,7 @@ def test_fractions_of_json_are_no_integers(tmp_path, monkeypatch):
     good, bad = read(opened(tmp_path / "t.jsonl", graph(x=("int64", (-1,))), keep=["k"]))
     assert [(values["x"], kept["k"]) for *_, values, kept in good] == [(1, [1]), (3, [4])]
     assert set(bad) == {1, 2, 4}
-    assert bad[1] == "column 'x': 1.5 is not of int64"
+    assert bad[1] == Containing("'x'", "1.5", "int64")
 
 
 @pytest.mark.parametrize("values", [["true", "false"], ["1", "0"]])
@@ -197,7 +198,7 @@ def test_decimals_for_integers_are_exact(tmp_path):
     path = write_table(tmp_path / "t.parquet", pa.table({"x": column}))
     good, bad = read(opened(path, graph(x=("int64", (-1,)))))
     assert [int(values["x"]) for *_, values, _ in good] == [2**53 + 1, 7]
-    assert bad == {1: "column 'x' has 1.50, expected int64"}
+    assert bad == {1: Containing("'x'", "1.50", "int64")}
 
 
 NESTED = [[[1, 2], [3, 4]], [[1], [2, 3, 4]], [[1, 2, 3, 4]], [[1, 2, 3], [4, 5, 6]], []]
@@ -215,9 +216,9 @@ def test_nested_lists_keep_their_shape(tmp_path, end, shape, fitting):
     for _, row, values, _ in good:
         assert values["x"].tolist() == NESTED[row]
         assert values["x"].ndim == 2
-    assert bad[1] == "column 'x' has lists of several lengths in its list"
+    assert bad[1] == Containing("'x'", "lengths")
     if shape == (2, 2):
-        assert bad[2] == "column 'x' has the shape [1, 4], expected [2, 2]"
+        assert bad[2] == Containing("'x'", "[1, 4]", "[2, 2]")
 
 
 def test_a_text_of_csv_may_look_like_another_type(tmp_path):
@@ -274,7 +275,7 @@ def test_a_table_of_any_line_ends_is_detected_and_numbers_need_line_feeds(tmp_pa
         with raises(GraphError, "csv-line-ends") as caught:
             open_data(str(path))
         path.with_name("OUT.csv").touch()
-        command = str(caught.value).partition("Convert them: ")[2]
+        command = re.search(r"\btr .+", str(caught.value))[0]
         assert subprocess.run(command, shell=True, cwd=tmp_path, check=False).returncode == 0
         path = tmp_path / "OUT.csv"
     assert sum(part.rows for part in cut_parts(open_data(str(path)), None)) == 2

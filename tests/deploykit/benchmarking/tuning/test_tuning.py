@@ -47,7 +47,7 @@ class Model:
         self.now += self.seconds
         self.tried.append(settings)
         if self.dies(settings):
-            raise CrashError("TensorFlow died of SIGABRT on this graph: tensor_format.h")
+            raise CrashError("child-died", runs="TensorFlow", signal="SIGABRT", reason="it crashed")
         p50, rate = self.cost(settings)
         usual, usual_rate = self.cost(START)
         scatter = self.random.lognormal(0, self.noise, (2, 5))
@@ -167,7 +167,7 @@ def test_threads_that_bring_nothing_are_said_by_tune():
     one = measured(replace(START, threads=(1, 1)), 10.0)
     more = measured(replace(START, threads=(2, 1)), 10.0)
     text = "\n".join(map(str, lines(recommended(one, more))))
-    assert "threads 2x1: 2 threads per op bring no speedup over 1 here (1.00x" in text
+    assert text == Containing("threads 2x1", "(1.00x")
 
 
 def test_where_nothing_is_better_the_default_stays():
@@ -354,9 +354,7 @@ def test_what_is_not_faster_for_sure_is_not_recommended_and_said():
     found = recommended(scattered(FAST, 8.0, 0))
     assert found.settings == START
     text = "\n".join(map(str, lines(found)))
-    assert "no difference: no settings are significantly faster than the defaults" in text
-    assert f"inconclusive: {FAST} (" in text
-    assert "allow more minutes (--budget) or use an idle machine" in text
+    assert text == Containing("no difference: ", f"inconclusive: {FAST} (", "--budget")
     assert recommended(measured(FAST, 10.0)).undecided == []
 
 
@@ -430,7 +428,7 @@ def test_the_throughput_choice_keeps_to_the_limit_in_the_end():
     assert found.throughput is None
     assert found.settings == FAST
     assert found.document()["throughput"] is None
-    assert "no settings keep p99 within 2 ms; the lowest p99 here is 5 ms" in list(lines(found))
+    assert Containing("p99", " 2 ms", " 5 ms") in list(lines(found))
 
 
 @pytest.mark.parametrize("batch", [(4,), (1, 2)])
@@ -500,7 +498,7 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
         patch.setattr(tuning, "measure", interrupted)
         found = deploykit(*command)
     assert (found.status, found.printed) == (130, "")
-    assert found.stderr == Containing(f"{state}", "run the same command")
+    assert found.stderr == Containing(f"{state}", "resume")
     assert not target.exists()
     earlier = json.loads(state.read_text())["found"]["trials"]
 

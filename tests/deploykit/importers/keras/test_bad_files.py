@@ -7,7 +7,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.common.errors import GraphError, RefusedError
-from tests.support import run
+from tests.support import Containing, run, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -29,22 +29,31 @@ def good(tmp_path_factory):
 
 
 ARCHIVES = {
-    "deep": (lambda e: e | {"config.json": b'{"a":' * 200_000}, "nested too deep"),
-    "digits": (lambda e: e | {"config.json": b'{"a":' + b"9" * 9000 + b"}"}, "not JSON"),
-    "utf-16": (lambda e: e | {"config.json": b"\xff\xfe\0"}, "not JSON"),
-    "list": (lambda e: e | {"config.json": b"[1]"}, "its description is not that of a Keras model"),
+    "deep": (lambda e: e | {"config.json": b'{"a":' * 200_000}, "nested"),
+    "digits": (lambda e: e | {"config.json": b'{"a":' + b"9" * 9000 + b"}"}, says("json-expected")),
+    "utf-16": (lambda e: e | {"config.json": b"\xff\xfe\0"}, says("json-expected")),
+    "list": (lambda e: e | {"config.json": b"[1]"}, says("not-a-keras-model")),
     "long": (
         lambda e: e | {"config.json": b" " * (65 << 20)},
-        "config.json is larger than the limit of 64 MiB",
+        says("over-limit", what=Containing("config.json"), most="64 MiB"),
     ),
-    "about": (lambda e: e | {"metadata.json": b"[]"}, "metadata.json does not describe"),
-    "gone": (lambda e: {"config.json": e["config.json"]}, "this zip archive has no metadata.json"),
-    "above": (lambda e: e | {"../../evil": b"x"}, "'../../evil' points outside of the archive"),
-    "root": (lambda e: e | {"/etc/evil": b"x"}, "'/etc/evil' points outside of the archive"),
-    "weights": (lambda e: e | {"model.weights.h5": b"\x89HDF"}, "Keras cannot load the model"),
+    "about": (
+        lambda e: e | {"metadata.json": b"[]"},
+        says("not-a-keras-description", name="metadata.json"),
+    ),
+    "gone": (
+        lambda e: {"config.json": e["config.json"]},
+        says("keras-archive-incomplete", name="metadata.json"),
+    ),
+    "above": (lambda e: e | {"../../evil": b"x"}, says("archive-entry-outside", name="../../evil")),
+    "root": (lambda e: e | {"/etc/evil": b"x"}, says("archive-entry-outside", name="/etc/evil")),
+    "weights": (
+        lambda e: e | {"model.weights.h5": b"\x89HDF"},
+        says("runtime-failed", runtime="Keras", action="load the model"),
+    ),
     "bomb": (
         lambda e: e | {"x": bytes(1 << 30)},
-        "would unpack to 1 GiB, more than any file of values",
+        says("archive-bomb", unpacked="1 GiB"),
     ),
 }
 
@@ -93,11 +102,11 @@ def huge(file, folder):
 
 
 HDF5 = {
-    external: (RefusedError, "is a link, which is not followed"),
-    soft: (RefusedError, "is a link, which is not followed"),
-    stored_elsewhere: (RefusedError, "are in other files, which are not read"),
-    virtual: (RefusedError, "are in other files, which are not read"),
-    huge: (GraphError, "would unpack to 4.1e\\+03 GiB, more than any file of values"),
+    external: (RefusedError, says("hdf5-link")),
+    soft: (RefusedError, says("hdf5-link")),
+    stored_elsewhere: (RefusedError, says("hdf5-external")),
+    virtual: (RefusedError, says("hdf5-external")),
+    huge: (GraphError, says("archive-bomb", unpacked="4.1e+03 GiB")),
 }
 
 
