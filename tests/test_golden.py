@@ -50,7 +50,6 @@ SHORTEST, WORDS = 14, 4  # a part of a sentence: characters; words of one that i
 EXEMPT = (
     "benchmarks/",  # tables and sentences of their own
     "data/",
-    "deploykit/batch_inference/test_killed.py",
     "differential/deviations.py",  # rows of a document
     "docs/",  # compares the documents with the sentences
     "hostile/",  # names of cases

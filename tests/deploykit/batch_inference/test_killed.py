@@ -26,6 +26,7 @@ from tests.deploykit.batch_inference.killing import (
     processes,
     write_work,
 )
+from tests.support import shows
 
 DRAWN = random.Random(pairwise.seed())
 EVEN, ODD = DRAWN.randrange(0, 10, 2), DRAWN.randrange(1, 10, 2)
@@ -158,5 +159,5 @@ def test_a_cluster_without_a_cpu(work, tmp_path):
         how = ["--scheduler", "ray", "--address", empty.address, "--timeout", "12"]
         status, said = Run(work, tmp_path, *how).ended()
     assert status == 6
-    assert "Ray has had no CPU for a worker for 20 seconds; the cluster has 0" in said
-    assert "no worker made progress" in said
+    assert "no CPU" in said
+    assert shows(said, "workers-idle")
