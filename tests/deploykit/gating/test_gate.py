@@ -148,8 +148,8 @@ def test_exit_statuses_and_files(deploykit, folder):
     missing = deploykit(*line, "--json")
     assert missing.status == 4
     api.save_graph(classifier(1), "new.pb")
-    passed = deploykit(*line, "--max-size-increase=300%", "--junit", "g.xml", "--comment", "g.md", "-o", "g.json",
-                       "--annotations")  # fmt: skip
+    files = ("--junit", "g.xml", "--comment", "g.md", "-o", "g.json")
+    passed = deploykit(*line, "--max-size-increase=300%", *files, "--annotations")
     assert passed.status == 0, passed.stderr
     first, *_, last = passed.stdout.rstrip().splitlines()
     assert first.startswith("pass: new.pb ")
