@@ -33,6 +33,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(sizing, "CALLS", 3000)
 
 
+@pytest.mark.slow
 def test_a_server_is_measured_tried_and_drawn(deploykit, quick, address, tmp_path):
     np.savez(tmp_path / "x.npz", **X)
     written = manifests(BOTH, ["kubernetes", "kserve"])
@@ -114,6 +115,7 @@ def test_a_single_number_is_both(deploykit, quick, tmp_path):
     assert (found.status, found.document["replicas"]) == (0, 7)
 
 
+@pytest.mark.slow
 def test_what_people_read(deploykit, quick, tmp_path):
     path = tmp_path / "load.json"
     path.write_text(json.dumps(document(load(1), load(8), load(rate=60.0))))

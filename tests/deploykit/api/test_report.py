@@ -40,6 +40,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_page_of_a_shipped_model_is_written(folder):
     page = deploykit.report(folder / "shapes.ship", folder / "report.html")
     assert (folder / "report.html").read_text() == page.html

@@ -163,6 +163,7 @@ def test_what_contradicts_itself_is_said_before_anything_runs(wide, tmp_path, mo
     assert_golden(*(each.replace(f"{tmp_path}/", "") for each in said))
 
 
+@pytest.mark.slow
 def test_tune(deploykit, processes, net, tmp_path):
     np.savez(tmp_path / "data.npz", x=np.ones((9, 8), np.float32))
     said = told(deploykit, "tune", net, "--batch=1,4", "--goal=throughput",

@@ -214,6 +214,7 @@ def test_a_baseline_is_one_of_this_machine(deploykit, tmp_path):
     assert deploykit("compare", here, "--baseline", baseline, "--fail-below", 0.95).status == 0
 
 
+@pytest.mark.slow
 def test_a_baseline_keeps_the_last_ten(tmp_path):
     baseline = tmp_path / "baseline.json"
     for seed in range(12):

@@ -86,6 +86,7 @@ def test_a_frozen_graph(deploykit, small, tmp_path):
     assert_answers(folder, "serving_default", {"x": X}, {"out": wanted})
 
 
+@pytest.mark.slow
 def test_the_same_bytes_each_time(deploykit, tmp_path):
     for method in ("predict", "classify"):
         for _ in range(2):

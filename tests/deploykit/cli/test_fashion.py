@@ -116,6 +116,7 @@ def test_freezing_says_what_it_assumed(deploykit, tmp_path):
     assert "guessed" not in again.stderr
 
 
+@pytest.mark.slow
 def test_freezing_gives_the_same_bytes_twice(frozen, tmp_path):
     for name, source in SOURCES.items():
         again = deploykit.freeze(source)

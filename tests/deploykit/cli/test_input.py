@@ -80,7 +80,9 @@ def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
     assert any(limit in found.stdout for limit in (INPUT, COMPUTE, UNDECIDED))
 
 
-def test_a_training_step_and_one_style(tmp_path, deploykit):
+@pytest.fixture
+def training(tmp_path):
+    """The command that measures a training step."""
     with building(["x", "id"]) as graph:
         v1 = tf.compat.v1
         x = v1.placeholder(tf.float32, [None, made_up.WIDTH], name="x")
@@ -92,24 +94,32 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
         tf.group(v1.global_variables_initializer(), name="start")
     path = written(graph, tmp_path / "train.pb")
     data = made_up.write_records(tmp_path / "records")
-    common = ("benchmark", path, "--data", data.path, "--input=tfdata", "--seconds=0.3",
-              "--run-ops=train", "--json")  # fmt: skip
-    found = deploykit(*common, "--init=start")
+    return ("benchmark", path, "--data", data.path, "--input=tfdata", "--seconds=0.3",
+            "--run-ops=train", "--json")  # fmt: skip
+
+
+def test_a_training_step_and_one_style(deploykit, training):
+    found = deploykit(*training, "--init=start")
     assert found.status == 0, found.stderr
     assert found.document["fed"] == {
         "x": Containing("float32 6", "records, as they"), "id": Containing("int64 from records"),
     }  # fmt: skip
     assert [each["style"] for each in found.document["styles"]] == ["tfdata"]
-    with_openmp = deploykit(*common, "--init=start", "--kmp-blocktime=0", "--omp-num-threads=1")
-    assert with_openmp.status == 0, with_openmp.stderr
-    assert "OpenMP variables are set for the whole measurement" in with_openmp.stderr
-    found = deploykit(*common)
+    found = deploykit(*training)
     assert (found.status, found.printed) == (2, "")
     assert [line.startswith("deploykit: error: ") for line in found.stderr.splitlines()] == [
         False, False, True,
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+def test_a_training_step_with_variables_of_openmp(deploykit, training):
+    found = deploykit(*training, "--init=start", "--kmp-blocktime=0", "--omp-num-threads=1")
+    assert found.status == 0, found.stderr
+    assert "OpenMP variables are set for the whole measurement" in found.stderr
+
+
+@pytest.mark.slow
 def test_damaged_images_are_counted(tmp_path, deploykit):
     with building(["image"], ["out"]) as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="image")
@@ -207,6 +217,7 @@ def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):
     assert shows(found.stderr, "preprocess-type-between", got="string [6]", expected="float32")
 
 
+@pytest.mark.slow
 def test_a_training_step_of_a_model_that_is_frozen_when_read(deploykit, tmp_path):
     data = made_up.write_csv(tmp_path / "csv")
     found = deploykit(

@@ -349,6 +349,7 @@ def test_a_second_signal_ends_at_once_and_a_long_call_is_cut_off(tmp_path):
         server.kill()
 
 
+@pytest.mark.slow
 def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
     """The process is started once more for them; it is the same process, with the same number."""
     tuned = tmp_path / "tuned.json"
@@ -381,6 +382,7 @@ def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
         server.kill()
 
 
+@pytest.mark.slow
 def test_rest_plain_is_said_and_makes_no_sense_alone(tmp_path):
     key, certificate = Authority(tmp_path).pair("server")
     config, tls = tmp_path / "models.config", tmp_path / "ssl.config"

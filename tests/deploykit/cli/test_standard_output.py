@@ -43,6 +43,7 @@ def shell(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_reader_that_ends_changes_no_exit_status(shell):
     expected = shell("diff f.pb q.pb", "> /dev/null")
     assert expected[0] == 5
@@ -55,7 +56,7 @@ def test_a_reader_that_ends_changes_no_exit_status(shell):
     assert (status, said.count("\n")) == (4, 1)
 
 
-@once_each(["end"], ["<&- 2>&-", "2> /dev/full", "2>&-", "<&-", "2> >(true)"], quick=2)
+@once_each(["end"], ["<&- 2>&-", "2> /dev/full", "2>&-", "<&-", "2> >(true)"], quick=1)
 def test_other_streams_change_no_result(end, shell, tmp_path):
     assert shell("diff f.pb q.pb --json > out.json", end)[0] == 5
     assert json.loads((tmp_path / "out.json").read_text())["command"] == "diff"
@@ -78,7 +79,7 @@ def test_what_cannot_be_written_is_an_error_of_a_file(shell, line, end):
     assert shows(said, "file-action-failed", source="standard output", action="written")
 
 
-@pytest.mark.parametrize("end", [CLOSED, FULL])
+@once_each(["end"], [CLOSED, FULL], quick=1)
 def test_the_error_of_the_command_comes_first(shell, end):
     status, said = shell("diff f.pb q.pb", end)
     assert status == 5

@@ -92,6 +92,7 @@ def test_two_texts_do_not_share_it(deploykit, words, name):
         assert_error(found.error, "standard-output-twice", options=[option.opts[0], "--json"])
 
 
+@pytest.mark.slow
 def test_what_commands_say_of_a_model(deploykit, small):
     data = "data.npz"
     np.savez(data, x=np.random.default_rng(0).uniform(-1, 1, (70, 8, 8, 3)).astype(np.float32))
@@ -107,6 +108,7 @@ def test_what_commands_say_of_a_model(deploykit, small):
     assert sorted(os.listdir()) == [data, "small.pb"]
 
 
+@pytest.mark.slow
 def test_texts_of_other_kinds(deploykit, small):
     data = "data.npz"
     np.savez(data, x=np.random.default_rng(0).uniform(-1, 1, (70, 8, 8, 3)).astype(np.float32))

@@ -94,6 +94,7 @@ def test_the_module_command_finds_it_too(here, small):
     assert ops(load_graph("out.pb"))["Elu"] == 1
 
 
+@pytest.mark.slow
 def test_other_files_of_the_folder_hide_nothing(here, small):
     """A folder of scripts has files named like Python's own modules, and like installed ones."""
     own = [name for name in sys.stdlib_module_names if importlib.util.find_spec(name) is not None]

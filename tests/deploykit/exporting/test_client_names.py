@@ -101,6 +101,7 @@ def test_wrong_names(deploykit, two_ends, tmp_path):
     assert not (tmp_path / "served").exists()
 
 
+@pytest.mark.slow
 def test_a_signature_that_a_graph_lacks_is_refused(deploykit, tmp_path):
     graph = public.freeze(FASHION / "fashion.keras")
     public.save_graph(graph, tmp_path / "fashion.pb")

@@ -28,6 +28,7 @@ from deploykit.transforms.ir.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.deploykit.storage.tiny_images import JPEG_XL, WEBP, webp_head
 from tests.loading import answers
+from tests.pairwise import once_each
 from tests.support import Containing, raises, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -119,7 +120,8 @@ OTHERS = ("float16", "bfloat16", "uint8", "int32")
 @pytest.mark.parametrize(
     ("steps", "dtype"),
     [(each, "float32") for each in STEPS.values()]
-    + [(STEPS[name], dtype) for name in ("of each channel", "grey") for dtype in OTHERS],
+    + [(STEPS["of each channel"], dtype) for dtype in OTHERS]
+    + [pytest.param(STEPS["grey"], dtype, marks=pytest.mark.slow) for dtype in OTHERS],
 )
 def test_equal_to_the_last_bit(steps, dtype, tmp_path):
     channels = steps.get("channels", 3)
@@ -242,6 +244,7 @@ def test_no_photo_at_all(tmp_path):
     served.close()
 
 
+@pytest.mark.slow
 def test_several_inputs(tmp_path):
     sizes = np.ones((2, 4), np.float32)
     served = opened(echo(sizes=(-1, 4)), tmp_path, preprocess="0..1")
@@ -380,6 +383,7 @@ def test_served_photos_are_as_accurate_as_keras(tmp_path):
     assert max(accuracies) > 0.8
 
 
+@pytest.mark.slow
 def test_warm_up_of_photos_and_of_arrays(tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
@@ -397,7 +401,7 @@ def test_warm_up_of_photos_and_of_arrays(tmp_path):
     assert [each.model_spec.signature_name for each in logs] == ["tensors"] * 2
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@once_each(["channels"], [1, 3], quick=1)
 def test_warm_up_takes_what_the_exported_model_accepts(tmp_path, caplog, channels):
     folder = tmp_path / "photos"
     folder.mkdir()

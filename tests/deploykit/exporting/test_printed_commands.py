@@ -115,6 +115,7 @@ def test_the_sample_is_synthetic_unless_warm_up_samples_are_named(models, tmp_pa
         assert not (stored["x"] == 7).any()
 
 
+@pytest.mark.slow
 def test_a_model_without_a_sample_is_asked_for_its_status(models, tmp_path, deploykit):
     exported = deploykit("export", models["dict of outputs"], tmp_path, "--method", "classify",
                          "--input-alias", "f=x", "--output-alias", "scores=a")  # fmt: skip
@@ -128,6 +129,7 @@ def test_a_model_without_a_sample_is_asked_for_its_status(models, tmp_path, depl
         server.kill()
 
 
+@pytest.mark.slow
 def test_another_signature_is_named(models, tmp_path, deploykit):
     exported = deploykit("export", models["photos"], tmp_path, "--preprocess", "0..1",
                          "--signature-name", "first")  # fmt: skip

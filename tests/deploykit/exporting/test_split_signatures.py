@@ -16,6 +16,7 @@ from deploykit.transforms.engines.engine_folder import read
 from deploykit.transforms.engines.engine_session import MODEL, is_cut
 from tests.deploykit.exporting.test_engine_part import live
 from tests.deploykit.exporting.test_photos import photos, texts
+from tests.pairwise import once_each
 from tests.support import Containing, build, raises, random
 
 pytest.importorskip("openvino")
@@ -126,6 +127,7 @@ def served(tmp_path):
     servable.close()
 
 
+@pytest.mark.slow
 def test_an_empty_batch(served):
     for name, feeds in (
         ("serving_default", {"bytes": texts([])}),
@@ -136,6 +138,7 @@ def test_an_empty_batch(served):
         assert {len(array) for array in found.values()} == {0}
 
 
+@pytest.mark.slow
 def test_a_damaged_image_is_named(served):
     files = texts([*photos(2), b"\xff\xd8\xffno"])
     with raises(
@@ -145,7 +148,7 @@ def test_a_damaged_image_is_named(served):
     assert error.value.status == "INVALID_ARGUMENT"
 
 
-@pytest.mark.parametrize("part", ["before", "after"])
+@once_each(["part"], ["before", "after"], quick=1)
 def test_a_deadline_holds_over_all_parts(served, monkeypatch, part):
     clock = [0.0]
     monkeypatch.setattr(

@@ -97,6 +97,7 @@ def test_a_forged_index_is_read_as_a_real_one(tmp_path):
     assert read[2] is read[3]  # many that want one value take the room of one
 
 
+@pytest.mark.slow
 def test_real_indexes_of_many_blocks_are_sound(tmp_path):
     variables = {
         f"v{n}/{'long name ' * 9}": tf.Variable(np.full(3, n, np.int16)) for n in range(2000)

@@ -25,6 +25,7 @@ def write(tmp_path):
     return written
 
 
+@pytest.mark.slow
 def test_a_load_test_is_enough(write):
     path = write(load(1), load(4), load(8))
     found = deploykit.plan(path, rate=1000, latency_limit=60)
@@ -44,6 +45,7 @@ def test_loads_at_random_are_compared(write):
     assert "misses the estimate" in found.problem
 
 
+@pytest.mark.slow
 def test_several_places(write):
     four = {**load(8), "throughput": 400.0}
     assert deploykit.plan(write(load(1), four), rate=1000, latency_limit=60).measured.slots == 4

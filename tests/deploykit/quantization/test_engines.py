@@ -243,6 +243,7 @@ def test_a_layer_that_departs_from_tensorflow_stays_float(net, data, clock, monk
         assert int8_of(quantize_calibrated(net, data, WANTED)) == set(LAYERS)
 
 
+@pytest.mark.slow
 def test_an_engine_that_computes_all_layers_wrong_gets_the_float_graph(
     net, data, clock, monkeypatch
 ):
@@ -312,6 +313,7 @@ def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clo
     assert (found.precision, found.use) == ("float32", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bar", "ranked"), [(20, 0), (50, len(LAYERS))])
 def test_auto_ranks_once_for_both_and_only_where_not_all_layers_hold(
     net, data, clock, monkeypatch, bar, ranked

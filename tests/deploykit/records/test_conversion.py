@@ -136,6 +136,7 @@ def killed_after(command, seconds):
     return True
 
 
+@pytest.mark.slow
 def test_killed_at_any_time_and_run_again(tmp_path):
     """The moments fall between the start of the work and its end, which the first run shows."""
     files = table(tmp_path, rows=3000, columns=64, files=2)

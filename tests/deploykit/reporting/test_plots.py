@@ -83,6 +83,7 @@ def test_a_single_slow_call_does_not_stretch_the_axis_and_is_counted():
     assert Containing("max 6.00 s", "411 calls", "1 beyond") in found
 
 
+@pytest.mark.slow
 def test_the_same_result_gives_the_same_bytes():
     for name in ("a.svg", "a.png"):
         assert plot(result(*BATCHES), name) == plot(result(*BATCHES), name)

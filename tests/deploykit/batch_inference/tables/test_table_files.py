@@ -352,6 +352,7 @@ def test_a_line_that_is_no_object_is_a_bad_row_wherever_it_is(tmp_path, first, e
         assert ([values["x"] for *_, values, _ in good], list(bad)) == ([3], [lines.index(first)])
 
 
+@pytest.mark.slow
 def test_a_large_table_whose_rows_end_in_carriage_returns_is_read(tmp_path):
     path = tmp_path / "a.csv"
     cell = b'"' + b"a" * (1 << 20) + b'"'

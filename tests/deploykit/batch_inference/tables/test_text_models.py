@@ -246,6 +246,7 @@ def test_former_names_of_the_scheduler(models, reviews, tmp_path):
     assert found.run.scheduler == "local"
 
 
+@pytest.mark.slow
 def test_ray_is_not_imported_without_its_scheduler(models, reviews, tmp_path):
     code = (
         "import sys, deploykit\n"

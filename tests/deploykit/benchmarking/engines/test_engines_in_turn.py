@@ -119,6 +119,7 @@ def test_a_machine_without_openvino_says_so_before_anything_is_read(
     assert shows(found.stderr, "package-missing", extra="openvino")
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_in_the_engine_that_it_was_written_for(
     written_for_openvino, small, caplog
 ):
@@ -169,6 +170,7 @@ def test_what_its_engine_does_not_have_is_refused(written_for_openvino):
         deploykit.benchmark(written_for_openvino, device="gpu", runs=4)
 
 
+@pytest.mark.slow
 def test_the_layers_that_openvino_runs_are_profiled(small):
     found = deploykit.benchmark(small, engine=BOTH, profile=True, runs=4)
     tensorflow, openvino = found.profiles.values()

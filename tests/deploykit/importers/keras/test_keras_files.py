@@ -17,6 +17,7 @@ import pytest
 import deploykit
 from deploykit.importers.keras import keras_files
 from deploykit.transforms.common.errors import FileError, GraphError, RefusedError
+from tests.pairwise import once_each
 from tests.support import Containing, ops, raises, random, run, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -71,7 +72,7 @@ def keras_2_weights(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("alone", [False, True])
+@once_each(["alone"], [False, True], quick=1)
 def test_keras_2(alone, tmp_path):
     if alone:
         graph = deploykit.freeze(keras_2_weights(tmp_path), graph=KERAS_2 / "model.json")
@@ -85,6 +86,7 @@ def test_keras_2(alone, tmp_path):
     assert "FusedBatchNormV3" not in ops(deploykit.optimize(graph))
 
 
+@pytest.mark.slow
 def test_an_archive_of_keras_2_13():
     """It has a layout of its own, a learned table, and ops that Keras 3 has no layer for."""
     graph = deploykit.freeze(KERAS_2 / "model_2_13.keras")
@@ -117,8 +119,9 @@ def test_names_and_their_order_are_the_models_own(tmp_path):
         np.testing.assert_allclose(each, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("library", "ends"), [("keras", "keras"), ("tf_keras", "keras h5")])
-@pytest.mark.parametrize("rank", [1, 2])
+@once_each(
+    ["library", "ends", "rank"], [("keras", "keras"), ("tf_keras", "keras h5")], [1, 2], quick=1
+)
 def test_a_ragged_input_stays_ragged(library, ends, rank, tmp_path, caplog):
     """Dense rows of one length would change the means, as padding counts."""
     import tensorflow as tf

@@ -91,6 +91,7 @@ def test_augmentation_is_off(package, is_nested, form, tmp_path, caplog):
     assert caplog.text == Containing("'flip'", "augmentation is off")
 
 
+@pytest.mark.slow
 def test_an_exported_model_that_augments_is_refused_with_advice_that_works(tmp_path):
     def augmented(keras, x):
         return keras.layers.RandomTranslation(0.2, 0.2)(keras.layers.RandomFlip()(x))

@@ -213,6 +213,7 @@ def measured(net):
     return times, turns
 
 
+@pytest.mark.slow
 def test_every_part_is_timed_in_every_form(net, measured):
     _, found, _ = net
     times, _ = measured

@@ -112,6 +112,7 @@ def test_a_huge_document_makes_a_small_page(kind):
     assert len(at(document, said[2])) == count
 
 
+@pytest.mark.slow
 def test_a_page_never_outgrows_its_bound():
     """Where sections together are too large, the last ones say where their figures are."""
     drawn = f"<svg role='img' aria-label='x'><text>{'x' * 700_000}</text></svg>"
@@ -236,6 +237,7 @@ def title_faults(titles: list[str], *wanted: str) -> list[str]:
     ["name", "engine"],
     ["shapes", "<b>&\"'", "model " * 60, "模型", ""],
     ["tensorflow", "openvino"],
+    quick=2,
 )
 def test_every_chart_names_the_model_and_its_settings(name, engine):
     document = profiled_ship(engine) | {"name": name, "precision": "int8"}
@@ -372,7 +374,7 @@ def profiled_ship(engine: str) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("engine", ["openvino", "tensorflow"])
+@once_each(["engine"], ["openvino", "tensorflow"], quick=1)
 def test_profiles_show_the_shipped_model_and_then_the_original(engine):
     document = profiled_ship(engine)
     last = len(document["stages"][8]["document"]["models"]["measurements"]) - 1
@@ -384,6 +386,7 @@ def test_profiles_show_the_shipped_model_and_then_the_original(engine):
     assert {"openvino": "OpenVINO", "tensorflow": "TensorFlow"}[engine] in rooflines[0]
 
 
+@pytest.mark.slow
 def test_a_shipped_model_without_a_profile_is_not_named_as_shown():
     document = profiled_ship("openvino")
     document["stages"][8]["document"]["models"]["measurements"][-1]["profile"] = None
@@ -392,6 +395,7 @@ def test_a_shipped_model_without_a_profile_is_not_named_as_shown():
     assert "(shipped)" not in page
 
 
+@pytest.mark.slow
 def test_no_two_pictures_have_one_title():
     twice = [documents(0)[0], documents(0)[0], profiled_ship("openvino")]
     page = html_of(twice, images, ["a.json", "a.json", "b"])
