@@ -9,7 +9,7 @@ import importlib
 import warnings
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The module of each public name; it is imported at the first use, so that `--help` is fast.
 _HOMES = {
@@ -62,7 +62,6 @@ _HOMES = {
     "PipelineError": "transforms.common.errors",
     "InputPipelineOptions": "data.pipeline",
     "Placement": "inspection.placement",
-    "PlanOptions": "planning.plan_options",
     "PredictOptions": "client.call_options",
     "Prediction": "api.requests",
     "PreprocessLike": "verification.samples",
@@ -73,7 +72,6 @@ _HOMES = {
     "RecordsInspection": "api.records",
     "RecordsVerification": "api.records",
     "RefusedError": "transforms.common.errors",
-    "ReplicaPlan": "api.plan",
     "ReportPage": "reporting.page.page",
     "ResultLike": "verification.samples",
     "Rewriting": "pipelines.rewrite",
@@ -123,7 +121,6 @@ _HOMES = {
     "open_model": "importers.open_model",
     "optimize": "api.rewriting",
     "placement": "api.placement",
-    "plan": "api.plan",
     "predict": "api.requests",
     "quantize": "api.quantize",
     "report": "api.report",
@@ -168,5 +165,6 @@ def __getattr__(name: str) -> Any:
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         name = new
     if name not in _HOMES:
+        importlib.import_module("deploykit.transforms.common.removed").check_name(name)
         raise AttributeError(f"module 'deploykit' has no attribute '{name}'")
     return getattr(importlib.import_module(f"deploykit.{_HOMES[name]}"), name)

@@ -10,7 +10,6 @@ from deploykit.api.inspection import Inspection as Inspection
 from deploykit.api.installation import Diagnosis as Diagnosis
 from deploykit.api.installation import TransformList as TransformList
 from deploykit.api.label import ImageLabels as ImageLabels
-from deploykit.api.plan import ReplicaPlan as ReplicaPlan
 from deploykit.api.records import Compression
 from deploykit.api.records import OnError
 from deploykit.api.records import RecordOptions as RecordOptions
@@ -58,7 +57,6 @@ from deploykit.importers.open_model import open_model as open_model
 from deploykit.inspection.placement import EnginePlacement as EnginePlacement
 from deploykit.inspection.placement import Placement as Placement
 from deploykit.pipelines.rewrite import Rewriting as Rewriting
-from deploykit.planning.plan_options import PlanOptions as PlanOptions
 from deploykit.quantization.calibration import Calibration as Calibration
 from deploykit.quantization.calibration import RangeMethod
 from deploykit.quantization.quantize_options import QuantizationMode
@@ -1119,76 +1117,6 @@ def placement(
         ((), 0)
     """
 
-def plan(
-    source: str | os.PathLike[str],
-    model: str | None = None,
-    data: str | os.PathLike[str] | Mapping[str, ArrayLike] | None = None,
-    how: PlanOptions = ...,
-    connection: Connection = ...,
-    *,
-    rate: float | None = None,
-    latency_limit: float | None = None,
-    replicas: tuple[int, int] = ...,
-    tolerate: Literal['nothing', 'replica', 'zone'] = 'nothing',
-    zones: int = 3,
-    cores: int | None = None,
-    price: float | None = None,
-    manifests: str | os.PathLike[str] | None = None,
-    version: int | None = None,
-    version_label: str = '',
-    signature: str | None = None,
-    preprocess: PreprocessLike | None = None,
-    batch: int = 1,
-    seconds: float = 5,
-    processes: int = 1,
-    tls: bool = False,
-    ca: str | None = None,
-    certificate: str | None = None,
-    key: str | None = None,
-    server_name: str | None = None,
-    timeout: float = 60,
-    retries: int = 2,
-    protocol: ServingProtocol = 'tensorflow',
-) -> ReplicaPlan:
-    """Estimate the number of server replicas for a target request rate.
-
-    SOURCE is the address of a server, which is measured as one replica. Run it alone, on the
-    hardware of one replica. Any server with the TensorFlow Serving API works. The measured service
-    times then drive a queueing simulation of many replicas. To check the estimate, the server gets
-    the load of one replica. SOURCE may also be a file that deploykit load-test or deploykit
-    benchmark --scenario server wrote with -o. Then leave out `data`; MODEL is optional.
-
-    The p99 latency assumes that requests are distributed to replicas at random, as in Kubernetes.
-    The table also shows p99 with a least-loaded balancer. Exits with 5 if no number of replicas is
-    enough, or if the server misses the estimate.
-
-    Args:
-        source: the gRPC address of a server, `host:port` or `unix:path`; or a file that `load-test`
-            or `benchmark --scenario server` wrote with `-o`.
-        model: the name of the served model; optional for a file.
-        data: Samples to send one after another: a .npz file of arrays by input name, a folder of
-            TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names.
-            Required if SOURCE is an address.
-        how: the request rate, the latency limit, and more constraints of the plan.
-        connection: the protocol, TLS and timeout of the connection.
-
-    Error: options contradict each other. CallError: the server, model or version does not exist, or
-    the model rejects the first request. VerificationError: the server could not be measured.
-    FileError, GraphError: the data, the file or the manifests are invalid or do not match.
-
-    Commands:
-        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
-            --rate 5000 --latency-limit 50
-        deploykit plan load.json --rate 5000 --latency-limit 50 --tolerate zone
-        deploykit plan localhost:8500 fashion --data models/fashion/test_1000.npz
-            --rate 5000 --latency-limit 50 --manifests served --plot plan.png
-
-    Example:
-        >>> found = deploykit.plan("load.json", rate=5000, latency_limit=60)
-        >>> found.size.replicas, found.problem
-        (87, '')
-    """
-
 def predict(
     address: str,
     model: str,
@@ -1343,7 +1271,7 @@ def report(
     """Show results as one HTML page.
 
     DIR is a folder that deploykit ship wrote. RESULT.json is the output of --json or -o of
-    benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize, check or
+    benchmark, tune, quantize, load-test, placement, accuracy, verify, optimize, check or
     export. Several results are shown one after another.
 
     The page is one self-contained file of at most 2 MB. It follows the reader's light or dark theme

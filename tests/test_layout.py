@@ -58,9 +58,8 @@ ORDER = {
     "client": "data serving.client",
     "evaluation": "quantization client",
     "gating": "evaluation inspection",
-    "planning": "client",
     "reporting": "benchmarking client",
-    "api": "batch_inference gating exporting planning serving.server reporting",
+    "api": "batch_inference gating exporting client serving.server reporting",
     "rendering.formatters": "api",
     "shipping": "rendering.formatters",
     "cli": "shipping",
@@ -221,18 +220,18 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 52_914,
-    "lines": 97_137,
-    "files": 550,
-    "lines of imports": 7_722,
-    "functions": 5_838,
+    "code lines": 51_870,
+    "lines": 95_183,
+    "files": 543,
+    "lines of imports": 7_596,
+    "functions": 5_728,
     "modules with CSV": 8,
     "lines that name an engine": 139,
     "starts of a child process": 48,
     "modules that read /proc or /sys": 15,
     "modules with ctypes": 7,
-    "dataclass calls with six positional arguments": 67,
-    "options": 275,
+    "dataclass calls with six positional arguments": 60,
+    "options": 264,
 }
 """What was reached: a change that lowers a figure lowers its bound here."""
 
@@ -398,7 +397,7 @@ def test_a_command_is_one_call_of_the_public_api(words, presenter):
     """Of the function that it is built from, and of no other one."""
     assert table()[words]["function"] in deploykit.__all__
     called = [ast.unparse(node.func) for node in ast.walk(presenter) if isinstance(node, ast.Call)]
-    makers = {"call.result", "_rewritten", "_result_and_plot", "freeze"}
+    makers = {"call.result", "_rewritten", "freeze"}
     assert len(makers & set(called)) == 1
     assert called.count("call.result") <= 1
     assert not [each for each in called if each.startswith("deploykit.")]

@@ -36,7 +36,7 @@ def report(
     """Show results as one HTML page.
 
     DIR is a folder that deploykit ship wrote. RESULT.json is the output of --json or -o of
-    benchmark, tune, quantize, load-test, plan, placement, accuracy, verify, optimize, check or
+    benchmark, tune, quantize, load-test, placement, accuracy, verify, optimize, check or
     export. Several results are shown one after another.
 
     The page is one self-contained file of at most 2 MB. It follows the reader's light or dark theme

@@ -112,13 +112,6 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
         Condition(("cpu_devices", "soft_placement"), lambda v: v["engine"] != "openvino",
                   "with --engine tensorflow"),
     ),
-    "plan": (
-        *_ENCRYPTED,
-        Condition(("data", "preprocess", "batch", "seconds", "processes", "signature", "version",
-                   "version_label", "tls", "ca", "certificate", "key", "server_name", "timeout"),
-                  lambda v: v["model"] is not None, "with a server to measure: ADDRESS MODEL"),
-        Condition(("zones",), lambda v: v["tolerate"] == "zone", "with --tolerate zone"),
-    ),
     "predict": _ENCRYPTED,
     "quantize": (Condition(("input_range",), lambda v: v["data"] is None, "without --data"),),
     "serve": _SERVE,

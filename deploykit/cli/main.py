@@ -21,7 +21,7 @@ GROUPS = {
     "Build": ("freeze", "transform", "optimize", "calibrate", "sensitivity", "quantize"),
     "Verify": ("inspect", "check", "diff", "verify", "accuracy", "placement", "transforms"),
     "Measure": ("benchmark", "compare", "gate", "tune", "report"),
-    "Serve": ("export", "serve", "predict", "status", "load-test", "plan"),
+    "Serve": ("export", "serve", "predict", "status", "load-test"),
     "Data": ("label", "infer", "input", "records"),
     "Set up": ("doctor", "completion"),
 }
@@ -54,8 +54,10 @@ class _Commands(click.Group):
             from deploykit.cli import foreign_names
             from deploykit.cli.build import summary
             from deploykit.cli.dangerous_options import suggestion
+            from deploykit.transforms.common import removed
             from deploykit.transforms.common.errors import Error
 
+            removed.check_command(args[0])
             hint = suggestion(args[0], dict.fromkeys(COMMANDS, ""))
             if args[0] in foreign_names.COMMANDS:
                 tools, name = foreign_names.COMMANDS[args[0]]

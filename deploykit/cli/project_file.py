@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from deploykit.cli.dangerous_options import effect, suggestion
 from deploykit.cli.failures import PROJECT_FILE as NAME
 from deploykit.cli.help import Helped
+from deploykit.transforms.common import removed
 from deploykit.transforms.common.errors import FileError, GraphError, nearest
 
 logger = logging.getLogger("deploykit")
@@ -98,6 +99,7 @@ def _table(name: str, tables: Sequence[str]) -> Mapping[str, Any]:
         raise FileError("not-a", source=NAME, what="TOML", reason=error) from None
     for item, table in document.items():
         if item not in tables or not isinstance(table, Mapping):
+            removed.check_command(item)
             raise GraphError(
                 "project-table-expected", source=NAME, got=item, hint=nearest(item, [*tables])
             )

@@ -13,7 +13,7 @@ from tests.benchmarks.figures import show
 # Each is a module here with a function `figures()`. Where it has PARTS, that takes one's name too.
 NAMES = (
     "judge", "gate", "input", "speed", "int8", "peers", "serving", "cpu_per_call", "photos",
-    "batch_inference", "text_inference", "planning", "protocols",
+    "batch_inference", "text_inference", "protocols",
 )  # fmt: skip
 GPU = "gpu"
 

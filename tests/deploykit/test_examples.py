@@ -18,7 +18,6 @@ from deploykit.transforms.common.documents import AsHtml
 from docs.generator.markdown import docstring
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import FASHION
-from tests.deploykit.planning import load_tests
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
 from tests.support import call_here
@@ -38,8 +37,6 @@ def files(tmp_path_factory):
     for name, p50 in {"before": 6.0, "after": 4.0}.items():
         document = result(measurement("fashion.pb", p50)).document()
         (folder / f"{name}.json").write_text(json.dumps(document))
-    loads = load_tests.document(*(load_tests.load(callers) for callers in (1, 2, 4, 8)))
-    (folder / "load.json").write_text(json.dumps(loads))
     return folder
 
 

@@ -197,7 +197,7 @@ def test_values_of_an_unknown_type_need_a_format():
 
 
 def test_a_presenter_is_where_it_is_defined(monkeypatch):
-    monkeypatch.setattr(graphs, "plan", serving.plan, raising=False)
-    assert command_table._presenting("plan") is serving
+    monkeypatch.setattr(graphs, "status", serving.status, raising=False)
+    assert command_table._presenting("status") is serving
     with pytest.raises(LookupError, match="document"):
         command_table._presenting("document")

@@ -3,8 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 
@@ -129,39 +128,15 @@ def load_test(call: Invocation, *, plot_file: Annotated[str | None, PLOT] = None
     Args:
         plot_file: Plot latency over throughput.
     """
-    from deploykit.reporting.charts.plots import plot_loads
-
-    call.show(_result_and_plot(call, plot_file, plot_loads))
-
-
-def _result_and_plot(call: Invocation, plot_file: str | None, plot: Callable[..., bytes]) -> Any:
-    """Return the result, after writing its plot if requested."""
-    from deploykit.reporting.charts.plots import check_plot
+    from deploykit.reporting.charts.plots import check_plot, plot_loads
     from deploykit.storage.files import write
 
     if plot_file is not None:
         check_plot(plot_file)
     value = call.result()
     if plot_file is not None:
-        write(plot_file, [plot(document(value), plot_file)], call.values["force"])
+        write(plot_file, [plot_loads(document(value), plot_file)], call.values["force"])
     if value.takes is not None:
         call.report.inputs = tuple(value.takes.inputs)
         call.report.outputs = tuple(value.takes.outputs)
-    return value
-
-
-def plan(call: Invocation, *, plot_file: Annotated[str | None, PLOT] = None) -> None:
-    """Print the number of replicas. Raises an error if no number is enough.
-
-    Args:
-        plot_file: Plot p99 latency over the request rate per replica.
-    """
-    from deploykit.reporting.charts.plots import plot_plan
-    from deploykit.transforms.common.errors import VerificationError
-
-    call.report.input_file = call.values["data"] or call.values["source"]
-    call.report.output_file = None
-    result = _result_and_plot(call, plot_file, plot_plan)
-    if result.problem:
-        call.report.error = VerificationError("plan-not-met", reason=result.problem)
-    call.show(result)
+    call.show(value)

@@ -33,7 +33,6 @@ DRAWN: Mapping[str, str] = {
     "Recommendation": "rendering.formatters.tuning",
     "RecordsInspection": "rendering.formatters.data:inspection_lines",
     "RecordsVerification": "rendering.formatters.data:verification_lines",
-    "ReplicaPlan": "rendering.formatters.plan",
     "RunningServer": "rendering.serving:start_lines",
     "Sensitivity": "rendering.formatters.quantization:sensitivity_lines",
     "ServedModels": "rendering.serving:model_lines",
@@ -48,7 +47,7 @@ DRAWN: Mapping[str, str] = {
 }
 """The module, and optionally `:function`, that formats each class; the default is `lines`."""
 
-_OF_DOCUMENTS = {"Diagnosis", "LoadTest", "ModelVersions", "ReplicaPlan", "RunningServer",
+_OF_DOCUMENTS = {"Diagnosis", "LoadTest", "ModelVersions", "RunningServer",
                  "ServedModels", "ServerHealth", "Shipped"}  # fmt: skip
 """The classes whose formatter takes the JSON document."""
 

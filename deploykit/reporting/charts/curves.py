@@ -17,7 +17,7 @@ from deploykit.reporting.charts.chart import (
     benchmark_of,
     new_plane,
 )
-from deploykit.reporting.charts.style import INK, MARKERS, PAPER, series_colour
+from deploykit.reporting.charts.style import MARKERS, PAPER, series_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _MAX_LINES, _MAX_WHISKERS = 12, 60
 _LOADS = {"closed": "closed loop: clients wait for responses", "open": "open loop: fixed rate"}
-_LOST = {"nothing": "", "replica": ", one lost", "zone": ", one zone lost"}
 _LATENCY = "Latency: p50, whisker to p99"
 
 
@@ -155,51 +154,3 @@ def _draw_curve(axes: "Axes", points: Sequence[CurvePoint], number: int) -> None
     axes.plot([point.p50 for point in points], [point.rate for point in points], color=colour,
               linewidth=1.6, marker=MARKERS[number % len(MARKERS)], markersize=7,
               markeredgecolor=PAPER)  # fmt: skip
-
-
-def replicas(results: Mapping[str, Any]) -> Chart:
-    """Return the p99 of a replica over its request rate, and the planned rates, of a plan's
-    document.
-    """
-    curve, limit = results["curve"], float(results["p99_limit_ms"])
-    rates = [0.0, *(float(item["rate"]) for item in curve)]
-    times = [float(item[name]) for item in curve for name in ("p99_low_ms", "p99_high_ms")]
-    marked = [result for result in results["outcomes"] if result["p99_ms"] is not None]
-    check = results["check"]
-    legend: list[tuple[str, int | None]] = [
-        ("predicted, with its range; dashes: the limit", 0), ("the planned rate", 1),
-        *([("measured on one replica", 2)] if check else []),
-        *((f"{_outcome_name(result)}: overloaded", None) for result in results["outcomes"]
-          if result["p99_ms"] is None and result["replicas"]),
-    ]  # fmt: skip
-
-    def draw(figure: "FigureLike") -> "Axes":
-        planned = [results["rate"] / item["replicas"] for item in marked]
-        scales = (
-            ([*rates, *planned, *([check["rate"]] if check else [])], "count"),
-            ([*times, limit, *(item["p99_ms"] for item in marked),
-              *([check["p99_ms"]] if check else [])], "ms"),
-        )  # fmt: skip
-        axes = new_plane(figure, scales, "p99 latency", zero=True)
-        colour = series_colour(0)
-        axes.fill_between(rates[1:], [item["p99_low_ms"] for item in curve],
-                          [item["p99_high_ms"] for item in curve], color=colour, alpha=0.4,
-                          linewidth=0.4)  # fmt: skip
-        axes.plot(rates[1:], [item["p99_ms"] for item in curve], color=colour, linewidth=1.8,
-                  marker="o", markersize=6, markeredgecolor=PAPER)  # fmt: skip
-        axes.axhline(limit, color=INK, linewidth=1, linestyle=(0, (3, 2)))
-        points = [*zip(planned, (item["p99_ms"] for item in marked), (1,) * 9, strict=False)]
-        points += [(check["rate"], check["p99_ms"], 2)] if check else []
-        for rate, p99, number in points:
-            axes.plot(rate, p99, color=series_colour(number), marker=MARKERS[number], markersize=9,
-                      markeredgecolor=PAPER)  # fmt: skip
-        for rate, item in zip(planned, marked, strict=True):
-            add_label(axes, _outcome_name(item), rate, item["p99_ms"])
-        return axes
-
-    return Chart(PLANE, draw, ["Requests per second to each replica"], legend)
-
-
-def _outcome_name(outcome: Mapping[str, Any]) -> str:
-    count = outcome["replicas"]
-    return f"{count} replica{'s' * (count != 1)}{_LOST[outcome['lost']]}"

@@ -8,10 +8,9 @@ from typing import Any
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.tables import machine_line
 from deploykit.rendering.progress import date
-from deploykit.rendering.templates import number
 from deploykit.reporting.charts.bars import gains
 from deploykit.reporting.charts.chart import WIDTH, Chart, lay_out, new_figure
-from deploykit.reporting.charts.curves import loads, replicas, throughput, varied
+from deploykit.reporting.charts.curves import loads, throughput, varied
 from deploykit.reporting.charts.strips import latencies, warm_ups
 from deploykit.reporting.charts.style import INK, MUTED, SMALL, TEXT, in_style, shortened
 from deploykit.transforms.common.errors import GraphError
@@ -52,18 +51,6 @@ def plot_loads(results: Mapping[str, Any], file_name: str) -> bytes:
     line = "" if drawn else "no request was answered"
     title = f"{results['model']} at {results['address']}"
     return picture(title, line, [("", drawn)] if drawn else [], file_name)
-
-
-def plot_plan(results: Mapping[str, Any], file_name: str) -> bytes:
-    """Return an image of p99 over the request rate of a replica, including the plan.
-
-    `results` is the document of a plan. GraphError: the extension is neither .png nor .svg.
-    """
-    limit = f"p99 within {number(results['p99_limit_ms'])} ms"
-    count, cores = results["replicas"], results["cores"]
-    answer = f"{count} replica{'s' * (count != 1)} of {cores} core{'s' * (cores != 1)}"
-    title = f"{results['model']}: {number(results['rate'])} requests/s with {limit}"
-    return picture(title, results["problem"] or answer, [("", replicas(results))], file_name)
 
 
 def picture(title: str, line: str, charts: Sequence[tuple[str, Chart]], file_name: str) -> bytes:

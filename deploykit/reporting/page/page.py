@@ -48,7 +48,6 @@ KINDS: Mapping[str, DocumentKind] = {
     "tuned": DocumentKind("Settings", "tuned machine"),
     "quantize": DocumentKind("Quantization", "judged verification layers", "int8_layers layers"),
     "load-test": DocumentKind("Load test", "load", "loads address"),
-    "plan": DocumentKind("Plan", "plan", "outcomes needed"),
     "placement": DocumentKind("Placement", "placement",
                               "devices model_nodes, devices ops_by_precision"),
     "optimize": DocumentKind("Optimization", "steps", "steps verified"),

@@ -48,7 +48,6 @@ def test_former_keys_of_the_project_file_are_read_with_a_warning(deploykit, tmp_
 @pytest.mark.parametrize(
     ("made", "old", "new"),
     [
-        (api.PlanOptions, "p99_ms", "latency_limit"),
         (api.LoadTestOptions, "latency_limit_ms", "latency_limit"),
         (api.InputPipelineOptions, "wait_ms", "simulated_compute_ms"),
         (api.LabelOptions, "mean", "input_mean"),
@@ -69,12 +68,12 @@ def test_former_names_in_python_are_deprecated(made, old, new):
 
 def test_functions_take_former_names(tmp_path):
     with (
-        pytest.warns(DeprecationWarning, match="is now latency_limit") as warned,
+        pytest.warns(DeprecationWarning, match="is now label_column") as warned,
         pytest.raises(api.FileError),
     ):
-        api.plan(tmp_path / "absent.json", rate=1, p99_ms=5)
+        api.convert_records(tmp_path / "absent.npz", tmp_path / "out", label="x")
     assert warned[0].filename == __file__
     with pytest.warns(DeprecationWarning, match="allow_ops"), pytest.raises(api.FileError):
         api.check(tmp_path / "absent.pb", allowed_ops=["ReadFile"])
     with pytest.raises(TypeError, match="latency_limit"):
-        api.plan("x.json", rate=1, latency_limt=5)
+        api.load_test("127.0.0.1:1", "net", "x.npz", latency_limt=5)

@@ -11,8 +11,6 @@ import pytest
 
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import FASHION, Outcome, command_line
-from tests.deploykit.planning import load_tests
-from tests.deploykit.planning.load_tests import load
 from tests.deploykit.records.conftest import png
 from tests.serving.served import Served
 from tests.support import assert_golden
@@ -45,7 +43,6 @@ COMMANDS = {
     "records_verify": ("records", "verify", "{}/records"),
     "input_write": ("input", "write", "{}/records", "-o", "{}/pipeline.py"),
     "compare": ("compare", "{0}/a.json", "{0}/b.json"),
-    "plan": ("plan", "{}/loads.json", "--rate", 200, "--latency-limit", 60, "--price", 0.5),
     "report": ("report", "{}/a.json", "-o", "{}/page.html"),
     "ship": ("ship", CHECKPOINT, "-o", "{}/ship", "--dry-run"),
 }  # fmt: skip
@@ -77,8 +74,6 @@ def folder(tmp_path_factory):
     """Return a folder with the frozen checkpoint and its optimized form, and their documents."""
     path = tmp_path_factory.mktemp("documents")
     two_results(path)
-    loads = load_tests.document(load(1), load(4), load(rate=20.0), load(rate=50.0))
-    (path / "loads.json").write_text(json.dumps(loads))
     with np.load(SAMPLES) as samples:
         few = {name: samples[name][:FEW_SAMPLES] for name in samples}
         np.savez(path / "few.npz", **few)

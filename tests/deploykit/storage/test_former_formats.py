@@ -15,7 +15,6 @@ from deploykit.benchmarking.tuning.search import SettingsTrial
 from deploykit.data.preprocessing import load_preprocessing
 from deploykit.exporting.export import exported_from
 from deploykit.importers.metadata_file import load_sidecar
-from deploykit.planning.from_results import recorded
 from deploykit.records.examples import Feature
 from deploykit.records.index import load_index
 from deploykit.shipping.stage_cache import StageCache
@@ -49,10 +48,9 @@ def test_a_history_of_benchmarks():
     )
 
 
-def test_a_load_test():
-    found = recorded(FILES / "load-test.json", "net")
-    assert found.measured.capacity > 0
-    assert found.model == "net"
+def test_a_load_test(tmp_path):
+    page = deploykit.report([FILES / "load-test.json"], tmp_path / "page.html")
+    assert page.kinds == ("load-test",)
 
 
 def test_what_tune_recommends():

@@ -86,26 +86,6 @@ def a_load_test(rng: np.random.Generator) -> dict[str, Any]:
             "latency_limit_ms": an_amount(rng), "highest_rate": an_amount(rng)}  # fmt: skip
 
 
-def a_plan(rng: np.random.Generator) -> dict[str, Any]:
-    """Return the document of a plan, as far as it is drawn."""
-
-    def p99() -> dict[str, Any]:
-        low, most = an_amount(rng), an_amount(rng, 1, 100)
-        return {"p99_low_ms": low, "p99_ms": low * most**0.5, "p99_high_ms": low * most}
-
-    capacity = an_amount(rng, 0.1, 1e5)
-    curve = [{"rate": load * capacity, **p99()} for load in np.arange(0.1, 0.95, 0.1)]
-    outcomes = [
-        {"lost": lost, "replicas": int(rng.integers(1, 1000)),
-         **(dict.fromkeys(p99()) if rng.random() < 0.3 else p99())}
-        for lost in ("nothing", "replica", "zone")
-    ]  # fmt: skip
-    check = None if rng.random() < 0.3 else {"rate": 0.4 * capacity, "p99_ms": an_amount(rng)}
-    return {"model": a_name(rng), "curve": curve, "outcomes": outcomes, "needed": {},
-            "rate": float(100 * capacity), "p99_limit_ms": an_amount(rng),
-            "check": check}  # fmt: skip
-
-
 def a_tuned(rng: np.random.Generator) -> dict[str, Any]:
     """Return the document of a search for settings, as far as it is drawn."""
 

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from deploykit.reporting.charts import plots
 from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, ops
 from deploykit.reporting.charts.chart import Chart
-from deploykit.reporting.charts.curves import loads, replicas, throughput
+from deploykit.reporting.charts.curves import loads, throughput
 from deploykit.reporting.charts.inline import MAX_BYTES, svg
 from deploykit.reporting.charts.points import layer_noise, roofline
 from deploykit.reporting.charts.strips import latencies, warm_ups
@@ -43,7 +43,6 @@ def of_layers(rng: np.random.Generator) -> Charts:
 
 def of_others(rng: np.random.Generator) -> Charts:
     yield loads(made_up.a_load_test(rng))
-    yield replicas(made_up.a_plan(rng))
     yield gains(made_up.a_tuned(rng))
     yield gains(made_up.a_shipment(rng))
     yield classes(made_up.an_accuracy(rng))

@@ -14,7 +14,7 @@ def leaf(path: str) -> float:
 
 
 def documents(seed: int) -> list[dict[str, Any]]:
-    """Return a benchmark with profiles, a load test, a plan, a quantized model, an accuracy."""
+    """Return a benchmark with profiles, a load test, a quantized model, an accuracy."""
     rng = np.random.default_rng(seed)
     benchmark = result(*made_up.measurements(rng)).document()
     for each in benchmark["measurements"][:2]:
@@ -22,7 +22,6 @@ def documents(seed: int) -> list[dict[str, Any]]:
     return [
         benchmark,
         sample("load-test", leaf) | made_up.a_load_test(rng),
-        sample("plan", leaf) | made_up.a_plan(rng),
         sample("quantize", leaf) | made_up.a_quantized(rng),
         accuracy(leaf) | made_up.an_accuracy(rng),
     ]

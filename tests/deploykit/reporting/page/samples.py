@@ -9,7 +9,7 @@ Leaf = Callable[[str], Any]
 COMMANDS = {
     "benchmark": "benchmark", "input": "benchmark", "tuned": "tune", "quantize": "quantize",
     "load-test": "load-test", "placement": "placement", "engine placement": "placement",
-    "plan": "plan", "optimize": "optimize", "verify": "verify", "check": "check",
+    "optimize": "optimize", "verify": "verify", "check": "check",
     "export": "export",
 }  # fmt: skip
 _ONLY = {"input": "styles", "benchmark": "measurements", "engine placement": "ops_by_precision",

@@ -1,1 +1,0 @@
-"""Capacity planning: measure one server, and simulate a queue before several replicas."""

@@ -1,0 +1,39 @@
+"""What was removed answers with what takes its place: a command, its table, a Python name."""
+
+import pytest
+
+import deploykit as api
+from deploykit.transforms.common import removed
+from tests.support import assert_error
+
+
+@pytest.mark.parametrize("words", removed.COMMANDS)
+def test_a_command_names_its_substitute(deploykit, words):
+    found = deploykit(*words.split(), "a", "--rate", 5, "--json")
+    assert found.status == 2
+    assert_error(found.error, "removed", instead=removed.COMMANDS[words])
+
+
+@pytest.mark.parametrize("words", removed.COMMANDS)
+def test_so_does_its_table_in_the_project_file(deploykit, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deploykit.toml").write_text(f"[{words}]\nrate = 5\n")
+    found = deploykit("transforms")
+    assert found.status == 2
+    assert_error(found.error, "removed", instead=removed.COMMANDS[words])
+
+
+@pytest.mark.parametrize("name", removed.NAMES)
+def test_so_does_a_python_name(name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(api, name)
+    assert removed.NAMES[name] in str(caught.value)
+    assert name not in dir(api)
+
+
+def test_what_never_was_has_another_error():
+    with pytest.raises(AttributeError) as caught:
+        api.plann  # noqa: B018  an AttributeError is expected
+    assert "plann" in str(caught.value)
+    removed.check_command("ship")
+    removed.check_name("ship")
