@@ -1,5 +1,6 @@
 """Whether the judge of hostile files sees what it is there to see."""
 
+import dataclasses
 import random
 
 import pytest
@@ -35,6 +36,15 @@ def test_what_is_wrong_is_seen(name, tmp_path):
     found = judge(CASE, "inspect", ended, place, place.listing(), "model.pb")
     assert found.kinds == kinds
     assert found.named is (None if ended.status < 2 else "'odd'" in ended.err)
+
+
+@pytest.mark.parametrize("heavy", [True, False])
+def test_only_heavy_work_may_reach_a_limit(heavy, tmp_path):
+    case = dataclasses.replace(CASE, heavy=heavy)
+    place = Place(tmp_path)
+    (place.case / "model.pb").write_bytes(b"x")
+    found = judge(case, "inspect", Ended(6, "", ERROR, 20.0), place, place.listing(), "model.pb")
+    assert found.kinds == (set() if heavy else {"status"})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.transforms.ir.protos import GraphDef, NodeDef
-from tests.hostile.case import EFFECT, Case, canary, statuses
+from tests.hostile.case import EFFECT, Case, Statuses, canary, statuses
 from tests.hostile.graphs import (
     BOOL,
     FLOAT,
@@ -46,9 +46,9 @@ def case(name: str, make, culprit: str = "'write'", right=EFFECT) -> Case:
     return Case(KIND, name, write, right=right, culprit=(culprit,))
 
 
-def live(name: str, *nodes: NodeDef) -> Case:
+def live(name: str, *nodes: NodeDef, right: Statuses = EFFECT) -> Case:
     """Return a case of nodes of which the output waits for `odd`."""
-    return case(name, lambda _: net(*nodes, end="odd"), "'odd'")
+    return case(name, lambda _: net(*nodes, end="odd"), "'odd'", right)
 
 
 def in_function(file: str):
@@ -186,7 +186,8 @@ CASES = (
     live("SqlDataset", text("driver", "sqlite"), text("source", "/tmp/x.db"),
          text("query", "select 1"),
          node("odd", "SqlDataset", "driver", "source", "query", **OUT)),
-    live("WholeFileReaderV2", node("odd", "WholeFileReaderV2", container="", shared_name="")),
+    live("WholeFileReaderV2", node("odd", "WholeFileReaderV2", container="", shared_name=""),
+         right=statuses(3, quantize=(2, 3), sensitivity=(2, 3))),  # as it cannot be frozen
     live("table from a text file", FILE,
          node("table", "HashTableV2", container="", shared_name="", key_dtype=Type(STRING),
               value_dtype=Type(INT64), use_node_name_sharing=False),

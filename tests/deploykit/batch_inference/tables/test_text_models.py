@@ -168,7 +168,7 @@ def test_predictions_of_parts_with_other_columns(tmp_path):
 def test_a_dataset_of_ray_gives_one(models):
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False)
+    ray.init("local", num_cpus=1, include_dashboard=False)  # not that of another test
     try:
         data = ray.data.from_arrow(pa.table({"review": TEXTS}))
         found = deploykit.infer(models[0], data, processes=1)
