@@ -220,18 +220,18 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 51_870,
-    "lines": 95_183,
-    "files": 543,
-    "lines of imports": 7_596,
-    "functions": 5_728,
+    "code lines": 51_788,
+    "lines": 95_019,
+    "files": 542,
+    "lines of imports": 7_585,
+    "functions": 5_716,
     "modules with CSV": 8,
     "lines that name an engine": 139,
     "starts of a child process": 48,
     "modules that read /proc or /sys": 15,
     "modules with ctypes": 7,
     "dataclass calls with six positional arguments": 60,
-    "options": 264,
+    "options": 262,
 }
 """What was reached: a change that lowers a figure lowers its bound here."""
 

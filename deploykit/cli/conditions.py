@@ -94,7 +94,6 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
                   "with --manifests or --batching"),
     ),
     "freeze": (_NO_DATA,),
-    "gate": (Condition(("annotations",), lambda v: not v["as_json"], "without --json"),),
     "input write": (
         _with("--model", "inputs", "outputs", "tags", "signature"),
         Condition(("force",), lambda v: v["output"], "with -o"),

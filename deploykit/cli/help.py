@@ -9,6 +9,7 @@ import click
 from deploykit.cli.conditions import check_conditions
 from deploykit.cli.dangerous_options import suggestion
 from deploykit.cli.failures import note_context, note_options, see_help
+from deploykit.transforms.common import removed
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.engines.packages import require
 
@@ -95,6 +96,7 @@ class Helped(click.Command):
                 refuse_foreign(ctx, args)  # click would read -hint as -h
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            removed.check_option(ctx.command_path.partition(" ")[2], error.option_name)
             refuse_foreign(ctx, given)
             options = {
                 spelling: str(parameter.name)

@@ -56,6 +56,7 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
     for name, value in _table(table, tables).items():
         parameter = dashed.get(_dashed(name))
         if parameter is None:
+            removed.check_option(table, f"--{_dashed(name)}", NAME)
             raise GraphError(
                 "project-unknown-option",
                 source=NAME,
@@ -99,7 +100,7 @@ def _table(name: str, tables: Sequence[str]) -> Mapping[str, Any]:
         raise FileError("not-a", source=NAME, what="TOML", reason=error) from None
     for item, table in document.items():
         if item not in tables or not isinstance(table, Mapping):
-            removed.check_command(item)
+            removed.check_command(item, NAME)
             raise GraphError(
                 "project-table-expected", source=NAME, got=item, hint=nearest(item, [*tables])
             )

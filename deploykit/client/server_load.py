@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from deploykit.rendering.serving import failures, load_name
 from deploykit.serving.client.load_generator import (
     MAX_LATE,
@@ -18,7 +16,6 @@ from deploykit.serving.client.load_generator import (
 )
 from deploykit.serving.protocol.errors import OK
 from deploykit.transforms.common.documents import written
-from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -87,17 +84,6 @@ class Generators:
     def measure(self, step: LoadStep, advance: Advance = lambda name, count: None) -> Load:
         """Run a load step and return its result. CrashError: a generator process died."""
         return _load(step, self._taken(step, advance))
-
-    def trace(self, step: LoadStep, advance: Advance) -> tuple[Load, Array]:
-        """Run a load step; return its result and the times of successful requests.
-
-        The times are scheduled time and end in seconds of the machine's clock, float64 [requests,
-        2], sorted by scheduled time. CrashError: a generator process died.
-        """
-        measured = self._taken(replace(step, keeps_calls=True), advance)
-        calls = np.frombuffer(b"".join(item.calls for item in measured)).reshape(-1, 3)
-        answered = calls[calls[:, 2] == 1, :2]
-        return _load(step, measured), answered[np.argsort(answered[:, 0], kind="stable")]
 
     def _taken(self, step: LoadStep, advance: Advance) -> list[LoadSoFar]:
         """Run a load step and return the result of each process."""

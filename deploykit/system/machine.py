@@ -1,6 +1,5 @@
 """Metadata of the machine: CPU, limits, memory, load and versions, read without TensorFlow."""
 
-import ipaddress
 import math
 import os
 import platform
@@ -59,27 +58,6 @@ def usable_cores() -> int:
     """Return the number of CPUs that this process may use, by its affinity and quota."""
     cores, quota = len(os.sched_getaffinity(0)), cgroup_limits()["cpus"]
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
-
-
-def cores_behind(address: str) -> int | None:
-    """Return the number of CPUs usable by the process that listens at `host:port`.
-
-    None: unknown, as it is on another machine, or belongs to another user.
-    """
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or not _is_here(host.strip("[]")):
-        return None
-    try:
-        for net_connection in psutil.net_connections("tcp"):
-            if (
-                net_connection.status == psutil.CONN_LISTEN
-                and net_connection.laddr.port == int(port)
-                and net_connection.pid
-            ):
-                return len(psutil.Process(net_connection.pid).cpu_affinity())
-    except (psutil.Error, OSError):
-        pass
-    return None
 
 
 def environment() -> dict[str, str]:
@@ -181,10 +159,3 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -8,7 +8,6 @@ import random
 import sys
 import threading
 import time
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -88,8 +87,6 @@ class LoadStep:
     callers: int = 0
     rate: float = 0.0
     seed: int = 0
-    keeps_calls: bool = False
-    """Whether to record each request, and not only a latency histogram."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +106,6 @@ class LoadSoFar:
     """Successful requests by latency bucket (`step_of`); empty until the load ends."""
     failed: Counter[int]
     """The same for requests that ended with a status other than OK."""
-    calls: bytes = b""
-    """Three doubles per request in order of completion, if recorded: scheduled time and end in
-    seconds of `time.perf_counter`, and 1 for OK or 0. Empty until the load ends."""
 
 
 class Sender(Protocol):
@@ -144,7 +138,6 @@ class Generator:
         """Start a load; `so_far` returns its progress."""
         self._statuses: Counter[str] = Counter()
         self._latencies: dict[bool, Counter[int]] = {ok: Counter() for ok in (True, False)}
-        self._calls = array("d") if step.keeps_calls else None
         self._late = 0
         self._ended: float | None = None
         self._began, self._cpu = time.perf_counter(), time.process_time()
@@ -164,7 +157,6 @@ class Generator:
                 # Copying the histograms during the load would delay requests.
                 Counter(self._latencies[True] if self._ended else ()),
                 Counter(self._latencies[False] if self._ended else ()),
-                self._calls.tobytes() if self._ended and self._calls is not None else b"",
             )
 
     def _closed_loop(self, step: LoadStep) -> None:
@@ -204,8 +196,6 @@ class Generator:
         with self._lock:
             self._statuses[status] += 1
             self._latencies[status == OK][step_of(passed * 1e6)] += 1
-            if self._calls is not None:
-                self._calls.extend((due, due + passed, status == OK))
 
     def _next(self) -> Any:
         with self._lock:

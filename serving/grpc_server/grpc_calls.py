@@ -34,6 +34,8 @@ ENDING = "the server is shutting down; retry later, or on another server"
 
 UNCHECKED_BYTES = 1 << 19
 """Bytes of a request that is parsed without a check: the memory of the result is bounded anyway."""
+MAX_FIELDS = 1 << 22
+"""Fields of a larger request, so that the check takes at most two seconds."""
 
 Log = Callable[[str, str, str, float, str, int | None], None]
 """Takes method, peer, code, seconds, model, and the size of the request in bytes if it arrived."""
@@ -113,10 +115,10 @@ def parsed(kind: type[Message], request: bytes) -> Any:
     """Return a message. ServingError: the bytes are invalid, or it is too large when parsed."""
     try:
         if len(request) > UNCHECKED_BYTES:
-            wire.check_growth(request, kind)
+            wire.check_growth(request, kind, MAX_FIELDS)
         return kind.FromString(request)
     except (DecodeError, GraphError) as error:
-        if isinstance(error, GraphError) and error.code == "message-too-large":
+        if isinstance(error, GraphError) and error.code in ("message-too-large", "fields-too-many"):
             raise ServingError.of("INVALID_ARGUMENT", error, "the request") from None
         logger.exception("Exception deserializing message!")
         raise ServingError("INTERNAL", "request-not-deserialized") from None

@@ -11,7 +11,6 @@ import pytest
 
 from deploykit.cli.main import COMMANDS
 from deploykit.importers.graph_files import load_graph, save_graph
-from deploykit.transforms.common import removed
 from docs.generator.__main__ import MARK
 from tests.deploykit.cli.test_outputs import LEAVES
 from tests.docs.walking import ROOT, blocks, walk, without_digits
@@ -95,7 +94,7 @@ def test_commands_on_a_page_exist(page):
     used = {
         name for code in marked for name in re.findall(r"(?:^|[ /])deploykit ([a-z][a-z-]*)", code)
     }
-    assert used <= {*COMMANDS, *(removed.COMMANDS if page.name == "CHANGELOG.md" else ())}
+    assert used <= set(COMMANDS)
 
 
 def unknown_options(text: str) -> list[str]:

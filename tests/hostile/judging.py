@@ -10,7 +10,7 @@ from tests.hostile.watching import MIB, Ended, Place
 SPARE = 200 * MIB  # what a command may take besides ten times the file
 SPARE_OF_A_SERVER = 650 * MIB  # TensorFlow runs in its process, which takes 480 for any small model
 NO_IMAGE = re.compile("expected an image|should take the image")
-LIMIT_REACHED = 6
+LIMIT_REACHED, OUT_OF_TIME = 6, re.compile(r"--timeout\b")
 LARGEST = 10 * MIB  # of the files for which that holds
 
 
@@ -57,7 +57,7 @@ def judge(
         say(f"bug: {last(ended.err)}")
     elif no_image:
         pass  # it says so before it looks any further
-    elif case.heavy and ended.status == LIMIT_REACHED:
+    elif case.heavy and ended.status == LIMIT_REACHED and OUT_OF_TIME.search(ended.err):
         pass  # whether large work ends within its limit says more about the machine
     elif ended.status not in case.right.of(command):
         right = sorted(case.right.of(command))

@@ -38,13 +38,16 @@ def test_what_is_wrong_is_seen(name, tmp_path):
     assert found.named is (None if ended.status < 2 else "'odd'" in ended.err)
 
 
-@pytest.mark.parametrize("heavy", [True, False])
-def test_only_heavy_work_may_reach_a_limit(heavy, tmp_path):
+@pytest.mark.parametrize(
+    ("heavy", "option"), [(True, "--timeout"), (True, "--memory-limit"), (False, "--timeout")]
+)
+def test_only_heavy_work_may_take_too_long(heavy, option, tmp_path):
     case = dataclasses.replace(CASE, heavy=heavy)
     place = Place(tmp_path)
     (place.case / "model.pb").write_bytes(b"x")
-    found = judge(case, "inspect", Ended(6, "", ERROR, 20.0), place, place.listing(), "model.pb")
-    assert found.kinds == (set() if heavy else {"status"})
+    found = judge(case, "inspect", Ended(6, "", f"{ERROR} {option}", 20.0), place, {}, "model.pb")
+    is_right = heavy and option == "--timeout"
+    assert ("status" in found.kinds) != is_right
 
 
 @pytest.mark.parametrize(

@@ -11,30 +11,40 @@ _REPLICAS = (
     "`deploykit load-test` finds the highest rate of one replica within a latency limit, and "
     "docs/scaling.md has the formula for the number of replicas"
 )
+_SUMMARY = (
+    "`-o FILE` writes the checks as JSON, of which a recipe in docs/gate.md makes a job summary"
+)
 COMMANDS: Mapping[str, str] = {"plan": _REPLICAS}
 """What takes the place of a command, by its words; also of its table in deploykit.toml."""
-NAMES: Mapping[str, str] = {
-    "PlanOptions": _REPLICAS,
-    "ReplicaPlan": _REPLICAS,
-    "plan": _REPLICAS,
-}
+NAMES: Mapping[str, str] = dict.fromkeys(("PlanOptions", "ReplicaPlan", "plan"), _REPLICAS)
 """What takes the place of a public name of the package `deploykit`."""
 
 
-def check_command(words: str) -> None:
-    """Raise Error for a command that was removed."""
-    _check("the command", words, COMMANDS)
+OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "gate": {"--annotations": _SUMMARY, "--comment": _SUMMARY},
+}
+"""What takes the place of an option, by the words of its command; also of a key of its table."""
+
+
+def check_command(words: str, source: str = "") -> None:
+    """Raise Error for a command that was removed; `source` is the file that has its table."""
+    _check(f"the command '{words}'", words, COMMANDS, source)
+
+
+def check_option(words: str, option: str, source: str = "") -> None:
+    """Raise Error for an option of a command that was removed; `source` is the file with it."""
+    _check(f"the option '{option}'", option, OPTIONS.get(words, {}), source)
 
 
 def check_name(name: str) -> None:
     """Raise AttributeError for a public name that was removed."""
     try:
-        _check("deploykit.", name, NAMES)
+        _check(f"deploykit.{name}", name, NAMES)
     except Error as error:
         raise AttributeError(str(error)) from None
 
 
-def _check(kind: str, name: str, removed: Mapping[str, str]) -> None:
+def _check(what: str, name: str, removed: Mapping[str, str], source: str = "") -> None:
     if name in removed:
-        what = f"{kind}{name}" if kind.endswith(".") else f"{kind} '{name}'"
-        raise Error("removed", what=what, instead=removed[name])
+        error = Error("removed", what=what, instead=removed[name])
+        raise error.within(source) if source else error

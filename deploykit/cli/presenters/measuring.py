@@ -97,39 +97,26 @@ def gate(
         str | None,
         Flag("--junit", format="text output", metavar="FILE.xml", heading="Output"),
     ] = None,
-    comment_file: Annotated[
-        str | None,
-        Flag("--comment", format="text output", metavar="FILE.md", heading="Output"),
-    ] = None,
-    annotations: Annotated[bool, Flag(heading="Output")] = False,
 ) -> None:
-    """Print the checks, and write the other requested files. Raises an error unless all pass.
+    """Print the checks, and write the other requested file. Raises an error unless all pass.
 
     Args:
         call: the run of the command.
         junit_file: Write the checks as tests in JUnit XML; - is standard output.
-        comment_file: Write the verdict, the table and a plot as Markdown for a pull request; - is
-            standard output.
-        annotations: Print annotations for GitHub Actions below the table.
     """
-    from deploykit.gating.github import annotations as annotated
-    from deploykit.gating.github import comment
     from deploykit.gating.junit import junit_xml
     from deploykit.gating.tables import lines
     from deploykit.storage.files import write
 
     values = call.values
-    outputs = (values["output"], junit_file, comment_file)
+    outputs = (values["output"], junit_file)
     refuse_twice([path for path in outputs if path is not None])
     call.report.output_file = values["candidate"]
     value = call.result()
     if junit_file is not None:
         write(junit_file, [junit_xml(value)], values["force"])
-    if comment_file is not None:
-        write(comment_file, [comment(value).encode(errors="replace")], values["force"])
     call.report.check(value.check)
-    text = [*lines(value), *(annotated(value) if annotations else ())]
-    call.show(value, text=text)
+    call.show(value, text=lines(value))
 
 
 def tune(call: Invocation) -> None:

@@ -1,4 +1,4 @@
-"""Load curves: throughput over latency, and p99 of a replica over its request rate."""
+"""Load curves: throughput over latency."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -11,6 +11,7 @@ from deploykit.rendering.progress import date
 from deploykit.reporting.charts.inline import CSS
 from deploykit.reporting.page.summary import machine_of, settings_of, subject
 from deploykit.reporting.page.values import FILTERS, NOTHING, DocumentPart, shown
+from deploykit.transforms.common import removed
 from deploykit.transforms.common.documents import FORMAT, Documented, Hidden
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.messages import escaped
@@ -323,6 +324,7 @@ def kind_of(document: Any, file: str) -> str:
         number = expected = None
         what = ""
     if not isinstance(kind, str) or kind not in KINDS:
+        removed.check_command(str(kind), file)
         raise GraphError("report-kind-unknown", source=file, kind=kind, known=sorted(KINDS))
     if number != expected:
         raise GraphError("document-format", source=file, what=what, got=number, known=expected)

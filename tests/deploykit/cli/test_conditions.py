@@ -15,7 +15,6 @@ from tests.support import raises, shows
 
 CASES = [
     ("benchmark m.pb --top 3", "--profile or --trace"),
-    ("gate m.pb n.pb --data x.npz --json --annotations", "without --json"),
     ("benchmark m.pb --runs 3 --seconds 2", "without --runs"),
     ("benchmark m.pb --data x.npz --input-range 0,1", "without --data"),
     ("optimize m.pb --data x.npz --input-range 0,1", "without --data"),
@@ -31,8 +30,6 @@ CASES = [
     ("export m.pb base --warmup-samples 3", "--warmup"),
     ("export m.pb base --max-pixels 3", "--preprocess"),
     ("load-test a:1 m --data x.npz --rate 3 --concurrency 2", "without --rate"),
-    ("plan l.json --rate 3 --latency-limit 4 --batch 2", "ADDRESS MODEL"),
-    ("plan l.json --rate 3 --latency-limit 4 --zones 2", "--tolerate zone"),
     ("predict a:1 m 2 --key k.pem", "--certificate"),
     ("status a:1 --version 3", "MODEL"),
     ("ship m.pb --max-drop 0.1 --dry-run", "--calibration and --evaluation"),
@@ -44,7 +41,6 @@ CASES = [
     ("input write data --outputs y", "with --model"),
     ("verify m.pb n.pb --force", "with -o"),
     ("benchmark m.pb --force", "with -o, --csv, --plot or --trace"),
-    ("plan l.json --rate 3 --latency-limit 4 --force", "with -o or --plot"),
     ("export m.pb base --force", "--manifests or --batching"),
 ]
 

@@ -20,7 +20,24 @@ def test_so_does_its_table_in_the_project_file(deploykit, tmp_path, monkeypatch,
     (tmp_path / "deploykit.toml").write_text(f"[{words}]\nrate = 5\n")
     found = deploykit("transforms")
     assert found.status == 2
-    assert_error(found.error, "removed", instead=removed.COMMANDS[words])
+    expected = {"instead": removed.COMMANDS[words], "source": "deploykit.toml"}
+    assert_error(found.error, "removed", **expected)
+
+
+OPTIONS = [(words, option) for words, options in removed.OPTIONS.items() for option in options]
+
+
+@pytest.mark.parametrize(("words", "option"), OPTIONS)
+def test_so_does_an_option_and_its_key_in_the_project_file(
+    deploykit, tmp_path, monkeypatch, words, option
+):
+    monkeypatch.chdir(tmp_path)
+    found = [deploykit(*words.split(), "a.pb", "b.pb", option, "x", "--json")]
+    (tmp_path / "deploykit.toml").write_text(f"[{words}]\n{option.lstrip('-')} = true\n")
+    found.append(deploykit(*words.split(), "a.pb", "b.pb"))
+    for each in found:
+        assert each.status == 2
+        assert_error(each.error, "removed", instead=removed.OPTIONS[words][option])
 
 
 @pytest.mark.parametrize("name", removed.NAMES)

@@ -1,4 +1,4 @@
-"""What the gate writes for CI servers: JUnit XML, annotations, a comment, and the table."""
+"""What the gate writes for CI servers: JUnit XML and the table."""
 
 import math
 import re
@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from deploykit.gating.github import MARKER, annotations, comment
 from deploykit.gating.junit import junit_xml
 from deploykit.gating.result import GateResult
-from deploykit.gating.tables import lines, plot
+from deploykit.gating.tables import lines
 from deploykit.gating.verdict import FAIL, INCONCLUSIVE, NO_LIMIT, PASS, UNKNOWN, Check
 from deploykit.rendering.tables import drawn
-from deploykit.transforms.common.messages import escaped
 from tests.support import assert_golden
 
 CHECKS = (
@@ -34,10 +32,10 @@ RESULT = GateResult("old.pb", "new.pb", CHECKS, 1000, 1, 0.99, "2026-11-27T23:00
 
 
 @pytest.mark.golden("gate/outputs")
-def test_the_table_in_80_columns_and_the_comment():
+def test_the_table_in_80_columns():
     table = "\n".join(drawn(lines(RESULT), 80))
     assert max(map(len, table.split("\n\n")[1].splitlines())) <= 80
-    assert_golden(table, comment(RESULT), "\n".join(annotations(RESULT)))
+    assert_golden(table)
 
 
 def named(name, verdict=FAIL, note=""):
@@ -83,63 +81,6 @@ def test_junit_follows_the_schema():
     assert len({case.attrib["name"] for case in cases}) == len(cases)
 
 
-COMMAND = re.compile(r"::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)")
-
-
-def unescaped(text):
-    for code, character in (("%3A", ":"), ("%2C", ","), ("%0A", "\n"), ("%0D", "\r"), ("%25", "%")):
-        text = text.replace(code, character)
-    return text
-
-
-@given(TEXT)
-def test_an_annotation_is_one_command_whatever_its_text(text):
-    (line,) = annotations(named(text))
-    found = COMMAND.fullmatch(line)
-    assert found is not None
-    kind, title, message = found.groups()
-    assert kind == "error"
-    assert unescaped(title) == escaped(f"deploykit gate: {text}")
-    assert unescaped(message).startswith(escaped(f"{text}: +20.00 points, worse, limit 10 %"))
-
-
-def test_annotations_of_each_verdict():
-    assert [COMMAND.fullmatch(line)[1] for line in annotations(RESULT)] == [
-        "error", "warning", "warning"]  # fmt: skip
-    (line,) = annotations(named("fine", PASS))
-    assert line == "::notice title=deploykit gate::pass: fine passes the gate"
-
-
-@given(TEXT)
-def test_a_name_does_not_break_the_comment(text):
-    found = comment(named(text, INCONCLUSIVE, "a|b\n# c <img>")).split("\n")
-    assert found[0] == MARKER
-    plotted = found.index("```text")
-    rows = [line for line in found[:plotted] if line.startswith("| ")]
-    bars = [len(re.findall(r"(?<!\\)\|", line.replace("\\\\", ""))) for line in rows]
-    assert set(bars) == {7}
-    assert not any(re.search(r"(?<!\\)<img", line) for line in found)
-    assert all(line.isprintable() for line in found)
-
-
-@given(some.floats(-5, 5), some.floats(0, 5), some.floats(0.001, 2))
-def test_a_plot_keeps_its_width_and_marks_the_limit(low, width, limit):
-    check = Check.of("x", (1, 1), "", low + width / 2, (low, low + width), limit, "exact")
-    heading, line = plot([check])
-    assert len(heading) >= heading.index("limit")
-    cells = line[3:44]
-    assert len(cells) == 41
-    assert cells.count("o") == 1
-    assert cells[30] in "!o[]<>"
-    assert cells[20] in ":o[]<>"
-
-
-def test_checks_without_a_limit_or_a_value_are_not_plotted():
-    names = {line.split("  ")[0].strip() for line in plot(CHECKS)} - {""}
-    assert names == {"size", "accuracy (top1)", "latency p50", "latency p99", "memory peak"}
-    assert [*plot(CHECKS[:1])] == []
-
-
 @pytest.mark.parametrize(
     ("unit", "change", "interval", "text"),
     [
@@ -168,4 +109,3 @@ def test_a_lower_accuracy_is_negative():
 
 def test_a_check_without_a_limit_is_never_a_failure():
     assert CHECKS[3].verdict == NO_LIMIT
-    assert "changed predictions" not in "".join(annotations(RESULT))

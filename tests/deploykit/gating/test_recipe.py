@@ -1,6 +1,10 @@
 """The workflow and the settings in docs/gate.md are ones that the command line accepts."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -9,6 +13,8 @@ import yaml
 
 from deploykit.cli.build import build
 from deploykit.cli.project_file import NAME
+from deploykit.transforms.common.documents import document
+from tests.deploykit.gating.test_outputs import RESULT
 
 PAGE = (Path(__file__).parents[3] / "docs" / "gate.md").read_text()
 
@@ -33,6 +39,23 @@ def test_every_command_of_the_page_parses(words):
 
 def test_the_workflow_and_the_page_have_a_command():
     assert len(commands()) == 2
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the runners of GitHub have jq")
+def test_the_summary_is_a_table_of_the_checks(tmp_path):
+    (workflow,) = blocks("yaml")
+    steps = yaml.safe_load(workflow)["jobs"]["gate"]["steps"]
+    (script,) = [step["run"] for step in steps if step.get("name") == "Summary"]
+    (tmp_path / "gate.json").write_text(json.dumps(document(RESULT)))
+    subprocess.run(
+        ["bash", "-e", "-c", script], cwd=tmp_path, check=True,
+        env={**os.environ, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")},
+    )  # fmt: skip
+    lines = (tmp_path / "summary.md").read_text().splitlines()
+    assert lines[0].endswith(RESULT.verdict)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[4:]]
+    assert [row[:2] for row in cells] == [[each.name, each.verdict] for each in RESULT.checks]
+    assert cells[4][2:] == ["0.0081", "0.05"]
 
 
 def test_the_settings_are_options(tmp_path, monkeypatch):

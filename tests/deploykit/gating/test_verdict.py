@@ -12,7 +12,6 @@ from deploykit.gating.limits import ERROR, GateLimits
 from deploykit.gating.quality import error_increase
 from deploykit.gating.result import GateResult
 from deploykit.gating.starts import FEWEST, Start, paired_ratio, start_checks
-from deploykit.gating.tables import plot
 from deploykit.gating.verdict import (
     FAIL,
     INCONCLUSIVE,
@@ -226,4 +225,3 @@ def test_an_error_grows_by_a_share_of_the_baseline(first, second, change, verdic
     check = Check.of("error (mae)", (first, second), "mae", grown, interval, 0.01, "samples")
     assert check.verdict == verdict
     assert check.sentence
-    assert all(isinstance(line, str) for line in plot([check]))

@@ -51,6 +51,8 @@ def test_a_history_of_benchmarks():
 def test_a_load_test(tmp_path):
     page = deploykit.report([FILES / "load-test.json"], tmp_path / "page.html")
     assert page.kinds == ("load-test",)
+    loads = written("load-test.json")["loads"]
+    assert all(f"{load['throughput']:.3g}"[:3] in page.html for load in loads)
 
 
 def test_what_tune_recommends():

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import socket
 import subprocess
 import sys
 
@@ -11,7 +10,7 @@ import pytest
 
 import deploykit.system.machine as machine_module
 from deploykit.system.machine import _cpu as cpu
-from deploykit.system.machine import cgroup_limits, cores_behind, environment, machine, usable_cores
+from deploykit.system.machine import cgroup_limits, environment, machine, usable_cores
 
 
 def test_this_machine():
@@ -111,17 +110,3 @@ def test_a_cpu_of_another_kind(tmp_path):
     found = cpu(path)
     assert found["model"]
     assert (found["cores"], found["flags"]) == (None, ["asimd", "asimddp", "i8mm"])
-
-
-def test_the_cores_of_this_process():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        cores = len(os.sched_getaffinity(0))
-        assert cores_behind(f"127.0.0.1:{port}") == cores
-        assert cores_behind(f"localhost:{port}") == cores
-    assert cores_behind(f"127.0.0.1:{port}") is None
-
-
-def test_what_is_elsewhere_is_not_known():
-    for address in ("192.0.2.1:8500", "host.example:8500", "unix:/tmp/x", "[2001:db8::1]:1", "x"):
-        assert cores_behind(address) is None

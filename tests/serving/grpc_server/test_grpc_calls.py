@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from deploykit.serving.grpc_server import grpc_calls
 from deploykit.serving.grpc_server.grpc_calls import (
     ENDING,
     UNCHECKED_BYTES,
@@ -95,6 +96,18 @@ def test_a_request_of_empty_parts_is_refused_before_it_takes_a_hundred_times_its
     with raises(ServingError, "message-too-large") as caught:
         parsed(PredictRequest, b"\x12\x00" * 1_000_000)
     assert caught.value.status == "INVALID_ARGUMENT"
+
+
+def test_a_request_of_more_fields_than_can_be_checked_is_refused(monkeypatch):
+    request = PredictRequest()
+    request.inputs["x"].string_val.extend([b"abc"] * 200_000)
+    content = request.SerializeToString()
+    fields = 200_000 + 3  # the input, its alias and its tensor
+    monkeypatch.setattr(grpc_calls, "MAX_FIELDS", fields)
+    assert parsed(PredictRequest, content) == request
+    monkeypatch.setattr(grpc_calls, "MAX_FIELDS", fields - 1)
+    with raises(ServingError, "fields-too-many", most=fields - 1):
+        parsed(PredictRequest, content)
 
 
 def test_a_large_request_of_many_values_is_parsed():

@@ -225,8 +225,8 @@ def test_every_layer(name, onednn, are_all, tmp_path):
         pytest.skip("without oneDNN no processor runs NCHW")
     every = [c for c in cases() if builds(name, c)]
     found = check(name, drawn(every, are_all), tmp_path, onednn)
-    assert found["right"]
-    assert found["left alone"] or "convert" in name
+    assert found["right"] > (5 if are_all else 0)
+    assert found["left alone"] > (10 if are_all else 0) or "convert" in name
 
 
 @MANY
@@ -236,7 +236,9 @@ def test_every_layer_behind_grappler(name, are_all, tmp_path):
     every = (c for c in cases(dtype=("float32",)) if builds(name, c))
     # TensorFlow dies of these as they are
     chosen = [c for c in every if (c.kind, c.padding) != ("depthwise", "EXPLICIT")]
-    assert check(name, drawn(chosen, are_all), tmp_path, grappler=True)["right"]
+    assert check(name, drawn(chosen, are_all), tmp_path, grappler=True)["right"] > (
+        5 if are_all else 0
+    )
 
 
 @pytest.mark.parametrize(
