@@ -21,7 +21,7 @@ from tests.support import Containing, raises, shows
 
 WITHOUT_TENSORFLOW = {
     "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
-    "load-test", "plan", "report", "doctor", "completion",
+    "load-test", "report", "doctor", "completion",
 }  # fmt: skip
 
 

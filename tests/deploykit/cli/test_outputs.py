@@ -101,9 +101,7 @@ def test_outputs_are_found():
         )
     }  # fmt: skip
     assert len(OUTPUTS) >= 23
-    assert {("benchmark",), ("load-test",), ("plan",)} == {
-        w for w, n in OUTPUTS if n == "plot_file"
-    }
+    assert {("benchmark",), ("load-test",)} == {w for w, n in OUTPUTS if n == "plot_file"}
     assert {words[0] for words in DEFAULTS} == {
         "freeze", "optimize", "quantize", "calibrate", "tune",
     }  # fmt: skip
