@@ -244,9 +244,9 @@ def test_every_chart_names_the_model_and_its_settings(name, engine):
     document["machine"] |= {"cpu": "Some Processor 9", "cpus": 2}
     for each in document["stages"]:
         if each["stage"] == "accuracy":
-            each["document"] |= documents(0)[4]
-        if each["stage"] == "quantize":
             each["document"] |= documents(0)[3]
+        if each["stage"] == "quantize":
+            each["document"] |= documents(0)[2]
     html = page_of(document, images=images)
     titles = chart_titles(html)
     assert len(titles) > 8
@@ -259,7 +259,7 @@ def test_every_chart_names_the_model_and_its_settings(name, engine):
 
 
 def test_a_single_result_names_its_file_without_a_model():
-    document = documents(0)[3]
+    document = documents(0)[2]
     document.pop("model", None)
     titles = chart_titles(page_of(document, images=images))
     assert titles
