@@ -25,8 +25,7 @@ PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
 """Minimum SQNR of the outputs in dB, by `prefer`, unless `min_sqnr` is set."""
 MAX_DROP = 0.01
 MINUTES = 4
-_CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget", "group_by",
-               "whole_tokens")  # fmt: skip
+_CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget", "group_by")
 _SEARCHED = ("prefer", "group_by")
 _BY_LABELS = ("metric", "max_drop")
 _WEIGHTS = ("minimum_size", "skip")
@@ -71,9 +70,6 @@ class QuantizeOptions:
     budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = MINUTES
     """Time limit of the command. If that is too short, deploykit reports the minimum during the
     run."""
-    whole_tokens: bool = False
-    """Never split the tokens of an encoder into two parallel parts. By default they are split if
-    that is significantly faster for one request at a time."""
     group_by: Annotated[str | None, Flag(metavar="NAME")] = None
     """Also report SQNR and agreement per group of held-out or `evaluation` samples. NAME is an
     array, column or feature with one string or integer per sample, or `folder` for images.

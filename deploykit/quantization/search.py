@@ -34,7 +34,6 @@ from deploykit.quantization.rounding import round_in_time
 from deploykit.quantization.search_task import Budget, SearchTask, task_of
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget, targets
-from deploykit.quantization.timing.token_parts import choose_parts, later
 from deploykit.rendering.progress import Work
 from deploykit.storage.resume_file import State
 from deploykit.transforms.common.errors import Error
@@ -89,27 +88,10 @@ def quantize_calibrated(
         ranges = str(Path(folder, "ranges.json"))
         task = task_of(graph, samples, how, labelled, state, work, ranges, budget)
         with _explained(task.state):
-            if not how.whole_tokens:
-                budget.later = later(graph, how.settings)
             engines, why = targets(task)
-            outcome = _in_parts(task, _outcome(task, engines, known))
+            outcome = _outcome(task, engines, known)
     task.state.forget()
     return replace(outcome, engine_reason=why) if why else outcome
-
-
-def _in_parts(task: SearchTask, outcome: Quantized) -> Quantized:
-    """Split the tokens of an int8 graph for TensorFlow into two parts, if that is faster."""
-    if outcome.is_float or outcome.use is not None or task.how.whole_tokens:
-        return outcome
-    with task.step("compare") as advance:
-        graph, note = choose_parts(
-            outcome.graph,
-            task.how.settings,
-            data=task.timed_with,
-            budget=task.budget,
-            advance=advance,
-        )
-    return replace(outcome, graph=graph, notes=(*outcome.notes, *filter(None, [note])))
 
 
 def _outcome(

@@ -56,8 +56,6 @@ class Budget:
     held_out: int = 0
     calibrating: int = 0
     batch: int = 1
-    later: int = 0
-    """Number of starts reserved for later benchmarks of the int8 graph, as of token parts."""
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,7 +104,7 @@ class Budget:
     @property
     def last(self) -> float:
         """The seconds for the steps after the benchmark: the file is written and run."""
-        return ENDINGS + RUNS * self.start + self.to_compare(DEPTHS[-1], self.later)
+        return ENDINGS + RUNS * self.start
 
     @property
     def for_trials(self) -> float:

@@ -14,6 +14,10 @@ _REPLICAS = (
 _SUMMARY = (
     "`-o FILE` writes the checks as JSON, of which a recipe in docs/gate.md makes a job summary"
 )
+_TOKENS = (
+    "the transform split_tokens(tensor=INPUT) computes the tokens of an encoder in two parallel "
+    "parts; no command does that by itself"
+)
 COMMANDS: Mapping[str, str] = {"plan": _REPLICAS}
 """What takes the place of a command, by its words; also of its table in deploykit.toml."""
 NAMES: Mapping[str, str] = dict.fromkeys(("PlanOptions", "ReplicaPlan", "plan"), _REPLICAS)
@@ -22,8 +26,12 @@ NAMES: Mapping[str, str] = dict.fromkeys(("PlanOptions", "ReplicaPlan", "plan"),
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     "gate": {"--annotations": _SUMMARY, "--comment": _SUMMARY},
+    "quantize": {"--whole-tokens": _TOKENS},
 }
-"""What takes the place of an option, by the words of its command; also of a key of its table."""
+"""What takes the place of an option, by the words of its command.
+
+Also of a key of its table in deploykit.toml, and of a keyword argument of its function.
+"""
 
 
 def check_command(words: str, source: str = "") -> None:
@@ -34,6 +42,15 @@ def check_command(words: str, source: str = "") -> None:
 def check_option(words: str, option: str, source: str = "") -> None:
     """Raise Error for an option of a command that was removed; `source` is the file with it."""
     _check(f"the option '{option}'", option, OPTIONS.get(words, {}), source)
+
+
+def check_keyword(function: str, words: str, name: str) -> None:
+    """Raise TypeError for a keyword argument of a function that was removed."""
+    try:
+        option = f"--{name.replace('_', '-')}"
+        _check(f"{function}({name}=...)", option, OPTIONS.get(words, {}))
+    except Error as error:
+        raise TypeError(str(error)) from None
 
 
 def check_name(name: str) -> None:

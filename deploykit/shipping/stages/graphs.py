@@ -163,7 +163,6 @@ def _with_int8_layers(shipment: Shipment) -> Graph:
         budget=max(shipment.share, 0.5),
         allow_low_accuracy=how.allow_low_accuracy,
         allow_float=True,
-        whole_tokens=is_calibrated and how.goal == "throughput",
     )
     comparison, calibration, evaluation = _made_up(shipment), None, None
     if is_calibrated:

@@ -40,6 +40,14 @@ def test_so_does_an_option_and_its_key_in_the_project_file(
         assert_error(each.error, "removed", instead=removed.OPTIONS[words][option])
 
 
+@pytest.mark.parametrize(("words", "option"), OPTIONS)
+def test_so_does_a_keyword_argument(words, option):
+    function = getattr(api, words.replace("-", "_"))
+    with pytest.raises(TypeError) as caught:
+        function("a.pb", "b.pb", **{option.lstrip("-").replace("-", "_"): True})
+    assert removed.OPTIONS[words][option] in str(caught.value)
+
+
 @pytest.mark.parametrize("name", removed.NAMES)
 def test_so_does_a_python_name(name):
     with pytest.raises(AttributeError) as caught:
