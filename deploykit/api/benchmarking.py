@@ -197,6 +197,14 @@ def _only(models: ModelsLike, settings: tuple[RunConfig, ...]) -> tuple[ModelLik
         logger.info("OpenMP variables are set for the whole measurement: without files, it is "
                     "also made without them")  # fmt: skip
         settings = with_openmp
-    if len(several) != 1 or len(settings) != 1 or settings[0].concurrency > 1:
-        raise GraphError("files-one-measurement")
+    got = [f"{len(several)} models"] * (len(several) != 1)
+    names = dict.fromkeys(name for item in settings for name in settings[0].changes(item))
+    for name in names:
+        is_setting = name in RunConfig.__dataclass_fields__
+        option = f"--{name.replace('_', '-')}" if is_setting else f"--env {name}"
+        got.append(f"several values of {option}")
+    if settings[0].concurrency > 1:
+        got.append(f"--concurrency {settings[0].concurrency}")
+    if got:
+        raise GraphError("files-one-measurement", got=got)
     return several[0], settings[0]

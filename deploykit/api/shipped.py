@@ -104,6 +104,8 @@ def _tuned_beside(report: ShipReport, version: Path | None = None) -> TunedSetti
             others[version / "saved_model.pb"] = exported_from(version)
         other = next((name for name, result in others.items() if result != sha256), None)
     except Error as error:
+        if error.code == "variable-from-file":
+            raise  # it may be an attack
         return TunedSettings(None, f"{error}; {path} is ignored")
     if other is not None:
         return TunedSettings(None, f"{path} was measured on another model than {other} and is "

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from deploykit.api.public import Command, public
 from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
+from deploykit.benchmarking.process_variables import check_storable
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import Recommendation, check_served, unlike
 from deploykit.benchmarking.tuning.search_space import TuneOptions
@@ -155,9 +156,9 @@ def tune(
 ) -> Recommendation:
     """Find faster settings for a model on this machine.
 
-    Tries threads, oneDNN, use of the calling thread in oneDNN, memory allocators, reuse of freed
-    memory by the C library, batch sizes and concurrency. It searches for the lowest median latency
-    and for the highest throughput. Settings from environment variables are not changed.
+    Tries threads, oneDNN, use of the calling thread in oneDNN, reuse of freed memory by the C
+    library, batch sizes, concurrency, and the values of `env`. It searches for the lowest median
+    latency and for the highest throughput. Settings from environment variables are not changed.
 
     At the end, it compares the best settings with TensorFlow's defaults, and with variants that
     undo one change, in interleaved rounds. The results are from this comparison. Only significantly
@@ -193,6 +194,7 @@ def tune(
     source = source_of(model)
     how.check()
     if output is not None:
+        check_storable(how.env)  # --tuned would not take others from the file
         check_output(output, force, *path_of(source))
     with working("tune") as advance:
         opened = open_model(source)

@@ -2,25 +2,25 @@
 the benchmark.
 """
 
+import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from deploykit.system import allocators
-from deploykit.system.allocators import ALLOCATORS
+from deploykit.benchmarking import process_variables
+from deploykit.benchmarking.process_variables import FORMER, FormerSettings, Threads, Variables
 from deploykit.system.machine import usable_cores
-from deploykit.transforms.common.documents import AsHtml, converted
+from deploykit.transforms.common.documents import AsHtml, Written, converted
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.engines.engines import (
     ENGINES,
     MAX_BATCH,
     MAX_REQUESTS,
-    MAX_THREADS,
     OPENVINO,
     TENSORFLOW,
     TITLES,
@@ -115,23 +115,15 @@ CONFIDENCE = 0.998
 """Confidence level of intervals. At 99 %, one in two series of 30 equal pairs, compared by two
 clocks, would report a false difference."""
 DEVICE = r"\A(cpu|all|gpu(:[0-9]+)?)\Z"
-MOST = {"batch": MAX_BATCH, "concurrency": MAX_REQUESTS, "omp_num_threads": MAX_THREADS}
-"""The largest value of each setting, for options and files alike."""
-_BLOCKTIME, _TEXT = r"\A([0-9]{1,9}|infinite)\Z", r"\A[ -~]{0,1000}\Z"
-_Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS)]
-_SWITCHES = {
-    "onednn": "TF_ENABLE_ONEDNN_OPTS",
-    "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
-}
-_OF_TENSORFLOW = ("onednn", "caller_thread", "kmp_blocktime", "kmp_affinity", "omp_num_threads",
-                  "xla", "input", "executor")  # fmt: skip
-_ALLOCATORS_OF_TENSORFLOW = ("tcmalloc",)
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+_OF_TENSORFLOW = ("onednn", "xla", "input", "executor")
 _XLA = ("--tf_xla_auto_jit=2", "--tf_xla_cpu_global_jit")
-OPENMP = {
-    "kmp_blocktime": "KMP_BLOCKTIME",
-    "kmp_affinity": "KMP_AFFINITY",
-    "omp_num_threads": "OMP_NUM_THREADS",
-}
+_GPUS = "CUDA_VISIBLE_DEVICES"
+_NO_ALLOCATOR = (
+    "the setting allocator (%s) is ignored, as deploykit 0.2 has none; "
+    "set LD_PRELOAD or GLIBC_TUNABLES for the process instead"
+)
+logger = logging.getLogger("deploykit")
 
 
 def _one_of(names: Sequence[str]) -> str:
@@ -152,17 +144,15 @@ class RunConfig(AsHtml):
 
     batch: Annotated[int, Meta(ge=1, le=MAX_BATCH)] | None = None
     """Samples per batch; None: the batch that the inputs require, or 1."""
-    threads: tuple[_Threads, _Threads] | None = None
+    threads: tuple[Threads, Threads] | None = None
     """Threads per op, and concurrent ops. OpenVINO runs the ops of a call sequentially, so its
     concurrent ops equal the concurrent calls."""
     onednn: bool | None = None
-    caller_thread: bool | None = None
-    """Whether the thread that calls oneDNN runs a share of the work."""
+    env: Annotated[Variables, Written(by=process_variables.by_name, if_set=True)] = ()
+    """Environment variables of the process that runs the model; a value of None unsets one. A
+    mapping is stored sorted by name."""
     keep_memory: bool | None = None
     """Whether the C library keeps freed memory."""
-    kmp_blocktime: Annotated[str, Meta(pattern=_BLOCKTIME)] | None = None
-    kmp_affinity: Annotated[str, Meta(pattern=_TEXT)] | None = None
-    omp_num_threads: _Threads | None = None
     xla: bool = False
     precision: Annotated[str, Meta(pattern=_one_of(PRECISIONS))] | None = None
     """`fp32`, `tf32`, `fp16` or `bf16`; None: the engine's default for float32, which is TF32 on
@@ -177,44 +167,36 @@ class RunConfig(AsHtml):
     executor: Annotated[str, Meta(pattern=_one_of(EXECUTORS))] | None = None
     """`caller`: the ops of a call run sequentially in the calling thread. `single`: the same with
     TensorFlow's SINGLE_THREADED_EXECUTOR, which refuses loops and conditions of TensorFlow 1."""
-    allocator: Annotated[str, Meta(pattern=_one_of(ALLOCATORS))] | None = None
-    """Memory allocator other than the C library's default. `tcmalloc` is preloaded if it is
-    installed. `huge-pages` makes the C library request pages of 2 MiB from the kernel."""
     engine: Annotated[str, Meta(pattern=_one_of(ENGINES))] | None = None
     """Execution engine: `openvino`, or `tensorflow`, which is stored as None."""
 
     def __post_init__(self) -> None:
-        """Store the default engine as None, so that equal settings compare equal."""
+        """Store the default engine as None and sort variables, so that equal settings are equal."""
         if self.engine == TENSORFLOW:
             object.__setattr__(self, "engine", None)
+        object.__setattr__(self, "env", process_variables.sorted_variables(self.env))
 
     @property
     def environment(self) -> dict[str, str | None]:
         """Environment variables of TensorFlow's process; None unsets one."""
         changes: dict[str, str | None] = {}
-        for field, variable in _SWITCHES.items():
-            if (value := getattr(self, field)) is not None:
-                changes[variable] = str(int(value))
-        for field, variable in OPENMP.items():
-            if (value := getattr(self, field)) is not None:
-                changes[variable] = str(value)
+        if self.onednn is not None:
+            changes[_ONEDNN] = str(int(self.onednn))
         if self.keep_memory is not None:
             changes |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
-        if self.allocator is not None:
-            changes |= allocators.variables(self.allocator, os.environ)
-        if self.engine == OPENVINO and allocators.PRELOAD in allocators.held(os.environ):
-            changes[allocators.PRELOAD] = None  # it crashes with another allocator
+        if self.engine == OPENVINO and process_variables.preloads_malloc(os.environ):
+            changes[process_variables.PRELOAD] = None  # it crashes with another allocator
         if self.xla:
             # The last value of a repeated flag applies.
             given = os.environ.get("TF_XLA_FLAGS", "").split()
             changes["TF_XLA_FLAGS"] = " ".join([*given, *(f for f in _XLA if f not in given)])
         changes |= variables(self.precision, self.device)
         if self.device != "cpu":
-            changes["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return changes
+            changes[_GPUS] = os.environ.get(_GPUS)
+        return changes | dict(self.env)
 
     def check_here(self) -> None:
-        """Raise GraphError for an engine or an allocator that is not available on this machine."""
+        """Raise GraphError for an engine that is not available here, or for a contradiction."""
         check_engine(self.engine or TENSORFLOW)
         if self.device == "cpu" and self.precision in ("tf32", "fp16"):
             raise GraphError("precision-gpu-only", precision=self.precision)
@@ -224,13 +206,28 @@ class RunConfig(AsHtml):
             raise GraphError("engine-cpu-only", engine=TITLES[self.engine], device=self.device)
         if self.in_engine != self:
             raise GraphError("settings-lacking", reason=self.left_out)
-        if self.allocator is not None and (why := allocators.lacking(self.allocator)):
-            raise GraphError("allocator-unavailable", allocator=self.allocator, reason=why)
+        for part in replace(self, env=()).parts():
+            for name in part.environment.keys() & dict(self.env).keys() - {_GPUS}:
+                raise GraphError("variable-set-twice", variable=name, setting=part)
+
+    def parts(self) -> Iterator["RunConfig"]:
+        """Yield the settings that environment variables define, one at a time."""
+        for setting in fields(self):
+            if setting.name == "env":
+                yield from (RunConfig(env={name: value}) for name, value in dict(self.env).items())
+            elif setting.name != "engine":  # a server chooses its own
+                part = RunConfig(**{setting.name: getattr(self, setting.name)})
+                if part.environment:
+                    yield part
 
     @property
     def without_openmp(self) -> "RunConfig":
         """These settings without OpenMP variables."""
-        return replace(self, kmp_blocktime=None, kmp_affinity=None, omp_num_threads=None)
+        return replace(self, env=process_variables.without_openmp(self.env))
+
+    def with_variables(self, changes: Mapping[str, str | None]) -> "RunConfig":
+        """Return these settings with some variables added or replaced."""
+        return replace(self, env=dict(self.env) | changes)
 
     @property
     def in_engine(self) -> "RunConfig":
@@ -238,8 +235,7 @@ class RunConfig(AsHtml):
         if self.engine is None:
             return self
         other: dict[str, Any] = {name: getattr(RunConfig, name) for name in _OF_TENSORFLOW}
-        if self.allocator in _ALLOCATORS_OF_TENSORFLOW:
-            other["allocator"] = None
+        other["env"] = process_variables.outside_tensorflow(self.env)
         if self.threads is not None and self.threads[1] != self.concurrency:
             other["threads"] = (self.threads[0], 1)
         if self.precision in ("tf32", "fp16"):
@@ -252,7 +248,8 @@ class RunConfig(AsHtml):
         inside, name = self.in_engine, TITLES.get(self.engine or "", "")
         names = [field_.name for field_ in fields(self)
                  if getattr(self, field_.name) != getattr(inside, field_.name)]  # fmt: skip
-        alone = [RunConfig(**{n: getattr(self, n)}) for n in names if n != "threads"]
+        lacking = replace(self, env=dict({*dict(self.env).items()} - {*dict(inside.env).items()}))
+        alone = [RunConfig(**{n: getattr(lacking, n)}) for n in names if n != "threads"]
         reasons = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
         if self.threads is not None and "threads" in names:
             inside_an_op, at_once = self.threads
@@ -260,10 +257,22 @@ class RunConfig(AsHtml):
                         f"{inside_an_op}x1 and not {inside_an_op}x{at_once}")  # fmt: skip
         return " and ".join(reasons)
 
+    def changes(self, other: "RunConfig") -> list[str]:
+        """Return the names of the settings and of the variables that differ from others'."""
+        ours, theirs = dict(self.env), dict(other.env)
+        results = [n for n in {**ours, **theirs} if ours.get(n, "") != theirs.get(n, "")]
+        names = [field_.name for field_ in fields(self) if field_.name != "env"]
+        return results + [n for n in names if getattr(self, n) != getattr(other, n)]
+
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "RunConfig":
-        """Return settings from a document. GraphError: a name or value is not valid."""
-        return converted(renamed(plain), cls)
+        """Return settings from a document, to run with.
+
+        GraphError: a name or value is not valid, or a variable may load code.
+        """
+        settings = converted(renamed(plain), cls)
+        process_variables.check_from_file(settings.env)
+        return settings
 
     def __str__(self) -> str:
         """Return the settings in words, such as `batch 8, threads 2x1, oneDNN off`."""
@@ -272,27 +281,30 @@ class RunConfig(AsHtml):
             words.append(f"batch {self.batch}")
         if self.threads is not None:
             words.append("threads {}x{}".format(*self.threads))
-        for field, word in (("onednn", "oneDNN"), ("caller_thread", "caller thread"),
-                            ("keep_memory", "keep memory")):  # fmt: skip
+        for field, word in (("onednn", "oneDNN"), ("keep_memory", "keep memory")):
             if (value := getattr(self, field)) is not None:
                 words.append(f"{word} {'on' if value else 'off'}")
-        words += [
-            f"{v}={getattr(self, f)}" for f, v in OPENMP.items() if getattr(self, f) is not None
-        ]
+        words += process_variables.in_words(self.env)
         words += ["xla"] * self.xla + ([] if self.precision is None else [self.precision])
         if self.concurrency > 1:
             words.append(f"{self.concurrency} in flight")
         words += [item for item in (self.input, self.device) if item not in ("feed", "cpu")]
         if self.executor is not None:
             words.append(f"executor {self.executor}")
-        if self.allocator is not None:
-            words.append(self.allocator)
         return ", ".join(words) or "TensorFlow's defaults"
 
 
 def renamed(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain settings with the names of older files replaced. GraphError: unknown name."""
-    results = {name: value for name, value in plain.items() if name != "bf16"}
+    """Return plain settings with the names of older files replaced. GraphError: unknown name.
+
+    An allocator is ignored with a warning.
+    """
+    results = {name: value for name, value in plain.items() if name not in ("bf16", *FORMER)}
+    if (allocator := results.pop("allocator", None)) is not None:
+        logger.warning(_NO_ALLOCATOR, allocator)
+    former = {name: plain[name] for name in FORMER if name in plain}
+    if env := converted(former, FormerSettings).variables | process_variables.parsed(plain):
+        results["env"] = [*env.items()]
     if plain.get("bf16") is True:
         results["precision"] = "bf16"
     elif plain.get("bf16", False) is not False:
@@ -305,8 +317,8 @@ def renamed(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 def can_be_text(name: str, value: str) -> bool:
     """Return whether a text can be the value of a setting, or of its variable."""
-    patterns = {"device": DEVICE, "kmp_blocktime": _BLOCKTIME}
-    return re.search(patterns.get(name, _TEXT), value) is not None
+    patterns = {"device": DEVICE, "kmp_blocktime": process_variables.BLOCKTIME}
+    return re.search(patterns.get(name, process_variables.TEXT), value) is not None
 
 
 SINGLE, OFFLINE, SERVER = ("single", "offline", "server")

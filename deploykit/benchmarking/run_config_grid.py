@@ -3,11 +3,17 @@
 import itertools
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from deploykit.benchmarking.run_config import FEED, OPENMP, RESIDENT, RunConfig
+from deploykit.benchmarking.process_variables import (
+    CALLER_THREAD,
+    FormerSettings,
+    Given,
+    combinations,
+)
+from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
@@ -42,9 +48,16 @@ class RunConfigGrid:
     TensorFlow's]."""
     onednn: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
     """Whether TensorFlow uses oneDNN's kernels [default: TensorFlow decides]."""
-    caller_thread: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
-    """Whether the thread that calls oneDNN runs a share of the work [default: TensorFlow
-    decides]."""
+    env: Annotated[Given, Flag(metavar="NAME=VALUE", format="variable")] = field(
+        default_factory=dict
+    )
+    """Set an environment variable of the process that runs the model, such as KMP_BLOCKTIME=1. The
+    value is everything after the first =; NAME= unsets the variable. May be repeated: every value
+    of a name is measured with every value of the others."""
+    caller_thread: Annotated[
+        Sequence[bool] | bool, Flag(format="switch", hidden="--caller-thread")
+    ] = ()
+    """The same as `env` TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD=1 or 0."""
     keep_memory: Annotated[Sequence[bool] | bool, Flag(format="switch")] = ()
     """Whether the C library keeps freed memory for later (MALLOC_* variables) [default: as in the
     environment]."""
@@ -57,20 +70,14 @@ class RunConfigGrid:
     """Where the ops of a call run. default: in TensorFlow's thread pool; caller: one by one in the
     calling thread; single: the same with TensorFlow's single-threaded executor, which refuses loops
     and conditions of TensorFlow 1."""
-    allocator: Annotated[
-        Sequence[Literal["default", "tcmalloc", "huge-pages"]]
-        | Literal["default", "tcmalloc", "huge-pages"],
-        Flag(format="one or more"),
-    ] = ()
-    """Memory allocator. default: that of the C library; tcmalloc, if it is installed; huge-pages:
-    that of the C library with pages of 2 MiB."""
-    kmp_blocktime: Annotated[str | None, Flag(format="blocktime")] = None
-    """Set KMP_BLOCKTIME to this many milliseconds or to infinite, and measure with and without
-    it."""
-    kmp_affinity: Annotated[str | None, Flag(metavar="TEXT")] = None
-    """Set KMP_AFFINITY, and measure with and without it."""
-    omp_num_threads: Annotated[int | None, Flag(at_most=MAX_THREADS)] = None
-    """Set OMP_NUM_THREADS, and measure with and without it."""
+    kmp_blocktime: Annotated[str | None, Flag(format="blocktime", hidden="--kmp-blocktime")] = None
+    """Set KMP_BLOCKTIME as `env` does, and measure with and without it."""
+    kmp_affinity: Annotated[str | None, Flag(metavar="TEXT", hidden="--kmp-affinity")] = None
+    """Set KMP_AFFINITY as `env` does, and measure with and without it."""
+    omp_num_threads: Annotated[
+        int | None, Flag(at_most=MAX_THREADS, hidden="--omp-num-threads")
+    ] = None
+    """Set OMP_NUM_THREADS as `env` does, and measure with and without it."""
     xla: bool = False
     """Compile with XLA (auto-clustering)."""
     precision: Annotated[
@@ -107,7 +114,8 @@ class RunConfigGrid:
     def settings(self) -> list[RunConfig]:
         """Return every combination, and the settings it is compared with.
 
-        These are the same settings without OpenMP variables, and on one GPU instead of all.
+        These are the same settings on one GPU instead of all, and without the variables of
+        `kmp_blocktime`, `kmp_affinity` and `omp_num_threads`.
         Settings that an engine lacks are dropped with a warning. GraphError: no requested engine
         has a setting.
         """
@@ -120,8 +128,8 @@ class RunConfigGrid:
         return [*dict.fromkeys(item.in_engine for item in result)]
 
     def _combinations(self) -> list[RunConfig]:
-        several = ("batch", "engine", "threads", "onednn", "caller_thread", "keep_memory",
-                   "concurrency", "executor", "allocator", "precision")  # fmt: skip
+        several = ("batch", "engine", "threads", "onednn", "keep_memory", "concurrency",
+                   "executor", "precision")  # fmt: skip
         values_of = {name: _listed(name, getattr(self, name)) for name in several}
         if self.bf16:
             if self.precision and values_of["precision"] != ("bf16",):
@@ -130,7 +138,7 @@ class RunConfigGrid:
         given = {name: values for name, values in values_of.items() if values}
         single = {
             name: value
-            for name in (*OPENMP, "xla", "input", "device")
+            for name in ("xla", "input", "device")
             if (value := getattr(self, name)) not in (None, False)
         }
         base = self.tuned or RunConfig()
@@ -139,16 +147,37 @@ class RunConfigGrid:
 
             base = load_tuned(base)
         configs = [
-            replace(base, **single, **dict(zip(given, values, strict=True)))
+            replace(base, **single, **dict(zip(given, values, strict=True))).with_variables(chosen)
             for values in itertools.product(*given.values())
+            for chosen in combinations(self._variables())
         ]
-        if any(name in single for name in OPENMP):
-            without = [match.without_openmp for match in configs]
-            configs = [item for pair in zip(without, configs, strict=True) for item in pair]
+        openmp = FormerSettings(
+            kmp_blocktime=self.kmp_blocktime,
+            kmp_affinity=self.kmp_affinity,
+            omp_num_threads=self.omp_num_threads,
+        ).variables
+        _refuse_twice(openmp, self.env)
+        if openmp:
+            pairs = ((config, config.with_variables(openmp)) for config in configs)
+            configs = [item for pair in pairs for item in pair]
         if any(match.device == "all" for match in configs):  # one GPU too, to measure the scaling
             alone = [replace(config, device="gpu:0") for config in configs]
             configs = [item for pair in zip(alone, configs, strict=True) for item in pair]
         return configs
+
+    def _variables(self) -> Given:
+        """Return the values of `env` and of `caller_thread`, by the names of variables."""
+        switch = _listed("caller_thread", self.caller_thread)
+        if not switch:
+            return self.env
+        _refuse_twice([CALLER_THREAD], self.env)
+        return {**self.env, CALLER_THREAD: [str(int(value)) for value in switch]}
+
+
+def _refuse_twice(names: Iterable[str], given: Given) -> None:
+    for name in names:
+        if name in given:
+            raise GraphError("given-twice", what="the environment variable", name=name)
 
 
 def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.process_variables import in_words, is_openmp
 from deploykit.benchmarking.profiling.profile import profile_tables
 from deploykit.benchmarking.results import BenchmarkResult, scaling_efficiency, thread_lines
 from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
@@ -59,7 +60,7 @@ def tables(result: BenchmarkResult) -> list[str | Table]:
     lines += [_COST, machine_line(result), _warm_up_line(results)]
     unstable = (row for row in rows if row[1].verdict not in ("stable", "valid"))
     lines += rendered_rows(unstable, "{0.name}: {1.verdict}")
-    lines += [*openmp_lines(result), *_precision_lines(result), *_copy_lines(result)]
+    lines += [*variable_lines(result), *_precision_lines(result), *_copy_lines(result)]
     lines += [*_device_lines(result), *_scaling_lines(result)]
     lines += thread_lines(result)
     if result.conditions is not None and result.conditions.busy:
@@ -92,21 +93,23 @@ def machine_line(result: BenchmarkResult) -> str:
     return ", ".join(words)
 
 
-def openmp_lines(result: BenchmarkResult) -> list[str]:
-    """Return the effect of OpenMP variables, where measured with and without them."""
-    without: dict[tuple[str, RunConfig], Measurement] = {}
-    pairs = []
-    for measurement in result.measurements:
-        bare = measurement.settings.without_openmp
-        if bare == measurement.settings:
-            without[measurement.model, bare] = measurement
-        elif (other := without.get((measurement.model, bare))) is not None:
-            pairs.append((other, measurement))
+def variable_lines(result: BenchmarkResult) -> list[str]:
+    """Return the effect of environment variables, where measured with several values."""
+    first: dict[tuple[str, RunConfig], Measurement] = {}
+    keys = [(item.model, replace(item.settings, env=())) for item in result.measurements]
     lines, busy = [], result.conditions.busy if result.conditions else ""
-    for other, measurement in pairs:
-        names = measurement.settings.environment.keys() - other.settings.environment.keys()
-        start = f"{other.name}, " if len(pairs) > 1 else ""
-        lines.append(f"{start}{', '.join(sorted(names))}: {_effect(other, measurement, busy)}")
+    for key, measurement in zip(keys, result.measurements, strict=True):
+        if (other := first.setdefault(key, measurement)) is measurement:
+            continue
+        before, after = dict(other.settings.env), dict(measurement.settings.env)
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        words = in_words({name: after.get(name) for name in names})
+        against = in_words({name: before[name] for name in names if before.get(name) is not None})
+        text = ", ".join(words) + (f" against {', '.join(against)}" if against else "")
+        effect = judge(other, measurement, busy=busy)
+        runtime = _openmp_runtime(measurement, effect) if any(map(is_openmp, names)) else ""
+        start = f"{other.name}, " if len(keys) > 2 else ""
+        lines.append(f"{start}{text}: {effect.verdict}{runtime}")
     return lines
 
 
@@ -193,13 +196,11 @@ def _scaling_lines(result: BenchmarkResult) -> list[str]:
     ]
 
 
-def _effect(without: Measurement, other: Measurement, busy: str) -> str:
-    libraries = other.facts.get("openmp", ())
-    runtime = f"this TensorFlow loads {', '.join(libraries) or 'no OpenMP runtime'}"
-    result = judge(without, other, busy=busy)
-    return (
-        f"{result.verdict}{', although' if result.significant and not libraries else ';'} {runtime}"
-    )
+def _openmp_runtime(measurement: Measurement, effect: SpeedVerdict) -> str:
+    """Return whether TensorFlow loaded what reads the variables of OpenMP."""
+    libraries = measurement.facts.get("openmp", ())
+    joint = ", although" if effect.significant and not libraries else ";"
+    return f"{joint} this TensorFlow loads {', '.join(libraries) or 'no OpenMP runtime'}"
 
 
 def _row(measurement: Measurement, beside: SpeedVerdict | None) -> dict[str, Any]:
@@ -207,6 +208,7 @@ def _row(measurement: Measurement, beside: SpeedVerdict | None) -> dict[str, Any
     figures = asdict(summary(measurement))
     low_high = figures.pop("p50_interval") or (None, None)
     row |= asdict(measurement.settings)
+    row["env"] = " ".join(in_words(measurement.settings.env)) or None
     if (threads := measurement.settings.threads) is not None:
         row["threads"] = "{}x{}".format(*threads)
     row |= figures | dict(zip(("p50_low", "p50_high"), low_high, strict=True))

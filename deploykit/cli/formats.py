@@ -40,6 +40,18 @@ def _by_name(
     return dict(value)
 
 
+def _values_by_name(
+    ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, Any], ...]
+) -> dict[str, list[Any]]:
+    """Return every value of each name, without duplicates."""
+    results: dict[str, list[Any]] = {}
+    for name, item in value:
+        values = results.setdefault(name, [])
+        if item not in values:
+            values.append(item)
+    return results
+
+
 def _path(spec: Spec) -> PathName:
     return PathName(spec["metavar"] or ("FILE" if spec["options"] else None))
 
@@ -113,6 +125,7 @@ FORMATS: Mapping[str, Format] = {
     "thread pair": Format(lambda spec: Value("AxB", of.thread_pair)),
     "threads": Format(lambda spec: Value("INTRA[xINTER],...", of.threads)),
     "true or false": Format(lambda spec: TrueOrFalse()),
+    "variable": Format(lambda spec: Value("NAME=VALUE", of.variable), True, _values_by_name),
     "whole": Format(
         lambda spec: of.whole(**{"least": 1} | _bounds(spec, least="at_least", most="at_most"))
     ),

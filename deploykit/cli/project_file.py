@@ -68,14 +68,27 @@ def _values(command: click.Command, table: str, tables: Sequence[str]) -> dict[s
             raise GraphError(
                 "project-dangerous", source=NAME, table=table, name=name, effect=reason
             )
+        if parameter.name == "env":
+            _check_variables(value)
         if str(parameter.name) in results:
             raise GraphError("given-twice", source=NAME, what="the option", name=name)
         old = getattr(parameter, "hidden_spellings", ())
-        if _dashed(name) in [_dashed(spelling.removeprefix("--")) for spelling in old]:
-            today = _names(parameter)[0]
+        today = _names(parameter)[0]
+        if _dashed(name) != today and f"--{_dashed(name)}" in map(_dashed, old):
             logger.warning("%s: %s of [%s] is now called %s; rename it", NAME, name, table, today)
         results[str(parameter.name)] = _as_typed(parameter, name, value)
     return results
+
+
+def _check_variables(value: object) -> None:
+    """Raise GraphError for an environment variable that is not taken from a file."""
+    from deploykit.benchmarking.process_variables import check_storable  # not needed by --help
+
+    items = value if isinstance(value, list) else [value]
+    try:
+        check_storable(str(item).partition("=")[0] for item in items)
+    except GraphError as error:
+        raise error.within(NAME) from None
 
 
 def _dashed(name: str) -> str:

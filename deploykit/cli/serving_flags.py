@@ -124,9 +124,7 @@ def prepare_environment(tuned: "RunConfig", show_log: bool) -> None:
     The C library has already read its variables, so for these the program restarts itself. It does
     so only once, because the loader removes them from a program with raised privileges.
     """
-    from deploykit.benchmarking.run_config import KEEP_MEMORY
     from deploykit.benchmarking.tuning.recommendation import to_set
-    from deploykit.system.allocators import PRELOAD, TUNABLES
 
     is_second = os.environ.pop(_STARTED_ANEW, None) is not None
     expected = to_set(tuned, os.environ)
@@ -135,7 +133,8 @@ def prepare_environment(tuned: "RunConfig", show_log: bool) -> None:
     ours = {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"} | ({} if show_log else quiet)
     for name, value in ours.items():
         os.environ.setdefault(name, value)
-    if expected.keys() & {*KEEP_MEMORY, PRELOAD, TUNABLES} and not is_second:
+    of_the_c_library = any(name.startswith("MALLOC_") for name in expected)
+    if of_the_c_library and not is_second:
         try:
             os.execve(sys.executable, sys.orig_argv, {**os.environ, _STARTED_ANEW: "1"})
         except OSError as error:

@@ -311,6 +311,14 @@ def pin(text: str) -> tuple[str, str]:
     return name.removesuffix(":0"), pinned
 
 
+def variable(text: str) -> tuple[str, str | None]:
+    """Return name and value of an environment variable from `NAME=VALUE`; `NAME=` unsets it."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ExpectedError("NAME=VALUE, such as KMP_BLOCKTIME=1, or NAME= to unset it")
+    return name, value or None
+
+
 def column(text: str) -> tuple[str, str]:
     """Return input and column name from `INPUT=COLUMN`."""
     name, _, chosen = text.partition("=")

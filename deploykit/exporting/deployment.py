@@ -14,7 +14,6 @@ from deploykit.exporting.manifests import OPENVINO_DOCKERFILE, Deployment, manif
 from deploykit.serving.protocol.signatures import SERVE, Tensor, read_meta_graph, signatures_of
 from deploykit.serving.saved_model.write_version import models_in
 from deploykit.storage.files import check_output, write
-from deploykit.system import allocators
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import (
     CrashError,
@@ -175,10 +174,6 @@ class Manifests:
             environment=self._environment(),
             deploykit=__version__,
         )
-        has_tcmalloc = self.settings.allocator == "tcmalloc"
-        if deployment.openvino and has_tcmalloc and "docker" in self.kinds:
-            words = "%s recommends tcmalloc, which crashes OpenVINO: not in Dockerfile.deploykit"
-            logger.info(words, self.settings_from)
         if "docker" in self.kinds and self.force and not deployment.openvino_alone:
             (base / OPENVINO_DOCKERFILE).unlink(missing_ok=True)  # it would lack a model
         files = manifests(deployment, self.kinds)
@@ -188,10 +183,8 @@ class Manifests:
 
     def _environment(self) -> dict[str, str]:
         """Return the environment variables of the settings that do not depend on this machine."""
-        result = replace(self.settings, allocator=None).environment
+        result = self.settings.environment
         result.pop("CUDA_VISIBLE_DEVICES", None)
-        if self.settings.allocator == "huge-pages":
-            result |= allocators.variables("huge-pages", {})
         return {name: value for name, value in result.items() if value is not None}
 
     def _has_session(self, models: Mapping[str, Path]) -> bool:

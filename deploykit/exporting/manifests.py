@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.system.allocators import LIBRARIES, PACKAGE
 
 ManifestKind = Literal["config", "docker", "kubernetes", "kserve"]
 KINDS: tuple[ManifestKind, ...] = get_args(ManifestKind)
@@ -34,7 +33,7 @@ class Deployment:
     memory: int
     """Memory that the server needs, in MiB."""
     settings: RunConfig = field(default_factory=RunConfig)
-    """Tuned settings. Images with OpenVINO skip tcmalloc, as OpenVINO crashes with it."""
+    """Tuned settings."""
     batching: bool = False
     session: bool = False
     """Whether a session config makes TensorFlow Serving run ops sequentially."""
@@ -118,8 +117,6 @@ def _values(deployment: Deployment) -> dict[str, object]:
         "listening": _LISTENING,
         "runtime_flags": own_threads,
         "openvino": deployment.openvino,
-        "package": PACKAGE if settings.allocator == "tcmalloc" else "",
-        "library": LIBRARIES[0],
         "environment": dict(sorted(deployment.environment.items())),
         "cores": deployment.cores,
         "memory": deployment.memory,

@@ -19,6 +19,7 @@ import numpy as np
 import deploykit as api
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.process_variables import CALLER_THREAD
 from deploykit.benchmarking.rounds import BenchmarkCandidate, measure, spill
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.pipelines.int8 import int8_graph
@@ -41,7 +42,7 @@ LAYERS, SMALLER, AGREEMENT, DECIBELS, WRONG = 44, 3.4, 95, 24, 1
 FASHION_POINTS, NET_POINTS = -0.2, -0.5
 
 ONE = RunConfig(batch=1, threads=(1, 1))
-TWO = RunConfig(batch=1, threads=(2, 1), caller_thread=True)
+TWO = RunConfig(batch=1, threads=(2, 1), env={CALLER_THREAD: "1"})
 EIGHT = RunConfig(batch=8, threads=(2, 1), keep_memory=True)
 MANY = replace(EIGHT, batch=32)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.system import allocators
 from tests.benchmarks.runtimes import environment
 
 ROOT = Path(__file__).parents[2]
@@ -92,16 +91,10 @@ def test_quantize_gets_the_first_samples_and_the_layers_that_stay_float(samples,
     np.testing.assert_array_equal(small["last"], [[3, 4, 5]])
 
 
-def test_all_get_one_malloc_but_those_that_abort_with_another(monkeypatch):
-    monkeypatch.setattr(allocators, "library_here", lambda: "/lib/tcmalloc.so")
+def test_all_have_the_malloc_of_the_c_library(monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "mine.so")
-    with environment.malloc():
-        assert os.environ["LD_PRELOAD"] == "/lib/tcmalloc.so:mine.so"
-    assert os.environ["LD_PRELOAD"] == "mine.so"
-    assert environment.malloc_name("tflite") == "tcmalloc"
-    assert environment.malloc_name("open_vino") == "memory kept"
-    monkeypatch.setattr(allocators, "library_here", lambda: "")
-    assert environment.malloc_name("tflite") == "memory kept"
-    with environment.malloc():
-        assert os.environ["LD_PRELOAD"] == "mine.so"
+    before = dict(os.environ)
+    with environment.keeping_memory():
+        assert "LD_PRELOAD" not in os.environ
         assert os.environ["MALLOC_MMAP_MAX_"] == "0"
+    assert dict(os.environ) == before

@@ -18,6 +18,10 @@ _TOKENS = (
     "the transform split_tokens(tensor=INPUT) computes the tokens of an encoder in two parallel "
     "parts; no command does that by itself"
 )
+_ALLOCATOR = (
+    "`--env LD_PRELOAD=/path/to/libtcmalloc_minimal.so.4` or `--env "
+    "GLIBC_TUNABLES=glibc.malloc.hugetlb=1` sets the allocator of the measured process"
+)
 COMMANDS: Mapping[str, str] = {"plan": _REPLICAS}
 """What takes the place of a command, by its words; also of its table in deploykit.toml."""
 NAMES: Mapping[str, str] = dict.fromkeys(("PlanOptions", "ReplicaPlan", "plan"), _REPLICAS)
@@ -25,6 +29,7 @@ NAMES: Mapping[str, str] = dict.fromkeys(("PlanOptions", "ReplicaPlan", "plan"),
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "benchmark": {"--allocator": _ALLOCATOR},
     "gate": {"--annotations": _SUMMARY, "--comment": _SUMMARY},
     "quantize": {"--whole-tokens": _TOKENS},
 }

@@ -14,7 +14,6 @@ from typing import Any
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.system.allocators import in_force
 from deploykit.system.machine import environment, usable_cores
 from deploykit.transforms.common.errors import GraphError, LimitError
 from deploykit.transforms.engines.engine_session import compiled_for
@@ -67,7 +66,6 @@ class Runner(ABC):
         return {
             "inputs": {name: f"{array.dtype} {list(array.shape)}" for name, array in feeds},
             **self._engine_metadata(),
-            "allocator": [*in_force()],
             "cpus": sorted(os.sched_getaffinity(0)),
             "environment": environment(),
             "load_ns": self.load,

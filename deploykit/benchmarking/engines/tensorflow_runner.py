@@ -23,11 +23,11 @@ from deploykit.benchmarking.devices import (
 )
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.process_variables import PRELOAD, check_preloaded
 from deploykit.benchmarking.profiling.execution import Layers
 from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.profiling.traced_calls import profile
 from deploykit.benchmarking.run_config import FEED, RESIDENT, check_computed, float32_of, in_words
-from deploykit.system.allocators import check_in_force
 from deploykit.transforms.common.errors import unknown_name
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.ir.tensors import Array
@@ -184,6 +184,7 @@ def _placeholders(graph_def: Any, inputs: Sequence[str]) -> dict[str, tuple[Any,
     return results
 
 
+_MAPS = Path("/proc/self/maps")
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
 
 
@@ -201,7 +202,8 @@ class TensorFlowRunner(Runner):
         """
         parts = start_tensorflow()
         self._failures = (ValueError, TypeError, MemoryError, parts.errors.OpError)
-        check_in_force(job.settings.allocator)
+        if PRELOAD in dict(job.settings.env):
+            check_preloaded(job.settings.env, _MAPS.read_text(errors="replace"))
         self.job, requested = job, job.settings.device
         devices = job.devices or devices_for(requested, gpus() if requested != "cpu" else ())
         self.config = config(job.settings, devices)
@@ -264,7 +266,7 @@ class TensorFlowRunner(Runner):
         parts = start_tensorflow()
         libraries = {
             line.split()[-1]
-            for line in Path("/proc/self/maps").read_text().splitlines()
+            for line in _MAPS.read_text(errors="replace").splitlines()
             if _OPENMP.search(line)
         }
         threads, requested, layers = self.config, self.job.settings.precision, self._layers()

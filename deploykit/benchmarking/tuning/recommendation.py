@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.process_variables import TUNABLES, tunes_malloc
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.speed_verdict import (
@@ -19,7 +20,6 @@ from deploykit.benchmarking.speed_verdict import (
 from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.search import GOALS, SettingsTrial
 from deploykit.importers.open_model import OpenedModel
-from deploykit.system import allocators
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.documents import AsHtml, Hidden, Written, document, head, written
 from deploykit.transforms.common.errors import GraphError
@@ -52,7 +52,7 @@ class Recommendation(AsHtml):
     fed: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """Preprocessing of the files for each input, in words."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """Allocators and engines that could not be tried, and why they are not available."""
+    """Engines that could not be tried, and why they are not available."""
 
     @property
     @written(flat=True)
@@ -190,21 +190,12 @@ class Recommendation(AsHtml):
         return ""
 
 
-def changes(default: RunConfig, settings: RunConfig) -> list[str]:
-    """Return the names of the settings that differ from the default's."""
-    return [
-        field_.name
-        for field_ in fields(RunConfig)
-        if getattr(default, field_.name) != getattr(settings, field_.name)
-    ]
-
-
 def _extent(default: RunConfig, settings: RunConfig) -> tuple[int, int]:
     """Return the number of settings that differ from the default's, and the negated thread count.
 
     As a sort key, it makes two searches choose the same among equally fast settings.
     """
-    return len(changes(default, settings)), -sum(settings.threads or ())
+    return len(default.changes(settings)), -sum(settings.threads or ())
 
 
 def without_one(default: RunConfig, settings: RunConfig) -> Iterator[RunConfig]:
@@ -213,11 +204,14 @@ def without_one(default: RunConfig, settings: RunConfig) -> Iterator[RunConfig]:
     A change is not worthwhile if reverting it costs nothing. Threads and concurrency count as one
     change, as the threads serve the concurrent calls.
     """
-    names = changes(default, settings)
+    names = default.changes(settings)
     together = [n for n in names if n in ("threads", "concurrency")]
     parts = [[n] for n in names if n not in together] + ([together] if together else [])
     for part in parts if len(parts) > 1 else ():
-        yield replace(settings, **{name: getattr(default, name) for name in part})
+        env = {name: value for name, value in dict(settings.env).items() if name not in part}
+        env |= {name: value for name, value in dict(default.env).items() if name in part}
+        plain = {name: getattr(default, name) for name in part if hasattr(default, name)}
+        yield replace(settings, **plain, env=env)
 
 
 def _document(speed_verdict: SpeedVerdict) -> dict[str, Any]:
@@ -250,15 +244,15 @@ def check_served(
 def to_set(settings: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables to add for settings that these variables do not define."""
     added: dict[str, str] = {}
-    for part in _parts(settings):
-        if not _held(part, variables) and not _lacking(part):
+    for part in settings.parts():
+        if not _held(part, variables):
             added |= {name: value for name, value in part.environment.items() if value is not None}
     return added
 
 
 def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
     """Yield, in words, the recommended settings that these variables contradict or lack."""
-    for part in _parts(settings):
+    for part in settings.parts():
         expected = part.environment
         held = {n: v for n, v in _held(part, variables).items() if v != expected.get(n)}
         if part.device != "cpu":
@@ -267,30 +261,13 @@ def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
         if held:
             text = " and ".join(f"{n}={v}" for n, v in held.items())
             yield f"{part}; {text} {'is' if len(held) == 1 else 'are'} set and not changed"
-        elif unset and (why := _lacking(part)):
-            yield f"{part}, which is not available here: {why}"
         elif unset:
             yield f"{part}; this process started without {' '.join(unset)}, and cannot change that"
 
 
-def _parts(settings: RunConfig) -> Iterator[RunConfig]:
-    """Yield the settings that environment variables define, one at a time."""
-    for setting in fields(RunConfig):
-        part = replace(RunConfig(), **{setting.name: getattr(settings, setting.name)})
-        if part.environment and setting.name != "engine":  # a server chooses its own
-            yield part
-
-
 def _held(part: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that already define a setting."""
-    if part.allocator is not None:
-        return {name: variables[name] for name in allocators.held(variables)}
     results = {name: variables[name] for name in part.environment if name in variables}
-    if part.keep_memory is not None and allocators.is_tuned(variables):
-        results[allocators.TUNABLES] = variables[allocators.TUNABLES]
+    if part.keep_memory is not None and tunes_malloc(variables):
+        results[TUNABLES] = variables[TUNABLES]
     return results
-
-
-def _lacking(part: RunConfig) -> str:
-    """Return why the allocator is not available on this machine; empty: it is, or none is set."""
-    return "" if part.allocator is None else allocators.lacking(part.allocator)

@@ -21,6 +21,7 @@ CLEARLY = 0.06  # two processes of one model differ by up to 3 %, and only one o
 NOISE = 2.0  # standard errors that a gain must exceed as well
 
 Coordinate = Sequence[Mapping[str, Any]]
+"""Changes of settings by name; `env` adds variables to those so far, `without` removes some."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Search:
             improved = False
             for change in (change for coordinate in self.coordinates for change in coordinate):
                 for goal in GOALS:
-                    settings = replace(self.best[goal], **change)
+                    settings = self._changed(self.best[goal], change)
                     if not self._makes_sense(goal, settings):
                         continue
                     if settings not in self._trials and not self._has_time():
@@ -127,6 +128,14 @@ class Search:
                         self.best[goal] = settings
                         improved = True
         self.complete = True
+
+    def _changed(self, settings: RunConfig, change: Mapping[str, Any]) -> RunConfig:
+        """Return changed settings; another engine starts from the first variables."""
+        plain = {name: value for name, value in change.items() if name not in ("env", "without")}
+        env = dict((self.start if "engine" in change else settings).env) | change.get("env", {})
+        env = {name: value for name, value in env.items() if name not in change.get("without", ())}
+        result = replace(settings, **plain, env=env)
+        return replace(result, env=result.in_engine.env)
 
     def _makes_sense(self, goal: str, settings: RunConfig) -> bool:
         if settings.in_engine != settings:

@@ -2,12 +2,18 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
+from deploykit.benchmarking.process_variables import (
+    CALLER_THREAD,
+    TUNABLES,
+    Given,
+    combinations,
+    tunes_malloc,
+)
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.search import Coordinate
-from deploykit.system import allocators
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.engines.engines import (
     AUTO,
@@ -35,6 +41,12 @@ class TuneOptions:
     engine: Literal["auto", "tensorflow", "openvino"] | None = None
     """Engine to search in; auto: the significantly faster one, if both are installed [default: the
     one that the model was written for, else tensorflow]."""
+    env: Annotated[Given, Flag(metavar="NAME=VALUE", format="variable")] = field(
+        default_factory=dict
+    )
+    """Set an environment variable of the process that runs the model, such as KMP_BLOCKTIME=1. The
+    value is everything after the first =; NAME= unsets the variable. May be repeated: the search
+    starts from the first value of a name and tries the others."""
     budget: Annotated[float, Flag(metavar="MINUTES", above=0)] = 2.8
     """Time limit of the whole search."""
 
@@ -48,6 +60,11 @@ class TuneOptions:
         if self.engine not in (None, AUTO):
             check_engine(self.engine)
 
+    @property
+    def variables(self) -> Sequence[Mapping[str, str | None]]:
+        """Every combination of the values of `env`, of which the search starts from the first."""
+        return combinations(self.env)
+
     def engines(self, own: str) -> tuple[str, ...]:
         """Return the engines to search in, starting with the first; `own` is that of the model."""
         if self.engine == AUTO:
@@ -58,20 +75,19 @@ class TuneOptions:
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
-def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def held(variables: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
     """Return the settings that the user's environment already defines, with the variable names."""
     settings_of = {
         "onednn": RunConfig(onednn=True),
-        "caller_thread": RunConfig(caller_thread=True),
+        "caller_thread": RunConfig(env={CALLER_THREAD: "1"}),
         "keep_memory": RunConfig(keep_memory=True),
     }
     results = {
         name: tuple(item for item in settings.environment if item in variables)
         for name, settings in settings_of.items()
     }
-    if allocators.is_tuned(variables):
-        results["keep_memory"] += (allocators.TUNABLES,)
-    results["allocator"] = allocators.held(variables)
+    if tunes_malloc(variables):
+        results["keep_memory"] += (TUNABLES,)
     results["threads"] = tuple(variable for variable in _THREADS if variable in variables)
     return {name: names for name, names in results.items() if names}
 
@@ -81,14 +97,14 @@ def coordinates(
     sizes: Sequence[int | None],
     onednn: bool,
     retained: Mapping[str, Sequence[str]],
-    here: Sequence[str] = (),
     engines: Sequence[str] = (TENSORFLOW,),
+    variables: Sequence[Mapping[str, str | None]] = (),
 ) -> list[Coordinate]:
     """Return the changes to try, usually the most effective first.
 
     With one thread per op, concurrent calls do not wait for each other's ops. Changes of batch and
-    concurrency need no new process. `here` are the available allocators. The C library's memory
-    settings have no effect on tcmalloc.
+    concurrency need no new process. `variables` are values of environment variables to try; a
+    change `without` gives variables back the value that the user's environment has.
     """
     every = len(os.sched_getaffinity(0))
     usual = None if cores == every else (cores, cores)  # TensorFlow ignores CPU quotas
@@ -106,8 +122,9 @@ def coordinates(
         ("engine", _engines(engines)),
         ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
         ("executor", [{"executor": "caller"}, *lean, {"executor": None}]),
-        ("caller_thread", [{"caller_thread": True}, {"caller_thread": None}]),
-        ("memory", _memory(retained, here)),
+        ("env", [{"env": item} for item in variables if len(variables) > 1]),
+        ("caller_thread", [{"env": {CALLER_THREAD: "1"}}, {"without": [CALLER_THREAD]}]),
+        ("keep_memory", [{"keep_memory": True}, {"keep_memory": None}]),
         ("streams", streams),
         ("batch", [{"batch": size} for size in sizes]),
         ("threads", [{"threads": item} for item in (usual, *alone)]),
@@ -121,20 +138,8 @@ def _engines(names: Sequence[str]) -> Coordinate:
     """
     if len(names) == 1:
         return []
-    retained = ("batch", "concurrency", "threads", "keep_memory", "engine")
+    retained = ("batch", "concurrency", "threads", "keep_memory", "env", "engine")
     bare = {
         field_.name: field_.default for field_ in fields(RunConfig) if field_.name not in retained
     }
     return [{**bare, "engine": None if name == TENSORFLOW else name} for name in reversed(names)]
-
-
-def _memory(retained: Mapping[str, Sequence[str]], here: Sequence[str]) -> Coordinate:
-    """Return the changes of the allocator and of the C library's memory."""
-    results: dict[tuple[tuple[str, Any], ...], None] = {}
-    for keep, allocator in ((True, None), (None, "tcmalloc"), (True, "huge-pages"), (None, None)):
-        if allocator is None or allocator in here:
-            both = {"keep_memory": keep, "allocator": allocator}
-            results[
-                tuple((name, value) for name, value in both.items() if name not in retained)
-            ] = None
-    return [dict(result) for result in results]

@@ -10,7 +10,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,6 @@ from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates,
 from deploykit.benchmarking.worker_sessions import BenchmarkCandidate
 from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.resume_file import State, digest, pieces
-from deploykit.system import allocators
-from deploykit.system.allocators import ALLOCATORS
 from deploykit.system.machine import environment, machine, usable_cores
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import Error, GraphError
@@ -98,13 +96,14 @@ def tune_model(
         def job(settings: RunConfig) -> Job:
             return Job(str(path), graph.inputs, graph.outputs, fed(settings.batch), settings)
 
-        stored_trials = State(state, "tuning", _bound(graph, sha256_of_graph, feeding))
+        bound = _bound(graph, sha256_of_graph, feeding) | {"env": how.variables}
+        stored_trials = State(state, "tuning", bound)
         own = model.about.engine.engine if model.about.engine else TENSORFLOW
         if how.engine is None and (why := lacking(own)):
             warn_emulated(model, why)
         engines = how.engines(own)
-        search, last = _searched(model, job, (sizes, engines), pace, how.latency_limit,
-                                 stored_trials, advance)  # fmt: skip
+        among = _Among(sizes, engines, how.variables)
+        search, last = _searched(model, job, among, pace, how.latency_limit, stored_trials, advance)
         with _explained(state, search):
             chosen = _measured_last(search)
             left = (pace.left - last + FINALISTS * pace.measured) / len(chosen)
@@ -121,11 +120,12 @@ def tune_model(
             if final.interrupted:
                 raise KeyboardInterrupt
     stored_trials.forget()
-    retained = held(os.environ)
-    absent = {allocator: why for allocator in ALLOCATORS if (why := allocators.lacking(allocator))}
-    absent = {} if "allocator" in retained else absent
+    first, *others = how.variables
+    fixed = {name: value for name, value in first.items() if all(value == o[name] for o in others)}
+    retained = held({**os.environ, **fixed})
+    absent = {}
     if how.engine == AUTO:
-        absent |= {engine: why for engine in ENGINES if (why := lacking(engine))}
+        absent = {engine: why for engine in ENGINES if (why := lacking(engine))}
     return Recommendation(
         model, how.goal, how.latency_limit, final, search.trials, retained, search.complete,
         lacking=absent,
@@ -155,22 +155,29 @@ def _measured_last(search: Search) -> list[RunConfig]:
     return possible[:MAX_LAST]
 
 
+@dataclass(frozen=True)
+class _Among:
+    """Values to try; the first of each are the default."""
+
+    sizes: Sequence[int | None]
+    engines: Sequence[str]
+    variables: Sequence[Mapping[str, str | None]]
+
+
 def _searched(
     model: OpenedModel,
     job: Callable[[RunConfig], Job],
-    among: tuple[Sequence[int | None], Sequence[str]],
+    among: _Among,
     pace: _Pace,
     latency_limit: float | None,
     stored_trials: State,
     advance: Advance,
 ) -> tuple[Search, float]:
-    """Return the finished search, and the seconds of the final measurement.
-
-    `among` are the batch sizes and the engines to try; the first of each are the default.
-    """
-    sizes, engines = among
-    default = RunConfig(batch=sizes[0], engine=engines[0])
-    here = [allocator for allocator in ALLOCATORS if not allocators.lacking(allocator)]
+    """Return the finished search, and the seconds of the final measurement."""
+    variables = among.variables[0]
+    default = RunConfig(batch=among.sizes[0], engine=among.engines[0], env=variables)
+    default.check_here()
+    kept = held({**os.environ, **variables})
     earlier = _resumed(stored_trials)
     with contextlib.closing(Trials(job, default, model)) as trials:
         last = functools.partial(pace.last, trials.start_seconds)
@@ -178,7 +185,9 @@ def _searched(
         search = Search(
             trials,
             default,
-            coordinates(usable_cores(), sizes, trials.onednn, held(os.environ), here, engines),
+            coordinates(
+                usable_cores(), among.sizes, trials.onednn, kept, among.engines, among.variables
+            ),
             seconds=pace.left,
             latency_limit=latency_limit,
             done=earlier,

@@ -19,7 +19,6 @@ _SEARCHED = {
     "caller_thread": "the caller's thread",
     "keep_memory": "the memory of the C library",
     "threads": "threads",
-    "allocator": "the allocator",
 }
 _TITLES = {"default": "default", "latency": "lowest latency", "throughput": "highest throughput"}
 
@@ -76,7 +75,9 @@ def usage(model: str, settings: RunConfig) -> Table:
     return facts(
         settings,
         {
-            "environment": lambda _: " ".join(f"{name}={value}" for name, value in given.items()),
+            "environment": lambda _: " ".join(
+                f"{name}={shell_word(value)}" for name, value in given.items()
+            ),
             "server": serve,
             "ConfigProto": session if settings.engine is None else lambda _: None,
             "benchmark": lambda _: f"deploykit benchmark {shell_word(model)} {options(settings)}",
@@ -87,12 +88,14 @@ def usage(model: str, settings: RunConfig) -> Table:
 def options(settings: RunConfig) -> str:
     """Return settings as options of `deploykit benchmark`."""
     template = "[[ --engine {engine}]][[ --batch {batch}]][[ --threads {threads.0}x{threads.1}]]"
-    for name in ("onednn", "caller_thread", "keep_memory"):
+    for name in ("onednn", "keep_memory"):
         template += f"[[ --{name.replace('_', '-')} {{{name}:on}}]]"
     if settings.concurrency > 1:
         template += " --concurrency {concurrency}"
-    template += "[[ --executor {executor}]][[ --allocator {allocator}]]"
-    return "".join(filled_lines(settings, template)).strip()
+    template += "[[ --executor {executor}]]"
+    variables = (f"{name}={'' if value is None else value}" for name, value in settings.env)
+    words = [*filled_lines(settings, template), *(f"--env {shell_word(v)}" for v in variables)]
+    return " ".join(word.strip() for word in words)
 
 
 def _table(recommendation: Recommendation) -> Table:

@@ -43,7 +43,7 @@ QUIET = 0.1  # cores that others keep busy in a round
 def figures(only: str = "") -> list[Figure]:
     """Prepare each net, run its models in turn in four places, and compare their answers."""
     found: list[Figure] = []
-    with environment.malloc():
+    with environment.keeping_memory():
         for name in [only] if only else NETS:
             net = NETS[name]()
             found += figures_of(net, [*in_tensorflow(net), *peers(net)])
@@ -80,7 +80,7 @@ def speeds(taken: Mapping[Entry, Taken]) -> Iterator[Figure]:
     for entry, each in taken.items():
         rates = [1000 * entry.place.batch / ms for ms in each.ms]
         first = first or rates
-        how = f"{each.settings}; {environment.malloc_name(entry.contestant.module)}; {processor()}"
+        how = f"{each.settings}; memory kept; {processor()}"
         what = f"{entry.contestant.net.name} {entry.place}: {entry.contestant.name}"
         yield Figure(f"{what}, {each.median:.3g} ms ({how})", "/s", rates, first)
 

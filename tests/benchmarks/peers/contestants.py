@@ -12,6 +12,7 @@ import numpy as np
 import deploykit as api
 from deploykit.benchmarking.engines.engine_choice import started
 from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.process_variables import CALLER_THREAD
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.transforms.runtime.child_process import Worker, call
 from tests.benchmarks.peers.nets import IN_OPENVINO, IN_PARTS, INT8, Net
@@ -21,9 +22,9 @@ from tests.benchmarks.runtimes import environment
 OPENVINO = "open_vino"
 CONVERSION = "tests.benchmarks.runtimes.conversion"
 CANDIDATES = tuple(
-    RunConfig(executor=executor, caller_thread=caller_thread)
+    RunConfig(executor=executor, env=env)
     for executor in (None, "caller")
-    for caller_thread in (None, True)
+    for env in ({}, {CALLER_THREAD: "1"})
 )
 """How each of TensorFlow's graphs may run: the fastest in a place is taken there (`turns.at_best`).
 Threads and concurrency are the place's."""

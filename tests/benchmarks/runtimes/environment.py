@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.process_variables import PRELOAD
 from deploykit.benchmarking.run_config import KEEP_MEMORY
-from deploykit.system import allocators
 from tests.benchmarks.figures import RESULTS
 
 ROOT = Path(__file__).parents[3]
 FOLDER = RESULTS / "peers" / "venv"
 PYTHON = FOLDER / "bin" / "python"
-OWN_MALLOC = ("open_vino",)
-"""Runtimes that abort where another library stands in for the C library's malloc."""
 EVERY = 10**9
 """More samples than there are."""
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check")
@@ -76,26 +74,19 @@ def layers(runtime: str, model: Path) -> list[str]:
         return found
 
 
-def malloc_name(runtime: str = "") -> str:
-    """Return what gives memory to a runtime within `malloc`, in words."""
-    kept = runtime in OWN_MALLOC or allocators.lacking("tcmalloc")
-    return "memory kept" if kept else "tcmalloc"
-
-
 @contextlib.contextmanager
-def malloc() -> Iterator[None]:
-    """Let what starts within this block have the best malloc there is.
+def keeping_memory() -> Iterator[None]:
+    """Let processes that start in this block have the C library's malloc, which keeps memory.
 
-    That is tcmalloc where it is installed, else the C library's, told to keep memory.
+    No other allocator is preloaded, as OpenVINO crashes with tcmalloc.
     """
     before = dict(os.environ)
     os.environ.update(KEEP_MEMORY)
-    if not allocators.lacking("tcmalloc"):
-        os.environ.update(allocators.variables("tcmalloc", before))
+    os.environ.pop(PRELOAD, None)
     try:
         yield
     finally:
-        for name in (allocators.PRELOAD, *KEEP_MEMORY):
+        for name in KEEP_MEMORY:
             os.environ.pop(name, None)
         os.environ.update(before)
 
@@ -106,11 +97,10 @@ class Process:
     def __init__(self, runtime: str, *arguments: object) -> None:
         """Start it; it works while the caller goes on."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  see close
-        preloaded = {allocators.PRELOAD: ""} if runtime in OWN_MALLOC else {}
         self._process = subprocess.Popen(
             [str(PYTHON), "-m", f"tests.benchmarks.runtimes.{runtime}", *map(str, arguments)],
             # CI: NNCF then tells its makers nothing about its use.
-            env={**os.environ, **preloaded, "CI": "true", "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "CI": "true", "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -161,6 +161,13 @@ def test_settings_that_cannot_be_used_are_ignored_with_one_warning(ship, content
         api.serve(ship / "shapes", port=0, tuned=ship / "tuned.json")
 
 
+def test_variables_of_a_shipment_that_may_load_code_are_an_error(ship):
+    document = {"kind": "tuned", "format": 1, "settings": {"env": {"LD_PRELOAD": "a.so"}}}
+    (ship / "tuned.json").write_text(json.dumps(document))
+    with raises(GraphError, "variable-from-file", name="LD_PRELOAD"):
+        api.serve(ship, port=0)
+
+
 def test_an_unfinished_shipment_is_not_served(ship):
     written(ship, {**REPORT, "stages": []})
     with raises(FileError, "shipment-unfinished"):

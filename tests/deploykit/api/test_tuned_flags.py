@@ -13,16 +13,14 @@ from deploykit.benchmarking.tuning.recommendation import to_set
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.serving.server.settings import settings_of
-from deploykit.system import allocators
 from deploykit.transforms.common.errors import GraphError
 from tests.serving.small_models import half_plus
 from tests.support import Containing, raises
 
 RECOMMENDED = {
-    "batch": 8, "threads": (2, 3), "onednn": False, "caller_thread": False, "keep_memory": True,
-    "kmp_blocktime": "0", "kmp_affinity": "compact", "omp_num_threads": 3, "xla": True,
-    "precision": "bf16", "concurrency": 5, "input": "tfdata", "device": "all", "executor": "caller",
-    "allocator": "tcmalloc", "engine": "openvino",
+    "batch": 8, "threads": (2, 3), "onednn": False, "env": {"KMP_AFFINITY": "compact,1"},
+    "keep_memory": True, "xla": True, "precision": "bf16", "concurrency": 5, "input": "tfdata",
+    "device": "all", "executor": "caller", "engine": "openvino",
 }  # fmt: skip
 REFUSED = ("precision", "input", "device")
 BY_OPTION = {
@@ -35,13 +33,9 @@ BY_OPTION = {
 BY_VARIABLE = {
     "threads": {"TF_NUM_INTRAOP_THREADS": "7"},
     "onednn": {"TF_ENABLE_ONEDNN_OPTS": "1"},
-    "caller_thread": {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"},
+    "env": {"KMP_AFFINITY": "none"},
     "keep_memory": {"MALLOC_TOP_PAD_": "1"},
-    "kmp_blocktime": {"KMP_BLOCKTIME": "9"},
-    "kmp_affinity": {"KMP_AFFINITY": "none"},
-    "omp_num_threads": {"OMP_NUM_THREADS": "9"},
     "xla": {"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"},
-    "allocator": {"LD_PRELOAD": "/usr/lib/libjemalloc.so.2"},
 }
 READ = {name for variables in BY_VARIABLE.values() for name in variables} | {*KEEP_MEMORY}
 
@@ -56,9 +50,8 @@ def base(tmp_path):
 def served(base, monkeypatch, caplog):
     """Do as the command does; return its settings, the variables, and what it has said."""
 
-    def serve(tuned, flags=None, variables=None, library="/lib/libtcmalloc.so.4"):
+    def serve(tuned, flags=None, variables=None):
         caplog.clear()
-        monkeypatch.setattr(allocators, "library_here", lambda: library)
         for name in (*READ, "GLIBC_TUNABLES", "CUDA_VISIBLE_DEVICES"):
             monkeypatch.delenv(name, raising=False)
         for name, value in (variables or {}).items():
@@ -169,40 +162,6 @@ def test_other_variables_of_the_c_library_hold_its_memory_too(served):
     assert held == {}
     assert said == [
         Containing("recommends keep memory", "GLIBC_TUNABLES=glibc.malloc.arena_max=1 is set")
-    ]
-
-
-def test_what_is_loaded_in_front_for_another_reason_stays_behind_the_allocator(served):
-    _, held, said = served(tuned_for("allocator"), variables={"LD_PRELOAD": "/a/libfake.so"})
-    assert held == {"LD_PRELOAD": "/lib/libtcmalloc.so.4:/a/libfake.so"}
-    assert said == []
-
-
-def test_an_allocator_that_is_not_here_is_said_and_the_server_starts(served):
-    _, held, said = served(tuned_for("allocator", "onednn"), library="")
-    assert held == {"TF_ENABLE_ONEDNN_OPTS": "0"}
-    assert said == [
-        Containing(
-            "t.json recommends tcmalloc",
-            "libtcmalloc_minimal.so.4 or libtcmalloc.so.4",
-            "libtcmalloc-minimal4)",
-        )
-    ]
-
-
-def test_huge_pages_beside_memory_that_is_kept(served, monkeypatch):
-    """Both are the C library's; started anew, it finds what it has set itself."""
-    monkeypatch.setattr(allocators, "lacking", lambda name: "")
-    tuned = RunConfig(keep_memory=True, allocator="huge-pages")
-    tunables = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0:glibc.malloc.hugetlb=1"}
-    for variables in ({"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}, tunables | KEEP_MEMORY):
-        _, held, said = served(tuned, variables=variables)
-        assert said == []
-        assert os.environ["GLIBC_TUNABLES"] == tunables["GLIBC_TUNABLES"]
-        assert held == KEEP_MEMORY
-    by_hand = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
-    assert served(RunConfig(allocator="huge-pages"), variables=by_hand)[2] == [
-        Containing("recommends huge-pages", "GLIBC_TUNABLES=glibc.malloc.hugetlb=2 is set")
     ]
 
 

@@ -1,20 +1,20 @@
 """Settings: what a process starts with, every combination of a sweep, and their way to a file."""
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig
 from deploykit.benchmarking.run_config_grid import RunConfigGrid, beside_resident
-from deploykit.system import allocators
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.runtime.child_process import Worker
 from tests.support import Containing, assert_golden, raises, refusal
 
+OPENMP = {"KMP_BLOCKTIME": "0", "KMP_AFFINITY": "granularity=fine,compact,1,0"}
 ALL = RunConfig(
-    8, (2, 1), True, False, True, "0", "compact", 2, True, "bf16", 4, "tfdata", "gpu:1", "single",
-    "huge-pages", "openvino",
+    8, (2, 1), True, OPENMP | {"MALLOC_ARENA_MAX": None}, True, True, "bf16", 4, "tfdata", "gpu:1",
+    "single", "openvino",
 )  # fmt: skip
 
 
@@ -29,12 +29,10 @@ def test_nothing_is_set_unless_it_is_asked_for():
     [
         (RunConfig(onednn=True), {"TF_ENABLE_ONEDNN_OPTS": "1"}),
         (RunConfig(onednn=False), {"TF_ENABLE_ONEDNN_OPTS": "0"}),
-        (RunConfig(caller_thread=True), {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"}),
         (RunConfig(keep_memory=True), KEEP_MEMORY),
         (RunConfig(keep_memory=False), dict.fromkeys(KEEP_MEMORY)),
-        (RunConfig(kmp_blocktime="0"), {"KMP_BLOCKTIME": "0"}),
-        (RunConfig(kmp_affinity=""), {"KMP_AFFINITY": ""}),
-        (RunConfig(omp_num_threads=2), {"OMP_NUM_THREADS": "2"}),
+        (RunConfig(env=OPENMP | {"A": None}), OPENMP | {"A": None}),
+        (RunConfig(device="gpu", env={"CUDA_VISIBLE_DEVICES": "1"}), {"CUDA_VISIBLE_DEVICES": "1"}),
         (RunConfig(batch=8, threads=(1, 1), precision="bf16", concurrency=2, input="tfdata"), {}),
     ],
 )
@@ -85,12 +83,12 @@ def test_memory_that_is_not_kept_is_so_whatever_the_user_has_set(monkeypatch):
 
 
 def test_in_words():
-    assert str(ALL).split(", ") == [
-        "OpenVINO", "batch 8", "threads 2x1", "oneDNN on", "caller thread off", "keep memory on",
-        "KMP_BLOCKTIME=0", "KMP_AFFINITY=compact", "OMP_NUM_THREADS=2", "xla", "bf16",
-        "4 in flight", "tfdata", "gpu:1", "executor single", "huge-pages",
-    ]  # fmt: skip
-    assert str(RunConfig(kmp_affinity="")) == "KMP_AFFINITY="
+    assert str(ALL) == ", ".join([
+        "OpenVINO", "batch 8", "threads 2x1", "oneDNN on", "keep memory on",
+        "KMP_AFFINITY=granularity=fine,compact,1,0", "KMP_BLOCKTIME=0",
+        "MALLOC_ARENA_MAX unset", "xla", "bf16", "4 in flight", "tfdata", "gpu:1",
+        "executor single",
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", [RunConfig(), ALL])
@@ -103,6 +101,9 @@ OTHERS = [
     {"threads": [2, -1]}, {"onednn": "on"}, {"keep_memory": 1}, {"xla": None}, {"concurrency": 0},
     {"kmp_blocktime": 5}, {"precision": "int8"}, {"bf16": "on"}, {"input": "queue"},
     {"input": ["feed"]}, {"device": "tpu"}, {"engine": "tflite"}, {"device": "gpu:"},
+    {"omp_num_threads": 0}, {"caller_thread": "on"}, {"env": ["OMP_NUM_THREADS=2"]},
+    {"env": {"OMP_NUM_THREADS": 2}}, {"env": {"LD_PRELOAD": "a.so"}}, {"env": {"PATH": None}},
+    {"env": {"KMP_AFFINITY": "\n"}}, {"env": {"KMP_AFFINITY=1": "1"}},
 ]  # fmt: skip
 
 
@@ -132,10 +133,76 @@ def test_openmp_variables_are_compared_with_their_absence():
     found = RunConfigGrid(batch=(1, 8), kmp_blocktime="0", omp_num_threads=2).settings()
     assert found == [
         RunConfig(1),
-        RunConfig(1, kmp_blocktime="0", omp_num_threads=2),
+        RunConfig(1, env={"KMP_BLOCKTIME": "0", "OMP_NUM_THREADS": "2"}),
         RunConfig(8),
-        RunConfig(8, kmp_blocktime="0", omp_num_threads=2),
+        RunConfig(8, env={"KMP_BLOCKTIME": "0", "OMP_NUM_THREADS": "2"}),
     ]
+
+
+def test_variables_are_swept_with_each_other_and_with_other_settings():
+    grid = RunConfigGrid(env={"A": ["1", None], "B": ("x", "y"), "C": 1}, batch=(1, 8))
+    found = grid.settings()
+    assert len(found) == len(set(found)) == 8
+    assert {(each.batch, each.env) for each in found} == {
+        (batch, (("A", a), ("B", b), ("C", "1")))
+        for batch in (1, 8) for a in ("1", None) for b in ("x", "y")
+    }  # fmt: skip
+    assert found[0].env == (("A", "1"), ("B", "x"), ("C", "1"))
+
+
+def test_variables_of_a_tuned_file_are_kept_unless_others_are_given():
+    base = RunConfig(env={"KMP_BLOCKTIME": "1", "OMP_NUM_THREADS": "2"})
+    (found,) = RunConfigGrid(env={"KMP_BLOCKTIME": "5"}, tuned=base).settings()
+    assert dict(found.env) == {"KMP_BLOCKTIME": "5", "OMP_NUM_THREADS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("former", "given"),
+    [
+        ({"kmp_blocktime": "0"}, {"KMP_BLOCKTIME": "0"}),
+        ({"kmp_affinity": "none"}, {"KMP_AFFINITY": "none"}),
+        ({"omp_num_threads": 2}, {"OMP_NUM_THREADS": "2"}),
+        ({"caller_thread": (True, False)}, {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": ["1", "0"]}),
+    ],
+)
+def test_former_options_are_the_same_variables(former, given):
+    assert RunConfigGrid(**former).settings()[-1] == RunConfigGrid(env=given).settings()[-1]
+    (variable,) = given
+    with raises(GraphError, "given-twice", name=variable):
+        RunConfigGrid(**former, env={variable: "7"}).settings()
+
+
+def test_former_settings_of_a_file_are_the_same_variables(caplog):
+    former = {"kmp_blocktime": "0", "kmp_affinity": "", "omp_num_threads": 2, "caller_thread": True}
+    assert dict(RunConfig.of(former).env) == {
+        "KMP_BLOCKTIME": "0", "KMP_AFFINITY": "", "OMP_NUM_THREADS": "2",
+        "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1",
+    }  # fmt: skip
+    assert not caplog.messages
+    assert RunConfig.of({"batch": 2, "allocator": "tcmalloc"}) == RunConfig(2)
+    assert caplog.messages == [Containing("allocator", "tcmalloc", "LD_PRELOAD")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "variable"),
+    [
+        (RunConfig(onednn=True, env={"TF_ENABLE_ONEDNN_OPTS": "0"}), "TF_ENABLE_ONEDNN_OPTS"),
+        (RunConfig(keep_memory=True, env={"MALLOC_TOP_PAD_": None}), "MALLOC_TOP_PAD_"),
+        (RunConfig(xla=True, env={"TF_XLA_FLAGS": ""}), "TF_XLA_FLAGS"),
+    ],
+)
+def test_a_variable_that_another_setting_sets_is_refused(settings, variable):
+    with raises(GraphError, "variable-set-twice", variable=variable):
+        settings.check_here()
+    replace(settings, onednn=None, keep_memory=None, xla=False).check_here()
+
+
+@pytest.mark.parametrize("name", ["", "A B", "A=", "1A", "Ä"])
+def test_a_name_that_no_variable_can_have_is_refused(name):
+    with raises(GraphError, "variable-name", name=name):
+        RunConfig(env={name: "1"})
+    with raises(GraphError, "variable-value", name="A"):
+        RunConfig(env={"A": "\0"})
 
 
 def test_what_is_fed_to_a_gpu_is_measured_beside_resident_inputs():
@@ -152,33 +219,6 @@ def test_executors_are_swept_by_name():
     assert RunConfigGrid(executor="single").settings()[0].document() == {"executor": "single"}
     with raises(GraphError, "unexpected", what="executor", got="default"):
         RunConfig.of({"executor": "default"})
-
-
-def test_allocators_are_swept_by_name():
-    found = RunConfigGrid(allocator=("default", "tcmalloc"), keep_memory=True).settings()
-    assert [each.allocator for each in found] == [None, "tcmalloc"]
-    assert RunConfigGrid(allocator="tcmalloc").settings()[0].document() == {"allocator": "tcmalloc"}
-    with raises(GraphError, "unexpected", what="allocator", got="default"):
-        RunConfig.of({"allocator": "default"})
-
-
-def test_what_the_user_loads_in_front_stays_behind_the_allocator(monkeypatch):
-    monkeypatch.setattr(allocators, "library_here", lambda: "/lib/libtcmalloc.so.4")
-    monkeypatch.setenv("LD_PRELOAD", "/a/libfake.so")
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
-    assert RunConfig(allocator="tcmalloc").environment == {
-        "LD_PRELOAD": "/lib/libtcmalloc.so.4:/a/libfake.so"
-    }
-    assert RunConfig(allocator="huge-pages", keep_memory=True).environment == KEEP_MEMORY | {
-        "GLIBC_TUNABLES": "glibc.pthread.rseq=0:glibc.malloc.hugetlb=1"
-    }
-
-
-def test_an_allocator_that_is_not_here_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(allocators, "library_here", lambda: "")
-    with raises(GraphError, "allocator-unavailable", allocator="tcmalloc"):
-        RunConfig(allocator="tcmalloc").check_here()
-    RunConfig(keep_memory=True).check_here()
 
 
 def test_tensorflow_has_one_name():
@@ -204,12 +244,11 @@ def test_who_names_no_engine_leaves_it_to_the_model():
 
 
 OF_TENSORFLOW = {
-    "onednn": False, "caller_thread": True, "kmp_blocktime": "0", "kmp_affinity": "compact",
-    "omp_num_threads": 2, "xla": True, "input": "tfdata", "executor": "caller",
-    "allocator": "tcmalloc", "threads": (2, 2),
+    "onednn": False, "env": {"KMP_BLOCKTIME": "0"}, "xla": True, "input": "tfdata",
+    "executor": "caller", "threads": (2, 2),
 }  # fmt: skip
 OF_BOTH = {"batch": 8, "keep_memory": True, "precision": "bf16", "concurrency": 2,
-           "threads": (2, 1), "allocator": "huge-pages"}  # fmt: skip
+           "threads": (2, 1), "env": {"MALLOC_ARENA_MAX": "2"}}  # fmt: skip
 
 
 def test_each_setting_is_of_both_engines_or_of_one():
@@ -237,8 +276,7 @@ def test_what_tensorflow_alone_has_is_left_out_with_a_word(name, caplog):
 
 
 @pytest.mark.parametrize("name", OF_BOTH)
-def test_what_both_have_is_kept(name, monkeypatch):
-    monkeypatch.setattr(allocators, "lacking", lambda name: "")
+def test_what_both_have_is_kept(name):
     found = RunConfig(engine="openvino", **{name: OF_BOTH[name]})
     assert found.in_engine == found
     assert found.left_out == ""

@@ -17,13 +17,11 @@ from pathlib import Path
 import pytest
 
 from deploykit.benchmarking.results import load_result
-from deploykit.system import allocators
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
 from tests.deploykit.conftest import command_line, refusals
-from tests.deploykit.system.stand_in import stands_in
 from tests.support import Containing, assert_error, assert_golden, says, shows
 
 
@@ -71,17 +69,27 @@ def test_the_document(run):
 
 
 @pytest.mark.slow
-def test_an_allocator_is_in_the_processes_that_ask_for_it(deploykit, net, tmp_path, monkeypatch):
-    library = stands_in(tmp_path)
-    monkeypatch.setattr(allocators, "library_here", lambda: str(library))
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
-    found = deploykit("benchmark", net, "--allocator=default,tcmalloc", "--batch=1",
+def test_variables_are_in_the_processes_that_ask_for_them(deploykit, net, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    affinity = "granularity=fine,compact,1,0"
+    found = deploykit("benchmark", net, "--env", f"KMP_AFFINITY={affinity}", "--env",
+                      "OMP_NUM_THREADS=2", "--env", "OMP_NUM_THREADS=", "--batch=1",
                       "--threads=1x1", "--runs=3", "--json")  # fmt: skip
     assert found.status == 0, found.stderr
-    one, other = (each["facts"] for each in found.document["measurements"])
-    assert (one["allocator"], other["allocator"]) == ([], [library.name])
-    assert "LD_PRELOAD" not in one["environment"]
-    assert other["environment"]["LD_PRELOAD"] == str(library)
+    one, other = found.document["measurements"]
+    assert one["settings"]["env"] == {"KMP_AFFINITY": affinity, "OMP_NUM_THREADS": "2"}
+    assert other["settings"]["env"] == {"KMP_AFFINITY": affinity, "OMP_NUM_THREADS": None}
+    seen = [each["facts"]["environment"] for each in (one, other)]
+    assert [each["KMP_AFFINITY"] for each in seen] == [affinity, affinity]
+    assert [each.get("OMP_NUM_THREADS") for each in seen] == ["2", None]
+
+
+@pytest.mark.slow
+def test_a_library_that_is_not_loaded_is_an_error(deploykit, net, tmp_path):
+    library = str(tmp_path / "libnone.so")
+    found = deploykit("benchmark", net, "--env", f"LD_PRELOAD={library}", "--runs=3", "--json")
+    assert found.status == 2
+    assert_error(found.error, "preload-missing", library=library)
 
 
 def test_every_file_is_written(run):

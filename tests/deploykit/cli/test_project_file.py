@@ -135,6 +135,18 @@ def test_a_dangerous_option_is_for_the_command_line_only(deploykit, project, tab
     assert shows(found.stderr, "project-dangerous", table=table, name=name, effect=effect)
 
 
+@pytest.mark.parametrize("command", ["benchmark", "tune"])
+def test_variables_that_may_load_code_are_for_the_command_line_only(deploykit, project, command):
+    for line in ('env = "LD_PRELOAD=a.so"', 'env = ["OMP_NUM_THREADS=2", "PATH=."]'):
+        project(f"[{command}]\n{line}\n")
+        found = deploykit(command, "m.pb")
+        assert found.status == 2
+        name = "PATH" if "PATH" in line else "LD_PRELOAD"
+        assert shows(found.stderr, "variable-from-file", name=name)
+    project(f'[{command}]\nenv = ["KMP_AFFINITY=granularity=fine,compact", "OMP_NUM_THREADS=2"]\n')
+    assert deploykit(command, "m.pb").status == 3  # which is not there
+
+
 def test_every_option_that_allows_something_is_for_the_command_line_only(deploykit, project):
     for table, entry in build.table().items():
         for name in (opt for spec in entry["parameters"] for opt in spec["options"]):

@@ -7,7 +7,6 @@ import pytest
 from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig
 from deploykit.cli import serving_flags
 from deploykit.cli.serving_flags import prepare_environment
-from deploykit.system import allocators
 
 
 @pytest.fixture
@@ -15,10 +14,9 @@ def starts(monkeypatch):
     """The environments with which the program was started anew, none of which takes effect."""
     found: list[dict[str, str]] = []
     monkeypatch.setattr(serving_flags.os, "environ", dict(os.environ))
-    for name in (*KEEP_MEMORY, "LD_PRELOAD", "GLIBC_TUNABLES"):
+    for name in (*KEEP_MEMORY, "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
         os.environ.pop(name, None)
     monkeypatch.setattr(serving_flags.os, "execve", lambda path, words, env: found.append(env))
-    monkeypatch.setattr(allocators, "library_here", lambda: "/lib/libtcmalloc.so.4")
     return found
 
 
@@ -26,7 +24,7 @@ def starts(monkeypatch):
     ("settings", "variable"),
     [
         (RunConfig(keep_memory=True), "MALLOC_TOP_PAD_"),
-        (RunConfig(allocator="tcmalloc"), "LD_PRELOAD"),
+        (RunConfig(env={"MALLOC_ARENA_MAX": "2"}), "MALLOC_ARENA_MAX"),
     ],
 )
 def test_once_where_the_loader_takes_them_away(settings, variable, starts):
@@ -48,6 +46,6 @@ def test_not_at_all_where_nothing_is_read_at_a_start(starts):
 
 
 def test_a_server_that_has_them_is_not_started_anew(starts):
-    os.environ["LD_PRELOAD"] = "/lib/libtcmalloc.so.4:/a/libfake.so"
-    prepare_environment(RunConfig(allocator="tcmalloc"), show_log=False)
+    os.environ["MALLOC_ARENA_MAX"] = "4"
+    prepare_environment(RunConfig(env={"MALLOC_ARENA_MAX": "2"}), show_log=False)
     assert starts == []

@@ -14,7 +14,7 @@ from tests.support import Containing, assert_error, raises, shows
 
 PATH = re.compile(r"FILE|DIR\b|DATA|MODEL|PATH|SOURCE|IMAGE|FIRST|SECOND\b|REFERENCE|RESULT|\.json")
 ON_A_SERVER = {("predict",), ("status",), ("load-test",)}
-NO_PATHS = {"manifests", "metric", "caller_thread", "unusable"}
+NO_PATHS = {"manifests", "metric", "unusable"}
 PARAMETERS = [(words, each) for words, command in LEAVES.items() for each in command.params]
 PATHS = [(words, each.name) for words, each in PARAMETERS if isinstance(each.type, PathName)]
 TEXTS = [

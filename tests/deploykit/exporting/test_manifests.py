@@ -31,7 +31,7 @@ PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit
 TUNED = replace(
     PLAIN,
     models=["Half_plus.two", "b"],
-    settings=RunConfig(batch=16, threads=(1, 4), executor="caller", allocator="tcmalloc"),
+    settings=RunConfig(batch=16, threads=(1, 4), executor="caller"),
     batching=True,
     session=True,
     environment={"TF_ENABLE_ONEDNN_OPTS": "1", "MALLOC_MMAP_MAX_": "0"},
@@ -106,7 +106,6 @@ def test_an_image_without_tensorflow_for_openvino_alone():
     image, other = files["Dockerfile.openvino"], files["Dockerfile.deploykit"]
     assert "[openvino]'" in image
     assert "[tf,openvino]'" in other
-    assert "malloc" not in image + other  # OpenVINO ends under it
     same = image.index("COPY", image.index("RUN"))
     assert other.endswith(image[same:])
     assert "USER 1000" in image[same:]
@@ -114,14 +113,6 @@ def test_an_image_without_tensorflow_for_openvino_alone():
     for name in (image, other):
         assert "-deploykit:3 ." in name
     assert "-deploykit:3" in served
-
-
-def test_an_image_has_the_allocator_before_it_is_loaded():
-    for name in ("Dockerfile", "Dockerfile.deploykit"):
-        text = manifests(TUNED, KINDS)[name]
-        first, second = "libtcmalloc-minimal4", 'ENV LD_PRELOAD="libtcmalloc_minimal.so.4"'
-        assert 0 < text.index(first) < text.index(second) < text.index("USER 1000")
-        assert "malloc" not in manifests(PLAIN, KINDS)[name]
 
 
 REST_OF_END = 2  # seconds

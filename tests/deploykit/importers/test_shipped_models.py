@@ -21,7 +21,7 @@ from tests.support import Containing, raises, says
 
 FLOAT = DType("float32")
 SETTINGS = api.RunConfig(
-    batch=8, threads=(2, 1), concurrency=3, keep_memory=True, omp_num_threads=2
+    batch=8, threads=(2, 1), concurrency=3, keep_memory=True, env={"OMP_NUM_THREADS": "2"}
 )
 STEPS = {"format": 1, "inputs": {"x": {"range": "0..1"}}}
 

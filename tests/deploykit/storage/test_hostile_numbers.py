@@ -28,7 +28,7 @@ def tuned(folder):
         assert 1 <= (found.batch or 1) <= MAX_BATCH
         assert 1 <= found.concurrency <= MAX_REQUESTS
         assert max(found.threads or (1,)) <= MAX_THREADS
-        assert 1 <= (found.omp_num_threads or 1) <= MAX_THREADS
+        assert 1 <= int(dict(found.env).get("OMP_NUM_THREADS", 1)) <= MAX_THREADS
         return str(found), found.environment
 
     return folder / "tuned.json", document, read

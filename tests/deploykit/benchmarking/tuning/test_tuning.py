@@ -16,13 +16,11 @@ from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning import tuning
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.search import TURNS, Figures, Search, SettingsTrial, Trials
-from deploykit.benchmarking.tuning.search_space import coordinates, held
+from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates, held
 from deploykit.importers.graph_files import load_graph
 from deploykit.importers.open_model import open_model
 from deploykit.rendering.formatters.tuning import lines, options
 from deploykit.storage.resume_file import State
-from deploykit.system import allocators
-from deploykit.system.allocators import ALLOCATORS
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import CrashError, GraphError
@@ -54,20 +52,30 @@ class Model:
         return Figures(p50, 1.5 * p50, rate, tuple(usual / p50 * scatter[0]),
                        tuple(rate / usual_rate * scatter[1]))  # fmt: skip
 
-    def search(self, cores=2, kept=(), seconds=1e9, here=(), **more):
+    def search(self, cores=2, kept=(), seconds=1e9, variables=(), **more):
+        kept = dict.fromkeys(kept, ("X",))
         found = Search(
-            self, START, coordinates(cores, SIZES, True, dict.fromkeys(kept, ("X",)), here),
+            self, replace(START, env=variables[0] if variables else {}),
+            coordinates(cores, SIZES, True, kept, variables=variables),
             seconds=seconds, clock=lambda: self.now, **more,
         )  # fmt: skip
         found.run()
         return found
 
 
+CALLER = {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"}
+
+
+def in_callers_thread(settings):
+    """Return whether the thread that calls oneDNN runs a share of the work."""
+    return CALLER.items() <= dict(settings.env).items()
+
+
 def planted(settings):
     """Two cores. Alone: caller thread and 2x1; most items: 1x2, batch 8, memory kept."""
     alone = 10.0
     alone *= 1.8 if settings.onednn is False else 1.0
-    alone *= 0.85 if settings.caller_thread else 1.0
+    alone *= 0.85 if in_callers_thread(settings) else 1.0
     alone *= {None: 1.0, (2, 1): 0.9}.get(settings.threads, 1.7)
     an_item = alone * {1: 1.0, 8: 0.9, 32: 1.3}[settings.batch]
     if settings.batch > 1 and settings.keep_memory:
@@ -90,7 +98,7 @@ def lowest(cost, of=lambda settings: True, key=0, sign=1):
         for batch in SIZES
         for threads, flight in ((None, 1), ((2, 1), 1), ((1, 1), 1), (None, 2), ((1, 2), 2))
         for onednn in (None, False)
-        for caller in (None, True)
+        for caller in ({}, CALLER)
         for keep in (None, True)
     ]
     return min(filter(of, found), key=lambda each: sign * cost(each)[key])
@@ -102,40 +110,39 @@ def test_the_planted_optimum_is_found():
     alone = lowest(planted, lambda each: (each.batch, each.concurrency) == (1, 1))
     assert planted(found.best["latency"]) == planted(alone)
     assert planted(found.best["throughput"]) == planted(lowest(planted, key=1, sign=-1))
-    assert found.best["latency"] == replace(START, caller_thread=True, threads=(2, 1))
+    assert found.best["latency"] == replace(START, env=CALLER, threads=(2, 1))
     assert found.best["throughput"].keep_memory
     assert found.complete
     assert len(model.tried) == len(set(model.tried)) < 40  # of 120
 
 
-def with_allocators(settings):
-    """Costs where tcmalloc makes a call 12 % shorter, and huge pages one that keeps memory."""
-    p50, rate = planted(replace(settings, allocator=None))
-    gain = {"tcmalloc": 0.88, "huge-pages": 0.95 if settings.keep_memory else 1.0}
-    share = gain.get(settings.allocator, 1.0)
+def with_variables(settings):
+    """Costs where B=2 makes a call 12 % shorter."""
+    p50, rate = planted(settings)
+    share = 0.88 if dict(settings.env).get("B") == "2" else 1.0
     return p50 * share, rate / share
 
 
-def test_allocators_are_tried_where_they_are():
-    everything = Model(with_allocators).search(here=ALLOCATORS)
-    assert everything.best["latency"].allocator == "tcmalloc"
-    tried = {(each.settings.keep_memory, each.settings.allocator) for each in everything.trials}
-    assert tried == {(None, None), (True, None), (None, "tcmalloc"), (True, "huge-pages")}
-    without = Model(with_allocators).search(here=["huge-pages"])
-    assert {each.settings.allocator for each in without.trials} == {None, "huge-pages"}
-    assert {each.settings.allocator for each in Model(with_allocators).search().trials} == {None}
+def test_every_value_of_the_given_variables_is_tried():
+    variables = TuneOptions(env={"A": "1", "B": ["1", "2", None]}).variables
+    found = Model(with_variables).search(variables=variables)
+    assert dict(found.best["latency"].env) == {"A": "1", "B": "2"} | CALLER
+    assert dict(found.trials[0].settings.env) == {"A": "1", "B": "1"}
+    tried = {dict(each.settings.env)["B"] for each in found.trials}
+    assert tried == {"1", "2", None}
+    assert {dict(each.settings.env)["A"] for each in found.trials} == {"1"}
 
 
 def test_what_did_better_but_not_clearly_is_measured_in_the_end():
     def cost(settings):
         p50 = 10.0 * (0.8 if settings.executor else 1.0)
-        p50 *= 0.96 if settings.allocator == "tcmalloc" else 1.0
+        p50 *= 0.96 if settings.keep_memory else 1.0
         return p50, 1000 / p50
 
-    search = Model(cost).search(here=ALLOCATORS)
+    search = Model(cost).search()
     best = replace(START, executor="caller")
     assert search.best["latency"] == best
-    assert search.runner_up.settings == replace(best, allocator="tcmalloc")
+    assert search.runner_up.settings == replace(best, keep_memory=True)
     assert tuning._measured_last(search)[:3] == [START, best, search.runner_up.settings]
     assert Model(lambda settings: (5.0, 200.0)).search().runner_up is None
 
@@ -185,7 +192,7 @@ def test_noise_is_no_gain():
 
 def test_a_gain_that_is_not_clear_is_left_alone():
     def cost(settings):
-        p50 = 9.8 if settings.caller_thread else 10.0
+        p50 = 9.8 if in_callers_thread(settings) else 10.0
         return p50, 1000 / p50
 
     assert set(Model(cost).search().best.values()) == {START}
@@ -214,11 +221,11 @@ def test_a_default_that_misses_the_limit_gives_way():
 
 
 def test_what_crashes_is_noted_and_left():
-    model = Model(dies=lambda settings: bool(settings.caller_thread))
+    model = Model(dies=lambda settings: in_callers_thread(settings))
     found = model.search()
     assert found.best["latency"] == replace(START, threads=(2, 1))
     failed = [each for each in found.trials if each.failure]
-    assert all(each.settings.caller_thread and "SIGABRT" in each.failure for each in failed)
+    assert all(in_callers_thread(each.settings) and "SIGABRT" in each.failure for each in failed)
     assert failed
     assert all(each.figures is None for each in failed)
 
@@ -280,21 +287,24 @@ def test_a_failed_trial_is_not_repeated():
         ({"MALLOC_TOP_PAD_": "1", "MALLOC_MMAP_MAX_": "0"},
          {"keep_memory": ("MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")}),
         ({"GLIBC_TUNABLES": "glibc.malloc.mmap_max=0"},
-         {"keep_memory": ("GLIBC_TUNABLES",), "allocator": ("GLIBC_TUNABLES",)}),
-        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, {"allocator": ("GLIBC_TUNABLES",)}),
-        ({"LD_PRELOAD": "/a/libjemalloc.so.2"}, {"allocator": ("LD_PRELOAD",)}),
-        ({"LD_PRELOAD": "/a/libfaketime.so.1"}, {}),
+         {"keep_memory": ("GLIBC_TUNABLES",)}),
+        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, {}),
+        ({"LD_PRELOAD": "/a/libjemalloc.so.2"}, {}),
         ({"TF_NUM_INTEROP_THREADS": "1"}, {"threads": ("TF_NUM_INTEROP_THREADS",)}),
     ],
 )  # fmt: skip
 def test_what_the_user_has_set_is_not_searched(variables, expected):
     assert held(variables) == expected
-    found = Model().search(kept=expected, here=ALLOCATORS)
+    found = Model().search(kept=expected)
+
+    def tried(name):
+        return {tuple(each.settings.env) if name == "caller_thread" else
+                getattr(each.settings, name) for each in found.trials}  # fmt: skip
+
     for name in expected:
-        assert {getattr(each.settings, name) for each in found.trials} == {None}
-    free = {"onednn", "caller_thread", "keep_memory", "threads", "allocator"} - set(expected)
-    for name in free:
-        assert {getattr(each.settings, name) for each in found.trials} != {None}
+        assert len(tried(name)) == 1
+    for name in {"onednn", "caller_thread", "keep_memory", "threads"} - set(expected):
+        assert len(tried(name)) > 1
     assert {each.settings.concurrency for each in found.trials} == {1, 2}
 
 
@@ -321,7 +331,7 @@ def recommended(*more, goal="latency", limit=None):
     return Recommendation(model, goal, limit, final, (), {}, True)
 
 
-FAST = replace(START, caller_thread=True, threads=(2, 1))
+FAST = replace(START, env=CALLER, threads=(2, 1))
 WIDE = replace(START, batch=8, threads=(1, 2), keep_memory=True, concurrency=2)
 
 
@@ -338,7 +348,9 @@ def test_figures_come_from_the_last_measurement():
     assert "MALLOC_MMAP_MAX_=0" in text
     assert "inter_op_parallelism_threads=1" in text
     assert f"deploykit benchmark m.pb {options(WIDE)}" in text
-    assert options(replace(START, allocator="tcmalloc")) == "--batch 1 --allocator tcmalloc"
+    assert options(replace(START, env={"KMP_AFFINITY": "a,b c", "B": None})) == (
+        "--batch 1 --env B= --env 'KMP_AFFINITY=a,b c'"
+    )
     assert options(WIDE) == "--batch 8 --threads 1x2 --keep-memory on --concurrency 2"
 
 
@@ -375,16 +387,16 @@ def test_a_change_is_worth_it_where_it_is_sure_and_not_small():
             10 * each[0] / 1e3 for each in calls))  # fmt: skip
 
     one = replace(START, executor="caller")
-    both = replace(one, allocator="tcmalloc")
+    both = replace(one, keep_memory=True)
     for gain, scatter, settings in ((1.08, 0.01, both), (1.03, 0.005, one), (1.08, 0.2, one)):
         found = recommended(near(one, 5.0, 0.005, 1), near(both, 5.0 / gain, scatter, 2))
         assert found.settings == settings
 
 
-def test_an_allocator_that_is_not_here_is_said():
-    found = replace(recommended(measured(FAST, 5.0)), lacking={"tcmalloc": "it is not installed"})
-    assert "not searched: tcmalloc: it is not installed" in list(lines(found))
-    assert found.document()["lacking"] == {"tcmalloc": "it is not installed"}
+def test_an_engine_that_is_not_here_is_said():
+    found = replace(recommended(measured(FAST, 5.0)), lacking={"openvino": "it is not installed"})
+    assert "not searched: openvino: it is not installed" in list(lines(found))
+    assert found.document()["lacking"] == {"openvino": "it is not installed"}
 
 
 def test_each_change_is_taken_back_once():
@@ -392,6 +404,12 @@ def test_each_change_is_taken_back_once():
         replace(WIDE, batch=1),
         replace(WIDE, keep_memory=None),
         replace(WIDE, threads=None, concurrency=1),
+    }
+    start = replace(START, env={"A": "1"})
+    changed = replace(start, env={"A": "2", "B": "3"})
+    assert set(without_one(start, changed)) == {
+        replace(start, env={"A": "1", "B": "3"}),
+        replace(start, env={"A": "2"}),
     }
     assert list(without_one(START, replace(START, threads=(1, 1)))) == []
 
@@ -487,7 +505,6 @@ def test_a_session_takes_other_batches(small):
 
 def test_the_command(deploykit, small, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    monkeypatch.setattr(allocators, "library_here", lambda: "")
     target, state = tmp_path / "small.tuned.json", tmp_path / "small.tuned.json.state"
     command = ("tune", small, "--budget", 0.2, "--batch", "1,4", "--goal", "throughput")
 
@@ -506,14 +523,11 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
     assert found.status == 0, found.stderr
     assert f"{len(earlier)} trials" in found.stderr
     assert found.stdout == Containing("not searched", "oneDNN (TF_ENABLE_ONEDNN_OPTS")
-    assert found.stdout == Containing(
-        "not searched", "libtcmalloc_minimal.so.4 or libtcmalloc.so.4"
-    )
     assert not state.exists()
     document = json.loads(target.read_text())
     assert document["kind"] == "tuned"
     assert document["not_searched"] == {"onednn": ["TF_ENABLE_ONEDNN_OPTS"]}
-    assert "tcmalloc" in document["lacking"]
+    assert document["lacking"] == {}
     assert document["default"]["settings"] == {"batch": 1}
     assert document["trials"][: len(earlier)] == earlier
     assert load_tuned(target) == RunConfig.of(document["throughput"]["settings"])

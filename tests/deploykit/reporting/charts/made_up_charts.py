@@ -38,7 +38,7 @@ def a_measurement(rng: np.random.Generator, near: float | None) -> Measurement:
     settings = RunConfig(
         batch=int(rng.choice([1, 1, 8, 512])), concurrency=int(rng.choice([1, 1, 4])),
         onednn=[None, True, False][rng.integers(3)],
-        kmp_affinity="granularity=fine,verbose,compact,1,0" if rng.random() < 0.2 else None,
+        env={"KMP_AFFINITY": "granularity=fine,verbose,compact,1,0"} if rng.random() < 0.2 else {},
     )  # fmt: skip
     p50 = an_amount(rng) if near is None else near * float(rng.uniform(0.8, 1.2))
     rounds = tuple(some_calls(rng, p50) for _ in range(int(rng.integers(1, 4))))
