@@ -3,6 +3,8 @@
 Each process takes the next item when it is done, because cores differ in speed. Only a few items
 are offered ahead of the next result, which limits the memory for results. The processes are forked,
 as starting them would take too long. They must not use TensorFlow, which does not support forks.
+Each process has its own pipe. In concurrent.futures they share one, and the reader waits forever if
+a process is killed while it writes a large result, as by the kernel when memory is short.
 """
 
 import contextlib
