@@ -11,6 +11,9 @@ _REPLICAS = (
     "`deploykit load-test` finds the highest rate of one replica within a latency limit, and "
     "docs/scaling.md has the formula for the number of replicas"
 )
+_LOADS = (
+    "`deploykit load-test` sends requests to a served model at a rate, or from concurrent clients"
+)
 _SUMMARY = (
     "`-o FILE` writes the checks as JSON, of which a recipe in docs/gate.md makes a job summary"
 )
@@ -25,6 +28,7 @@ NAMES: Mapping[str, str] = dict.fromkeys(("PlanOptions", "ReplicaPlan", "plan"),
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "benchmark": dict.fromkeys(("--latency-limit", "--rate", "--scenario"), _LOADS),
     "gate": {"--annotations": _SUMMARY, "--comment": _SUMMARY},
     "quantize": {"--whole-tokens": _TOKENS},
 }
