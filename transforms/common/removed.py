@@ -14,6 +14,9 @@ _REPLICAS = (
 _LOADS = (
     "`deploykit load-test` sends requests to a served model at a rate, or from concurrent clients"
 )
+_SERVICE = (
+    "start a tf.data service as docs/input.md shows, and name it with `--service-address HOST:PORT`"
+)
 _SUMMARY = (
     "`-o FILE` writes the checks as JSON, of which a recipe in docs/gate.md makes a job summary"
 )
@@ -28,7 +31,10 @@ NAMES: Mapping[str, str] = dict.fromkeys(("PlanOptions", "ReplicaPlan", "plan"),
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "benchmark": dict.fromkeys(("--latency-limit", "--rate", "--scenario"), _LOADS),
+    "benchmark": {
+        **dict.fromkeys(("--latency-limit", "--rate", "--scenario"), _LOADS),
+        **dict.fromkeys(("--service", "--service-workers"), _SERVICE),
+    },
     "gate": {"--annotations": _SUMMARY, "--comment": _SUMMARY},
     "quantize": {"--whole-tokens": _TOKENS},
 }
