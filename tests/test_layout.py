@@ -42,7 +42,7 @@ ORDER = {
     "importers": "storage",
     "verification": "importers",
     "pipelines": "verification rendering system",
-    "benchmarking": "verification rendering system serving.client",
+    "benchmarking": "verification rendering system",
     "quantization": "benchmarking pipelines",
     "records": "storage system",
     "data": "records benchmarking",

@@ -15,7 +15,6 @@ from deploykit.benchmarking.results import BenchmarkResult, check_tuned
 from deploykit.benchmarking.rounds import measure_models
 from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
 from deploykit.benchmarking.run_config_grid import RunConfigGrid, beside_resident
-from deploykit.benchmarking.scenario_runs import measure_scenario
 from deploykit.data.input_benchmark import ROUNDS as INPUT_ROUNDS
 from deploykit.data.input_benchmark import measure_input
 from deploykit.data.input_result import InputResult
@@ -64,11 +63,6 @@ def benchmark(
     and tf.data. The result shows the read rate and the model's rate in samples per second, and
     which of the two is the bottleneck.
 
-    With `scenario`, each model is measured alone for `seconds`, as in MLPerf. single: p90 latency
-    of one request after another. offline: highest rate of samples per second. server: p99
-    latency at `rate` requests per second, sent at random times. The result states whether it is
-    valid and why.
-
     After Ctrl-C, the result so far is written and shown.
 
     Args:
@@ -79,7 +73,7 @@ def benchmark(
         feeding: the model inputs: data or synthetic values. Ops that act on files or processes are
             refused unless listed in `allow_ops`.
         piping: the input pipeline that reads files.
-        timing: the duration, the number of runs, or the scenario.
+        timing: the duration or the number of runs.
         profile: Also trace some runs. Shows time, memory and FLOPs by op and by node, compared with
             the machine's peak.
 
@@ -92,7 +86,6 @@ def benchmark(
     Commands:
         deploykit benchmark fashion.pb optimized.pb --batch 1,32 --seconds 5
         deploykit benchmark fashion.pb --runs 50 --profile --top 5
-        deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15
 
     Example:
         >>> found = deploykit.benchmark("fashion.keras", batch=[1, 8], runs=20)
@@ -101,7 +94,7 @@ def benchmark(
     """
     if isinstance(settings, RunConfig):
         settings = RunConfigGrid(tuned=settings)
-    chosen = _chosen(settings, timing)
+    chosen = _chosen(settings)
     tuned, style = (
         (settings.tuned, settings.input) if isinstance(settings, RunConfigGrid) else (None, None)
     )
@@ -110,8 +103,7 @@ def benchmark(
         piping = replace(piping, preprocess=None)
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
-            given = {"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
-                     "shapes": feeding.shapes}  # fmt: skip
+            given = {"runs": timing.runs, "profile": profile, "shapes": feeding.shapes}
             for option in (name for name, value in given.items() if value):
                 raise GraphError("option-conflicts-files", option=option)
             model, only = _only(models, chosen)
@@ -131,11 +123,12 @@ def benchmark(
         _check_tuned(tuned, *every.values())
         graphs = [item.graph for item in every.values()]
         feeding, fed = read_feeding(feeding, *graphs)
-        several = _settings_of(every, chosen, settings, timing)
-        measure = measure_models if timing.scenario is None else measure_scenario
+        several = _settings_of(every, chosen, settings)
         runs = RUNS if profile else 0
         with feeding.explained(*graphs):
-            result = measure(every, several, feeding, timing, profile_runs=runs, advance=advance)
+            result = measure_models(
+                every, several, feeding, timing, profile_runs=runs, advance=advance
+            )
         return replace(result, fed=fed)
 
 
@@ -149,15 +142,13 @@ def _settings_of(
     models: Mapping[str, OpenedModel],
     chosen: tuple[RunConfig, ...],
     settings: RunConfigGrid | Iterable[RunConfig] | Mapping[str, Iterable[RunConfig]],
-    timing: BenchmarkOptions,
 ) -> Mapping[str, Sequence[RunConfig]]:
     """Return the settings of each model, with the model's own engine unless another is requested.
 
     Unless the settings choose an input style, GPU runs are also measured with resident inputs.
     GraphError: the keys of a mapping are not the names of the models.
     """
-    is_open = isinstance(settings, RunConfigGrid) and settings.input is None
-    if is_open and timing.scenario is None:
+    if isinstance(settings, RunConfigGrid) and settings.input is None:
         chosen = beside_resident(chosen)
     if isinstance(settings, Mapping):
         if set(settings) != set(models):
@@ -170,16 +161,11 @@ def _settings_of(
 
 def _chosen(
     settings: RunConfigGrid | Iterable[RunConfig] | Mapping[str, Iterable[RunConfig]],
-    timing: BenchmarkOptions,
 ) -> tuple[RunConfig, ...]:
     """Return the settings to measure."""
     if isinstance(settings, RunConfigGrid):
-        several, is_chosen = settings.settings(), bool(settings.concurrency)
-    else:
-        each_one = chain(*settings.values()) if isinstance(settings, Mapping) else settings
-        several, is_chosen = [*each_one], True
-    timing.check()
-    every = tuple(timing.settings(item, chosen=is_chosen) for item in several)
+        settings = settings.settings()
+    every = tuple(chain(*settings.values()) if isinstance(settings, Mapping) else settings)
     for entry in every:
         entry.check_here()
     return every

@@ -119,14 +119,15 @@ def find_speedups(
         result += _matched(only_a, only_b, lambda item: item.settings.engine)
     result += _matched(only_a, only_b, lambda entry: entry.settings)
     if not result:
-        scenario = "; those of a scenario are not compared" * (a.is_scenario or b.is_scenario)
+        scenarios = [m for item in (a, b) for m in item.measurements if m.scenario]
+        hint = "; those of a scenario of version 0.1 are not compared" * bool(scenarios)
         raise GraphError(
             "no-measurement-pairs",
             name=names[0],
             other=names[1],
             measurements=[item.name for item in only_a],
             other_measurements=[item.name for item in only_b],
-            hint=scenario + _engines_apart(only_a, only_b),
+            hint=hint + _engines_apart(only_a, only_b),
         )
     slower, busy = 1.0, ""
     if a.conditions is not None and b.conditions is not None:
@@ -180,8 +181,7 @@ def _matched(
 def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) -> list[str]:
     """Return what else may explain a ratio, one sentence each."""
     results = [
-        f"{measurement.name} was measured in scenario {measurement.scenario.name}, "
-        "which is not compared"
+        f"{measurement.name} was measured in a load scenario of version 0.1, which is not compared"
         for result in (a, b)
         for measurement in result.measurements
         if measurement.scenario
@@ -248,7 +248,7 @@ def _joined(results: Sequence[BenchmarkResult]) -> BenchmarkResult:
     by_key: dict[Any, Measurement] = {}
     for number, result in enumerate(results):
         for measurement in result.measurements:
-            key = (measurement.name, measurement.settings)
+            key = (measurement.name, measurement.settings, bool(measurement.scenario))
             moved = _moved(measurement, number)
             before = by_key.get(key)
             by_key[key] = moved if before is None else _longer(before, moved)

@@ -26,7 +26,7 @@ from deploykit.verification.synthetic.sample_inputs import (
 )
 
 SYNTHETIC_BATCHES = 4
-FROM_DATA = 16  # maximum number of batches, by default
+FROM_DATA = 16  # maximum number of batches
 MAX_BYTES = 2 << 30  # total of all synthetic batches
 
 
@@ -37,7 +37,6 @@ def batches(
     data: Data | None = None,
     input_range: tuple[float, float] = (-1.0, 1.0),
     seed: int = 0,
-    most: int | None = FROM_DATA,
 ) -> tuple[tuple[Array, ...], ...]:
     """Return the arrays to feed, in the order of the graph's inputs, batch by batch.
 
@@ -46,12 +45,11 @@ def batches(
         batch: samples per batch. Default: the batch that an input requires, or 1.
         shapes: shapes of inputs by name, for unknown dimensions in the graph. The first dimension
             is the batch, unless `batch` is given.
-        data: samples, or arrays by input name whose first axis is the samples. At most `most`
+        data: samples, or arrays by input name whose first axis is the samples. At most 16
             batches are used; an incomplete last batch is dropped unless it is the only one.
             Default: 4 synthetic batches.
         input_range: range of synthetic float values; other types are as in a comparison.
         seed: seed of the synthetic values.
-        most: maximum number of batches from data; None: all.
 
     GraphError: a shape is unknown, contradicts the graph or names no input; an input cannot be
     synthesized; the data do not fit.
@@ -63,7 +61,7 @@ def batches(
     if data is not None:
         if shapes:
             raise GraphError("give-one", options=["--data", "--shape"])
-        return _of_data(graph, batch, data, most)
+        return _of_data(graph, batch, data)
     return _made_up(graph, batch, shapes or {}, input_range, seed)
 
 
@@ -162,9 +160,7 @@ def _check_batch(graph: Graph, batch: int | None, axes: Mapping[str, int]) -> No
         )
 
 
-def _of_data(
-    graph: Graph, batch: int | None, data: Data, most: int | None
-) -> tuple[tuple[Array, ...], ...]:
+def _of_data(graph: Graph, batch: int | None, data: Data) -> tuple[tuple[Array, ...], ...]:
     samples = Dataset.of(graph, data)
     arrays = [*samples.arrays.values()]
     count = max((len(array) for array in arrays if array.ndim), default=1)
@@ -172,7 +168,7 @@ def _of_data(
         raise GraphError("no-samples", purpose="run")
     at_once = (samples.batch if samples.scalars else batch or samples.batch) or 1
     _check_batch(graph, min(at_once, count), samples.axes)
-    starts = range(0, max(count - at_once, 0) + 1, at_once)[:most]
+    starts = range(0, max(count - at_once, 0) + 1, at_once)[:FROM_DATA]
     parts = (
         {
             tensor: array[start : start + at_once] if array.ndim else array
@@ -226,16 +222,13 @@ class BenchmarkInputs:
                 "random-sizes-do-not-fit", reason=error, advice=" ".join(filter(None, advice))
             ) from None
 
-    def batches(
-        self, graph: Graph, batch: int | None = None, *, everything: bool = False
-    ) -> tuple[tuple[Array, ...], ...]:
-        """Return the arrays for a graph, batch by batch; `everything` uses all data.
+    def batches(self, graph: Graph, batch: int | None = None) -> tuple[tuple[Array, ...], ...]:
+        """Return the arrays for a graph, batch by batch.
 
         GraphError: an input has no known shape, or does not fit the data.
         """
-        most = None if everything else FROM_DATA
         data: Any = self.read().data
-        return batches(graph, batch, self.shapes, data, self.input_range, most=most)
+        return batches(graph, batch, self.shapes, data, self.input_range)
 
 
 SYNTHETIC = BenchmarkInputs()

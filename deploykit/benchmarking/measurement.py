@@ -1,6 +1,4 @@
-"""A measurement of one model with one RunConfig, the result of a scenario, and the job of the child
-process.
-"""
+"""A measurement of one model with one RunConfig, and the job of the child process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,42 +12,6 @@ from deploykit.transforms.common.documents import ABOVE_ZERO, NOT_NEGATIVE, IfSe
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.transforms.ir.tensors import Array
-
-
-@dataclass(frozen=True)
-class ScenarioResult:
-    """The metric of a load scenario, and whether it is valid."""
-
-    name: Annotated[str, Meta(pattern=r"\A(single|offline|server)\Z")]
-    """Name of the scenario: single, offline or server."""
-    figure: str
-    """Name of the metric: p90 latency, throughput or p99 latency."""
-    value: float | None
-    """Value of the metric; None if requests were left unanswered, so it is unknown."""
-    unit: str
-    at_most: float | None
-    """Upper bound of a latency (99 % confidence, MLPerf's early-stopping estimate), or None if
-    unknown."""
-    valid: bool
-    why: tuple[str, ...]
-    """Reasons why the result is invalid."""
-    seconds: float
-    """Duration of the load in seconds."""
-    calls: int
-    """Number of answered calls."""
-    left: int
-    """Number of scheduled calls that did not start in time."""
-    rate_asked: float | None
-    """Calls that arrive per second in scenario server; None in the other scenarios."""
-    rate_reached: float
-    """Answered calls per second."""
-    latency_limit: float | None
-    """Latency limit in milliseconds."""
-
-    @property
-    def verdict(self) -> str:
-        """Validity in words, with the reasons."""
-        return "valid" if self.valid else f"invalid: {'; '.join(self.why)}"
 
 
 @dataclass(frozen=True)
@@ -98,16 +60,14 @@ class Measurement:
     """Metadata of each round; empty in older results."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Metadata of the process: versions, threads, environment, memory."""
-    scenario: IfSet[ScenarioResult | None] = None
-    """Result of the load scenario, or None for interleaved rounds."""
+    scenario: IfSet[Any] = None
+    """Set in results of version 0.1 only: the measurement is not comparable with others."""
 
     def check(self) -> None:
         """Raise GraphError if the fields of a loaded measurement contradict each other."""
         rounds = len(self.rounds_ms)
         if len(self.rounds_seconds) != rounds or len(self.turns) not in (0, rounds):
             raise GraphError("measurement-incomplete", source=self.name)
-        if self.scenario is not None and self.scenario.valid == bool(self.scenario.why):
-            raise GraphError("scenario-contradicts", source=self.name)
 
     @property
     def latencies_ms(self) -> tuple[float, ...]:

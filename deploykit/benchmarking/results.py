@@ -42,15 +42,10 @@ class BenchmarkResult(AsHtml):
     """Load of the machine during the measurement, or None in older results."""
 
     @property
-    def is_scenario(self) -> bool:
-        """Whether models ran a load scenario one after another, instead of interleaved rounds."""
-        return any(measurement.scenario for measurement in self.measurements)
-
-    @property
     @written()
     def left_out(self) -> str | None:
-        """The rule for skipped rounds, in words; None in a scenario, which skips none."""
-        return None if self.is_scenario else RULE
+        """The rule for skipped rounds, in words."""
+        return RULE  # null in some files of version 0.1, which the schema describes too
 
     @property
     @written("measurements")
@@ -75,7 +70,7 @@ class BenchmarkResult(AsHtml):
     def judgements(self) -> list[SpeedVerdict | None]:
         """Return the speed of each relative to the first with the same batch and concurrency.
 
-        None: it is that first one, or was measured in a scenario.
+        None: it is that first one.
         """
         busy = self.conditions.busy if self.conditions else ""
         pairs = zip(partners(self.measurements), self.measurements, strict=True)
@@ -92,7 +87,10 @@ def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
         >>> [each.name for each in result.measurements]
         ['fashion.pb']
     """
-    return result_of(load_document(path, "benchmark"), path)
+    result = result_of(load_document(path, "benchmark"), path)
+    if any(measurement.scenario for measurement in result.measurements):
+        logger.warning("%s was measured in a load scenario of version 0.1, which is ignored", path)
+    return result
 
 
 @dataclass(frozen=True)
@@ -213,8 +211,7 @@ def _pairs(result: BenchmarkResult) -> Iterator[tuple[Measurement, Measurement]]
     The second never has fewer concurrent ops, so that only threads per op can be the cause.
     """
     firsts: dict[object, Measurement] = {}
-    several = [measurement for measurement in result.measurements if measurement.scenario is None]
-    for item in sorted(several, key=threads_of):
+    for item in sorted(result.measurements, key=threads_of):
         if item.settings.device == "cpu":
             key = (item.model, item.samples, replace(item.settings, threads=None))
             one = firsts.setdefault(key, item)

@@ -152,32 +152,7 @@ def measure(
     TensorFlow died, or took too long. KeyboardInterrupt: nothing was measured yet.
     """
     steps = len(candidates) * (1 + bool(profile_runs)) + 1 + SLICES
-
-    def take_turns(session_pool: SessionPool, sampler: Sampler, watch: Watch) -> None:
-        play = MeasurementLoop(session_pool, sampler, lambda: advance("turns", steps), undecided)
-        if runs is None:
-            play.for_seconds(seconds, watch)
-        else:
-            play.for_calls(runs, rounds, watch)
-
-    def open_more(session_pool: SessionPool) -> None:
-        advance("load further sessions", steps)
-        most = MAX_SESSIONS if runs is None else max(1, min(rounds, runs) // TURNS_PER_CANDIDATE)
-        session_pool.open_more(seconds if runs is None else None, most, lambda: advance("", 0))
-
-    return performed(candidates, take_turns, warm_up, steps, profile_runs, advance, open_more)
-
-
-def performed(
-    candidates: Sequence[BenchmarkCandidate],
-    play: Callable[[SessionPool, Sampler, Watch], None],
-    warm_up: float,
-    steps: int,
-    profile_runs: int,
-    advance: Advance,
-    prepare: Callable[[SessionPool], None] = lambda session_pool: None,
-) -> BenchmarkResult:
-    """Open and warm up candidates, let `play` measure them, and return the result."""
+    most = MAX_SESSIONS if runs is None else max(1, min(rounds, runs) // TURNS_PER_CANDIDATE)
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen, interrupted = machine(), False
     profiles: dict[str, Any] = {}
@@ -186,10 +161,15 @@ def performed(
         session_pool = SessionPool(candidates, stack)
         for name in session_pool.open_first(warm_up):
             advance(f"load {name}", steps)
-        prepare(session_pool)
+        advance("load further sessions", steps)
+        session_pool.open_more(seconds if runs is None else None, most, lambda: advance("", 0))
+        loop = MeasurementLoop(session_pool, sampler, lambda: advance("turns", steps), undecided)
         own, watch = session_pool.own_seconds(), Watch()
         try:
-            play(session_pool, sampler, watch)
+            if runs is None:
+                loop.for_seconds(seconds, watch)
+            else:
+                loop.for_calls(runs, rounds, watch)
             conditions = watch.conditions(session_pool.own_seconds() - own)
             for course in session_pool.courses if profile_runs else ():
                 name, seat = course.candidate.name, course.seats[0]
@@ -201,16 +181,20 @@ def performed(
         courses = [course for course in session_pool.courses if course.rounds_ms]
         if not courses:
             raise KeyboardInterrupt
-        for course in courses:
-            seen_by = sampler.facts(course.candidate.name)
-            course.facts = {**course.facts, "cpu_use": course.cpu_use} | (
-                seen_by if seen_by["devices"] else {"devices": []}
-            )
-            if course.candidate.job.settings.device != "cpu":
-                peaks = course.seats[0].ask("gpu_bytes_peak")
-                course.facts = {**course.facts, "gpu_bytes_peak": peaks}
-        results = tuple(course.measurement() for course in courses)
+        results = tuple(_measurement(course, sampler) for course in courses)
     return BenchmarkResult(results, seen, start, interrupted, profiles, conditions=conditions)
+
+
+def _measurement(course: CandidateRun, sampler: Sampler) -> Measurement:
+    """Return the measurement of a candidate, with its use of CPU and devices."""
+    seen_by = sampler.facts(course.candidate.name)
+    course.facts = {**course.facts, "cpu_use": course.cpu_use} | (
+        seen_by if seen_by["devices"] else {"devices": []}
+    )
+    if course.candidate.job.settings.device != "cpu":
+        peaks = course.seats[0].ask("gpu_bytes_peak")
+        course.facts = {**course.facts, "gpu_bytes_peak": peaks}
+    return course.measurement()
 
 
 def measure_models(
@@ -246,13 +230,11 @@ def candidates_of(
     models: Mapping[str, OpenedModel],
     settings: SettingsOf,
     feeding: BenchmarkInputs,
-    *,
-    everything: bool = False,
 ) -> Iterator[list[BenchmarkCandidate]]:
     """Yield a candidate for every model and setting; their files exist inside the block.
 
     Outputs of other engines are compared with TensorFlow's before: VerificationError, LoadError.
-    `everything` feeds all data. Other errors are those of `measure_models`.
+    Other errors are those of `measure_models`.
     """
     chosen = settings if isinstance(settings, Mapping) else dict.fromkeys(models, tuple(settings))
     seen = check_devices(item.device for several in chosen.values() for item in several)
@@ -264,7 +246,7 @@ def candidates_of(
             path, graph = Path(folder, f"{number}.pb"), model.graph
             spill(graph, path)
             fed = {
-                size: feeding.batches(graph, size, everything=everything)
+                size: feeding.batches(graph, size)
                 for size in dict.fromkeys(item.batch for item in chosen[name])
             }
             jobs = [Job(str(path), graph.inputs, graph.outputs, fed[s.batch], s)

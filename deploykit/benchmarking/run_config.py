@@ -7,13 +7,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
 from deploykit.benchmarking import process_variables
 from deploykit.benchmarking.process_variables import FORMER, FormerSettings, Threads, Variables
-from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.documents import AsHtml, Written, converted
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
@@ -321,12 +320,9 @@ def can_be_text(name: str, value: str) -> bool:
     return re.search(patterns.get(name, process_variables.TEXT), value) is not None
 
 
-SINGLE, OFFLINE, SERVER = ("single", "offline", "server")
-
-
 @dataclass(frozen=True)
 class BenchmarkOptions:
-    """Duration, number of calls or load scenario of a benchmark."""
+    """Duration or number of calls of a benchmark."""
 
     HEADING: ClassVar = "Measuring"
 
@@ -336,32 +332,3 @@ class BenchmarkOptions:
     """Measure this many calls instead of `seconds`."""
     rounds: Annotated[int | None, Flag(is_python_only=True)] = None
     """Rounds into which `runs` are divided (20), or rounds of each input pipeline (5)."""
-    scenario: Literal["single", "offline", "server"] | None = None
-    """Measure each model alone, as MLPerf does: one request after another (single), all samples
-    (offline), or requests at random times (server)."""
-    rate: Annotated[float | None, Flag(metavar="CALLS", above=0)] = None
-    """Requests per second in scenario server, which requires it."""
-    latency_limit: Annotated[float | None, Flag(metavar="MS", above=0)] = None
-    """In scenario server, the result is only valid if p99 is within this limit [default: none]."""
-
-    def check(self) -> None:
-        """Raise GraphError if options contradict each other."""
-        if self.scenario == SERVER and self.rate is None:
-            raise GraphError(
-                "option-needs",
-                option="scenario server",
-                needed="a rate (--rate): requests per second",
-            )
-        for name, value in (("rate", self.rate), ("latency limit", self.latency_limit)):
-            if value is not None and self.scenario != SERVER:
-                raise GraphError("only-for", option=f"the {name}", what="scenario server")
-        if self.scenario and not (self.runs is None and self.rounds is None):
-            raise GraphError("scenario-needs-duration")
-
-    def settings(self, given: RunConfig, *, chosen: bool) -> RunConfig:
-        """Return settings with the scenario's concurrency, unless the user chose one."""
-        if self.scenario == SINGLE and given.concurrency > 1:
-            raise GraphError("scenario-single-concurrency", concurrency=given.concurrency)
-        if self.scenario not in (OFFLINE, SERVER) or chosen or given.concurrency > 1:
-            return given
-        return replace(given, concurrency=usable_cores())

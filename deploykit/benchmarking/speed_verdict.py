@@ -158,13 +158,13 @@ def judge(
 def partners(measurements: Sequence[Measurement]) -> list[Measurement | None]:
     """Return the measurement to compare each with: the first with the same batch and concurrency.
 
-    None: it is that first one, or was measured in a scenario, where it runs alone.
+    None: it is that first one.
     """
     firsts: dict[tuple[int, int], Measurement] = {}
     results = []
     for measurement in measurements:
         key = measurement.samples, measurement.settings.concurrency
-        first = measurement if measurement.scenario else firsts.setdefault(key, measurement)
+        first = firsts.setdefault(key, measurement)
         results.append(None if first is measurement else first)
     return results
 

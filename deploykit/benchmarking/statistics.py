@@ -49,8 +49,7 @@ class Summary:
     core_seconds_per_1000: float | None
     """CPU time per thousand samples, in seconds of one core."""
     verdict: str
-    """`stable`, or `unstable: ` and the reasons; of a scenario `valid`, or `invalid: ` and the
-    reasons."""
+    """`stable`, or `unstable: ` and the reasons."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,6 @@ def summary(measurement: Measurement) -> Summary:
 
 
 def _verdict(measurement: Measurement, levels: Array, spread: float) -> str:
-    if measurement.scenario is not None:
-        return measurement.scenario.verdict
     reasons = []
     if (calls := len(measurement.latencies_ms)) < ENOUGH_CALLS:
         reasons.append(f"only {calls} calls")

@@ -12,7 +12,6 @@ from deploykit.benchmarking.process_variables import in_words, is_openmp
 from deploykit.benchmarking.profiling.profile import profile_tables
 from deploykit.benchmarking.results import BenchmarkResult, scaling_efficiency, thread_lines
 from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
-from deploykit.benchmarking.scenario_runs import scenario_row, scenario_tables
 from deploykit.benchmarking.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.rendering.tables import Cell, OwnLines, Table, table
@@ -54,11 +53,11 @@ def tables(result: BenchmarkResult) -> list[str | Table]:
     There are two tables, because one would be too wide for a terminal of 80 columns.
     """
     results = [summary(measurement) for measurement in result.measurements]
-    compared = len(results) > 1 and not result.is_scenario
+    compared = len(results) > 1
     rows = [*zip(result.measurements, results, result.judgements(), strict=True)]
     lines = [*rendered_rows(rows, "{0.name}: {2.verdict}"), _RATIO] if compared else []
     lines += [_COST, machine_line(result), _warm_up_line(results)]
-    unstable = (row for row in rows if row[1].verdict not in ("stable", "valid"))
+    unstable = (row for row in rows if row[1].verdict != "stable")
     lines += rendered_rows(unstable, "{0.name}: {1.verdict}")
     lines += [*variable_lines(result), *_precision_lines(result), *_copy_lines(result)]
     lines += [*_device_lines(result), *_scaling_lines(result)]
@@ -68,7 +67,7 @@ def tables(result: BenchmarkResult) -> list[str | Table]:
     if result.interrupted:
         lines.append("interrupted: these are the measurements so far")
     ratio: dict[str, Cell] = {"ratio": lambda row: _ratio(row[2])} if compared else {}
-    return [*scenario_tables(result), table(rows, {**_SPEED, **ratio}), table(rows, _START), *lines]
+    return [table(rows, {**_SPEED, **ratio}), table(rows, _START), *lines]
 
 
 def machine_line(result: BenchmarkResult) -> str:
@@ -216,7 +215,6 @@ def _row(measurement: Measurement, beside: SpeedVerdict | None) -> dict[str, Any
         row |= {f"{name}_{end}": getattr(ratio, end, None) for end in ("value", "low", "high")}
     row |= {f"ratio_{name}": getattr(beside, name, None) for name in ("verdict", "significant")}
     facts: Mapping[str, Any] = measurement.facts
-    row |= scenario_row(measurement.scenario)
     row["engine"] = measurement.settings.engine or TENSORFLOW
     row["engine_version"] = facts.get(row["engine"])
     return row | {"tensorflow": facts.get("tensorflow"), "onednn_in_force": facts.get("onednn")}

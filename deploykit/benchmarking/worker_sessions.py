@@ -15,9 +15,8 @@ from deploykit.benchmarking.devices import gpu_bytes_peak
 from deploykit.benchmarking.engines.engine_choice import import_engine, opened
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.inputs import samples_in
-from deploykit.benchmarking.measurement import Job, Measurement, ScenarioResult, Turn
-from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
-from deploykit.benchmarking.scenario_load import Played, Stage
+from deploykit.benchmarking.measurement import Job, Measurement, Turn
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.statistics import steady_from
 from deploykit.system.cpu_usage import cpu_seconds
 from deploykit.transforms.common.errors import CrashError, Error, LimitError
@@ -87,18 +86,6 @@ class Sessions:
         after = resource.getrusage(resource.RUSAGE_SELF)
         waited = after.ru_nvcsw - before.ru_nvcsw
         return latencies, used, cpu, waited, after.ru_nivcsw - before.ru_nivcsw
-
-    def begin(self, number: int, timing: BenchmarkOptions) -> None:
-        """Start the load of a scenario on a session; `so_far` reports its progress."""
-        self._stage = Stage(self._runners[number], timing)
-
-    def so_far(self) -> Played:
-        """Return the state of the load."""
-        return self._stage.so_far()
-
-    def stop(self) -> None:
-        """Stop the load early."""
-        self._stage.stop()
 
     def gpu_bytes_peak(self) -> list[int]:
         """Return the peak of TensorFlow's memory on each GPU of this process, in bytes."""
@@ -171,7 +158,6 @@ class CandidateRun:
     rounds_seconds: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    scenario: ScenarioResult | None = None
 
     @property
     def samples(self) -> int:
@@ -231,7 +217,6 @@ class CandidateRun:
             rounds_seconds=tuple(self.rounds_seconds),
             turns=tuple(self.turns),
             facts=self.facts,
-            scenario=self.scenario,
         )
 
 

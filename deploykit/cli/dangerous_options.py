@@ -23,7 +23,6 @@ _EFFECTS = {
     "rest_plain": PROTECTION,
     "server_name": _TRUST,
     "service_address": NETWORK,
-    "service_workers": NETWORK,
     "transforms": CODE,
 }
 

@@ -13,11 +13,12 @@ from deploykit.transforms.common.messages import shell_word
 _ALWAYS_WARM = "the warm-up ends by itself once the times are stable, and is not measured"
 _INPUT = "deploykit predict --input NAME=VALUE takes numbers, text or a .npy file"
 _TOLERANCE = "--tolerance"
+_TUNE = "deploykit tune searches for the fastest settings"
 OPTIONS: Mapping[str, tuple[str, str]] = {
     "-b": ("benchmark_app, perf_analyzer", "--batch"),
     "-d": ("benchmark_app", "--device"),
     "-f": ("perf_analyzer", "--output"),
-    "-hint": ("benchmark_app", "--scenario offline measures throughput, --scenario single latency"),
+    "-hint": ("benchmark_app", _TUNE),
     "-i": ("benchmark_app", "--data gives the samples"),
     "-infer_precision": ("benchmark_app", "--precision"),
     "-m": ("benchmark_app, perf_analyzer", "MODEL"),
@@ -30,7 +31,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "-t": ("benchmark_app", "--seconds"),
     "-u": ("perf_analyzer", "ADDRESS"),
     "--atol": ("Polygraphy", _TOLERANCE),
-    "--best": ("trtexec", "deploykit tune searches for the fastest settings"),
+    "--best": ("trtexec", _TUNE),
     "--concurrency-range": ("perf_analyzer", "--concurrency"),
     "--dir": ("saved_model_cli", "MODEL"),
     "--dumpProfile": ("trtexec", "--profile"),
@@ -109,8 +110,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 _OWNERS = {
     "--graph": "freeze",
+    "--latency-limit": "load-test",
     "--output": "freeze",
     "--port": "serve",
+    "--rate": "load-test",
     "--rest_api_port": "serve",
     "--tolerance": "verify",
 }

@@ -32,7 +32,7 @@ from deploykit.data.pipeline import (
 )
 from deploykit.data.preprocessing import refuse_batch_axes
 from deploykit.data.tfdata import check_cache
-from deploykit.data.tfdata_service import serving
+from deploykit.data.tfdata_service import reachable
 from deploykit.data.user_pipeline import OWN, OwnPipeline, own_pipeline
 from deploykit.importers.open_model import OpenedModel
 from deploykit.system.cpu_usage import forget, not_in_memory, wait_for_idle
@@ -92,10 +92,9 @@ def measure_input(
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen = machine()
     sampler = Sampler(open_devices(), lambda line: advance(line, 0))
-    with (
-        tempfile.TemporaryDirectory(prefix="deploykit-") as folder,
-        serving(piping.service_workers, piping.service_address) as (service, helpers),
-    ):
+    address = piping.service_address
+    service = "" if address is None else reachable(address)
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         pipeline, skipped = _sound(pipeline, piping.on_error, Path(folder), advance)
         if pipeline.data.kind != OWN:
             pipeline.log_inputs()
@@ -107,7 +106,7 @@ def measure_input(
         for style in styles:
             owns = own if style == PIPELINE else None
             job = InputJob(style, pipeline, str(path), graph.outputs, init, wait_ms, settings)
-            jobs.append(replace(job, helpers=helpers, own=owns))
+            jobs.append(replace(job, own=owns))
         cold = not_in_memory(pipeline.data.files)
         course = _Turns(seconds / rounds, rounds, sampler, advance, cold)
         interrupted = course.run(jobs)

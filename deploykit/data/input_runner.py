@@ -49,8 +49,6 @@ class InputJob:
     wait_ms: float | None = None
     """The milliseconds that a step sleeps instead of running the model."""
     settings: RunConfig = field(default_factory=RunConfig)
-    helpers: tuple[int, ...] = ()
-    """Process ids of data service workers, whose CPU time and bytes are included."""
     own: OwnPipeline | None = None
     """The user's function, for the style `pipeline`."""
 
@@ -237,7 +235,7 @@ class InputRunner:
         """
         step = self._step(phase)
         items = done = 0
-        own, machine = OwnLook.now(self.job.helpers), Look.now()
+        own, machine = OwnLook.now(), Look.now()
         start = time.perf_counter()
         end, latest = start + seconds, start + _LONGEST * seconds
         try:
@@ -252,7 +250,7 @@ class InputRunner:
             self._explain(error)
         used = time.perf_counter() - start
         activity = Look.now().since(machine)
-        use = OwnLook.now(self.job.helpers).since(own)
+        use = OwnLook.now().since(own)
         stretch = Stretch(items, done, used, **vars(use))
         if not (activity.busy or activity.idle or activity.iowait):
             return stretch

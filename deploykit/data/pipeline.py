@@ -64,13 +64,8 @@ class InputPipelineOptions:
     boundaries of the buckets, in tokens."""
     private_threads: Annotated[int | None, Flag(at_most=MAX_THREADS)] = None
     """tf.data: read with this many private threads instead of the model's threads."""
-    service_workers: Annotated[
-        int | None, Flag(hidden="--service", formerly="workers", at_most=256)
-    ] = None
-    """Start this many tf.data service workers. They share the files and listen on all network
-    interfaces, without authentication. One epoch is checked first."""
     service_address: Annotated[str | None, Flag(formerly="address", metavar="HOST:PORT")] = None
-    """Use the workers of a tf.data service that is already running."""
+    """Use the workers of a tf.data service that is already running. One epoch is checked first."""
     pipeline: Annotated[
         str | InputFunction | None, Flag(format="text", metavar="MODULE:FUNCTION")
     ] = None
@@ -109,7 +104,7 @@ class InputPipelineOptions:
             raise GraphError("not-one-of", what="the input", known=[*STYLES, "all"], got=style)
         if style == PIPELINE and self.pipeline is None:
             raise GraphError("input-style-pipeline")
-        served = self.service_workers is not None or self.service_address is not None
+        served = self.service_address is not None
         if served and (style != "tfdata" or self.pipeline is not None):
             raise GraphError("only-for", option="a tf.data service", what="input tfdata (--input)")
         if (self.cache or self.buckets or self.private_threads or served) and style not in (
@@ -119,10 +114,6 @@ class InputPipelineOptions:
                 "only-for",
                 option="cache, buckets and private threads",
                 what="input tfdata (--input)",
-            )
-        if self.service_workers is not None and self.service_address is not None:
-            raise GraphError(
-                "give-one", options=["the workers of a tf.data service", "its address"]
             )
         if self.pipeline is None:
             return STYLES if style in (None, "all") else (str(style),)

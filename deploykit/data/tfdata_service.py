@@ -1,12 +1,10 @@
-"""tf.data service: starts a dispatcher and workers, and checks that an epoch is complete.
+"""tf.data service: distributes data over its workers, and checks that an epoch is complete.
 
 Every worker reads a share of the data (dynamic sharding): files for CSV and TFRecords, single
 records for images and arrays. Each record arrives once, in no defined order.
 """
 
-import contextlib
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ import numpy as np
 from deploykit.data.data import Data
 from deploykit.transforms.common.errors import GraphError, VerificationError
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.runtime import child_process
 from deploykit.transforms.untrusted.files import lines
 
 SHARDING = "DYNAMIC"
@@ -22,42 +19,6 @@ PROTOCOL = "grpc://"
 PATIENCE = 30.0  # seconds to wait for the first response
 _FILE = 1 << 40  # an id is the file number times this, plus the record number in the file
 _AT_ONCE = 4096  # ids in a batch
-
-
-@contextlib.contextmanager
-def serving(workers: int | None, address: str | None) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the address of a new service with `workers`, or of a running one; "" for neither.
-
-    A new service runs in a child process and listens on all interfaces without authentication;
-    TensorFlow has no other mode. The second value contains the ids of the started processes.
-
-    GraphError: nothing listens at the address.
-    """
-    if workers is not None:
-        servers = child_process.Worker("deploykit.data.tfdata_service:Servers", workers)
-        with contextlib.closing(servers):
-            yield servers.ask("address"), (servers.pid,)
-    else:
-        yield reachable(address) if address is not None else "", ()
-
-
-class Servers:
-    """A dispatcher and its workers, which run until this process ends."""
-
-    def __init__(self, workers: int) -> None:
-        """Start them on free ports."""
-        import tensorflow as tf
-
-        service = tf.data.experimental.service
-        self._dispatcher = service.DispatchServer()
-        address = self._dispatcher.target.removeprefix(PROTOCOL)
-        self._workers = [
-            service.WorkerServer(service.WorkerConfig(address)) for _ in range(workers)
-        ]
-
-    def address(self) -> str:
-        """Return the address of the dispatcher."""
-        return str(self._dispatcher.target)
 
 
 def reachable(address: str) -> str:

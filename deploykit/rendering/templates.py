@@ -143,5 +143,4 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "dB": decibels,
     "time": clock_time,
     "on": lambda value: "on" if value else "off",
-    "yes": lambda value: "yes" if value else "no",
 }

@@ -123,7 +123,7 @@ _MOSTLY = 0.5  # of a file's pages
 
 @dataclass(frozen=True)
 class OwnUse:
-    """Resource use of processes; None: the kernel does not report it."""
+    """Resource use of this process; None: the kernel does not report it."""
 
     cpu_seconds: float
     waited_seconds: float | None
@@ -136,20 +136,18 @@ class OwnUse:
 
 @dataclass(frozen=True)
 class OwnLook:
-    """The kernel's counters for this process and its helper processes."""
+    """The kernel's counters for this process."""
 
     cpu: float
-    waits: dict[tuple[int, str], int] | None
-    """Waiting time in nanoseconds by process and thread."""
+    waits: dict[str, int] | None
+    """Waiting time in nanoseconds by thread."""
     io: tuple[int, int] | None
     """Bytes read from storage, and bytes requested from files and pipes."""
 
     @classmethod
-    def now(cls, helpers: Sequence[int] = ()) -> "OwnLook":
-        """Read the counters of this process and of its helpers, given by their process ids."""
-        every = (os.getpid(), *helpers)
-        cpu = time.process_time() + sum(map(cpu_seconds, helpers))
-        return cls(cpu, _waits(every), _io(every))
+    def now(cls) -> "OwnLook":
+        """Read the counters."""
+        return cls(time.process_time(), _waits(), _io([os.getpid()]))
 
     def since(self, earlier: "OwnLook") -> OwnUse:
         """Return the use between an earlier sample and this one."""
@@ -195,15 +193,12 @@ def cpu_seconds(process: int) -> float:
     return 0.0
 
 
-def _waits(processes: Sequence[int]) -> dict[tuple[int, str], int] | None:
+def _waits() -> dict[str, int] | None:
     results = {}
-    for process in processes:
-        tasks = Path(f"/proc/{process}/task")
-        with contextlib.suppress(OSError):
-            for thread in tasks.iterdir():
-                with contextlib.suppress(OSError, ValueError, IndexError):  # it may just have ended
-                    counts = (thread / "schedstat").read_text().split()
-                    results[process, thread.name] = int(counts[1])
+    with contextlib.suppress(OSError):
+        for thread in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it may just have ended
+                results[thread.name] = int((thread / "schedstat").read_text().split()[1])
     return results or None
 
 

@@ -15,7 +15,6 @@ from deploykit.data.input_runner import InputJob
 from deploykit.data.pipeline import InputPipelineOptions, Pipeline
 from deploykit.data.preprocessing import Preprocessing, load_preprocessing, preprocessing_of
 from deploykit.data.samples import open_runnable
-from deploykit.data.tfdata_service import serving
 from deploykit.importers.graph_files import load_graph
 from deploykit.transforms.runtime.child_process import call
 from tests.benchmarks.feeding import AHEAD, ROUNDS, Experiment
@@ -23,6 +22,7 @@ from tests.benchmarks.figures import RESULTS, Figure, measured_on
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
 from tests.deploykit.data.made_up import steps_for
+from tests.deploykit.data.tfdata_servers import serving
 
 THREADS = 2
 PARSED = 8.0  # times as fast as decode_csv
@@ -171,7 +171,7 @@ def epoch() -> list[Figure]:
     records = open_data(str(made_by("text_rating/build.py") / "records"))
     lines = sum(len(Path(file).read_text().splitlines()) for file in table.files)
     found = []
-    with serving(2, None) as (address, _):
+    with serving(2) as address:
         for what, data, count in (("CSV", table, lines), ("TFRecord", records, records.records)):
             seen = call("deploykit.data.tfdata_service:check_epoch", data, address)
             what = f"tf.data service, 2 workers, {what}: records of an epoch, each once"

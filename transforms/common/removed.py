@@ -11,6 +11,12 @@ _REPLICAS = (
     "`deploykit load-test` finds the highest rate of one replica within a latency limit, and "
     "docs/scaling.md has the formula for the number of replicas"
 )
+_LOADS = (
+    "`deploykit load-test` sends requests to a served model at a rate, or from concurrent clients"
+)
+_SERVICE = (
+    "start a tf.data service as docs/input.md shows, and name it with `--service-address HOST:PORT`"
+)
 _SUMMARY = (
     "`-o FILE` writes the checks as JSON, of which a recipe in docs/gate.md makes a job summary"
 )
@@ -29,7 +35,11 @@ NAMES: Mapping[str, str] = dict.fromkeys(("PlanOptions", "ReplicaPlan", "plan"),
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "benchmark": {"--allocator": _ALLOCATOR},
+    "benchmark": {
+        "--allocator": _ALLOCATOR,
+        **dict.fromkeys(("--latency-limit", "--rate", "--scenario"), _LOADS),
+        **dict.fromkeys(("--service", "--service-workers"), _SERVICE),
+    },
     "gate": {"--annotations": _SUMMARY, "--comment": _SUMMARY},
     "quantize": {"--whole-tokens": _TOKENS},
 }

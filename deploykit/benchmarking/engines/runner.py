@@ -90,11 +90,6 @@ class Runner(ABC):
         used = time.perf_counter_ns() - start
         return [latency for _, latency in result], used
 
-    def compute(self, number: int) -> None:
-        """Run the batch of this index, modulo the number of batches."""
-        with self._explained():
-            self._call(*self.batches[number % len(self.batches)])
-
     def outputs(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the outputs of one call, in the order of the job's outputs."""
         with self._explained():

@@ -148,8 +148,7 @@ WRONG = [
     {"input": "queue"}, {"shuffle": True}, {"shuffle": True, "data": {"x": np.ones((2, 8))}},
     *({"data": "DIR", **more} for more in (
         {"runs": 3}, {"profile": True}, {"shapes": {"x": (1, 8)}}, {"batch": [1, 2]},
-        {"input": "disk"}, {"service_workers": 2}, {"input": "feed", "cache": "memory"},
-        {"input": "tfdata", "service_workers": 2, "service_address": "a:1"},
+        {"input": "disk"}, {"service_address": "a:1"}, {"input": "feed", "cache": "memory"},
         {"on_error": "ignore"},
     )),
 ]  # fmt: skip

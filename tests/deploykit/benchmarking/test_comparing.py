@@ -214,6 +214,21 @@ def test_a_baseline_is_one_of_this_machine(deploykit, tmp_path):
     assert deploykit("compare", here, "--baseline", baseline, "--fail-below", 0.95).status == 0
 
 
+def test_a_scenario_of_version_0_1_is_not_compared(tmp_path):
+    """Nor is it joined with later measurements of the same name and settings."""
+    baseline = tmp_path / "baseline.json"
+    alone = replace(named("x", factor=9.0), scenario={"name": "server"})
+    assert compare(result(alone), baseline=baseline).is_first
+    with raises(GraphError, "no-measurement-pairs", hint=Containing("scenario")):
+        compare(result(named("x")), baseline=baseline)
+    documents = [result(each).document() for each in (alone, named("x"))]
+    stored = json.loads(baseline.read_text()) | {"results": documents}
+    baseline.write_text(json.dumps(stored))
+    found = compare(result(named("x")), baseline=baseline)
+    assert [pair.ratio.value for pair in found.pairs] == [pytest.approx(1.0)]
+    assert found.warnings[0] == Containing("x", "load scenario", "not compared")
+
+
 @pytest.mark.slow
 def test_a_baseline_keeps_the_last_ten(tmp_path):
     baseline = tmp_path / "baseline.json"

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from deploykit.benchmarking.results import load_result
-from deploykit.system.machine import usable_cores
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
@@ -232,51 +231,3 @@ def _rest(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:
         return b""
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """A run in scenario server, too short to be valid, with two settings."""
-    folder = tmp_path_factory.mktemp("served")
-    model = written(dense(), folder / "net.pb")
-    options = ("--rate=200", "--latency-limit=5000", "--batch=1,3", "--threads=1x1")
-    files = ("-o", folder / "result.json", "--csv", folder / "result.csv", "--json")
-    command = ("benchmark", model, "--scenario=server", "--seconds=0.5", *options, *files)
-    return folder, command_line(*command)
-
-
-def test_a_scenario_says_whether_it_is_valid(served):
-    _, found = served
-    assert (found.status, found.stderr) == (0, "")
-    assert (found.document["comparisons"], found.document["left_out"]) == ([], None)
-    assert len(found.document["measurements"]) == 2
-    for each in found.document["measurements"]:
-        told = each["scenario"]
-        assert (told["name"], told["figure"], told["unit"]) == ("server", "p99 latency", "ms")
-        assert (told["valid"], told["rate_asked"], told["left"]) == (False, 200, 0)
-        assert "the minimum is 10 s" in told["why"][0]
-        assert "at least 662 calls" in told["why"][1]
-        assert told["calls"] == each["summary"]["calls"] == len(each["rounds_ms"][0])
-        assert told["value"] == each["summary"]["p99"]
-        assert each["summary"]["verdict"] == Containing("invalid", "0.5 s")
-        assert each["summary"]["cpu_ms"] > 0
-        assert each["settings"].get("concurrency", 1) == usable_cores()
-    first, other = found.document["measurements"]
-    assert first["scenario"]["calls"] == other["scenario"]["calls"]  # the same arrivals
-
-
-def test_a_scenario_is_read_again_and_not_compared(served):
-    folder, _ = served
-    result = load_result(folder / "result.json")
-    assert [each.scenario.name for each in result.measurements] == ["server", "server"]
-    refused = command_line("compare", folder / "result.json", folder / "result.json")
-    assert refused.status == 2
-    assert shows(refused.stderr, "no-measurement-pairs")
-
-
-def test_a_line_of_a_scenario_in_csv(served):
-    lines = list(csv.DictReader((served[0] / "result.csv").open()))
-    assert [line["scenario_figure"] for line in lines] == ["p99 latency"] * 2
-    assert all(
-        line["scenario_why"] == Containing("the minimum is 10 s", "at least 662 ") for line in lines
-    )

@@ -18,7 +18,7 @@ TYPED = [
     ("benchmark m.pb -t 10", "use --seconds 10 "),
     ("benchmark m.pb -niter=50", "use --runs 50 "),
     ("benchmark m.pb -d CPU", "use --device cpu "),
-    ("benchmark m.pb -hint latency", "--scenario single"),
+    ("benchmark m.pb -hint latency", "deploykit tune searches "),
     ("benchmark m.pb --fp16", "use --precision fp16 "),
     ("benchmark m.pb --shapes n:1x2x3", "use --shape n=1,2,3 "),
     ("benchmark m.pb --shapes n:1x2,o:3x4", "use --shape n=1,2 --shape o=3,4 "),

@@ -107,7 +107,6 @@ def test_an_error_is_a_document_where_the_file_wants_json(deploykit, project, te
 DANGEROUS = [
     ("accuracy", "metric = 'mine:score'", "runs code"),
     ("benchmark", "pipeline = 'mine:read'", "runs code"),
-    ("benchmark", "service-workers = 2", "opens the network"),
     ("benchmark", "service-address = 'far:1'", "opens the network"),
     ("benchmark", "allow-op = ['ReadFile']", "lifts a protection"),
     ("transform", "transforms = 'fold_constants mine:change(x=1)'", "runs code"),

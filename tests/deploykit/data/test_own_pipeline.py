@@ -179,7 +179,7 @@ def test_names_that_lead_nowhere(place):
     with pytest.raises(GraphError, match=says("input-style-pipeline")):
         measured(data="csv", input="pipeline")
     with raises(GraphError, "only-for"):
-        InputPipelineOptions(pipeline="mine:lines", service_workers=1).styles("tfdata")
+        InputPipelineOptions(pipeline="mine:lines", service_address="a:1").styles("tfdata")
 
 
 def test_a_function_is_found_by_its_name(place, monkeypatch):

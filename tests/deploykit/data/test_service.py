@@ -1,23 +1,26 @@
 """tf.data service with two workers: each record of an epoch once; a wrong sharding is caught."""
 
+import json
+
 import numpy as np
 import pytest
 
 from deploykit.data.data import open_data
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Preprocessing
-from deploykit.data.tfdata_service import check_epoch, distributed, reachable, serving
+from deploykit.data.tfdata_service import check_epoch, distributed, reachable
 from deploykit.transforms.common.errors import GraphError, VerificationError
 from tests.deploykit.data.made_up import batches_eagerly, steps_for
-from tests.support import assert_error, raises, shows, tf
+from tests.deploykit.data.tfdata_servers import serving
+from tests.support import raises, shows, tf
 
 FILES, LINES = 5, 7
 
 
 @pytest.fixture(scope="module")
 def address():
-    """Where two workers serve for all tests; they end at once, as their process does."""
-    with serving(2, None) as (found, _):
+    """Where two workers serve for all tests."""
+    with serving(2) as found:
         yield found
 
 
@@ -83,14 +86,6 @@ def test_batches_are_whole_where_the_model_demands_it(address, lines):
     assert sizes == [8] * (count // 8)
 
 
-def test_servers_live_in_a_process_of_their_own(lines):
-    folder, count = lines
-    with serving(1, None) as (address, _):
-        assert check_epoch(open_data(str(folder)), address) == count
-    with raises(GraphError, "service-unreachable"):
-        reachable(address)
-
-
 def test_without_a_worker_it_says_so(lines, monkeypatch):
     from deploykit.data import tfdata_service
 
@@ -127,37 +122,22 @@ def net(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow  # four starts of TensorFlow
-def test_benchmark_runs_behind_a_service_of_its_own(deploykit, lines, net):
-    folder, count = lines
-    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
-                      "--service-workers", "2", "--batch", "4", "--seconds", "1",
-                      "--json")  # fmt: skip
-    assert found.status == 0, found.stderr
-    assert found.document["service_epoch"] == count
-    assert found.document["styles"][0]["items_per_second"] > 0
-
-
 @pytest.mark.slow  # three starts of TensorFlow
-def test_benchmark_runs_behind_a_service_that_runs_already(deploykit, lines, net, address):
-    folder, count = lines
+def test_benchmark_runs_behind_a_service(deploykit, lines, net, address, tmp_path):
+    (folder, count), output = lines, tmp_path / "result.json"
     address = address.removeprefix("grpc://")
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service-address",
-                      address, "--seconds", "1")  # fmt: skip
+                      address, "--seconds", "1", "-o", output)  # fmt: skip
     assert found.status == 0, found.stderr
     assert f"{count} records" in found.stdout
+    assert json.loads(output.read_text())["service_epoch"] == count
 
 
 def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
     folder, _ = lines
-    found = deploykit("benchmark", net, "--data", folder, "--service-workers", "2")
+    found = deploykit("benchmark", net, "--data", folder, "--service-address", "localhost:1")
     assert found.status == 2
     assert shows(found.stderr, "only-for", what="input tfdata (--input)")
-    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
-                      "--service-workers", "2", "--service-address", "localhost:5000")  # fmt: skip
-    assert found.status == 2
-    options = ["the workers of a tf.data service", "its address"]
-    assert_error(found.error, "give-one", options=options)
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
                       "--service-address", "localhost:1")  # fmt: skip
     assert found.status == 2

@@ -29,7 +29,6 @@ VALUE = SimpleNamespace(
         ("{names:list 2}", "a, b and 1 more"),
         ("{names}", "a, b, c"),
         ("{is_on:on}", "off"),
-        ("{is_on:yes}", "no"),
         ("{latency.p99.9:.2f}/{latency.max:g}", "4.80/9"),
         ("{name}[[ ({none})]]", "net"),
         ("{name}[[ ({rows})]]", "net (1200)"),

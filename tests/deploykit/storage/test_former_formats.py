@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 import deploykit
 from deploykit.batch_inference.reading.data_parts import BadRow
 from deploykit.batch_inference.results_index import PartsJournal, read_index
@@ -21,10 +19,11 @@ from deploykit.shipping.stage_cache import StageCache
 from deploykit.storage.resume_file import State
 from deploykit.storage.ship_report import ship_report
 from deploykit.transforms.common.documents import document
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.engines.engine_folder import read
 from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.untrusted.files import sha256_of
-from tests.support import Containing
+from tests.support import Containing, raises
 
 FILES = Path(__file__).parents[2] / "data" / "formats" / "0.1"
 
@@ -33,11 +32,24 @@ def written(name):
     return json.loads((FILES / name).read_text())
 
 
-@pytest.mark.parametrize("name", ["benchmark.json", "scenario.json"])
-def test_a_result_of_a_benchmark(name):
-    before, now = written(name), deploykit.load_result(FILES / name).document()
-    today = {"left_out": RULE} if before["left_out"] else {}  # the rule in the words of today
+def test_a_result_of_a_benchmark():
+    before = written("benchmark.json")
+    now = deploykit.load_result(FILES / "benchmark.json").document()
+    today = {"left_out": RULE}  # the rule in the words of today
     assert {key: before[key] for key in now} | today == now
+
+
+def test_a_scenario_is_ignored_and_its_result_not_compared(tmp_path, caplog):
+    path = FILES / "scenario.json"
+    result = deploykit.load_result(path)
+    assert caplog.text == Containing(str(path), "load scenario", "ignored")
+    (before,), (now,) = written(path.name)["measurements"], result.document()["measurements"]
+    assert before | {"summary": now["summary"]} == now
+    assert now["summary"]["verdict"] == Containing("unstable", "p90")
+    with raises(GraphError, "no-measurement-pairs", hint=Containing("scenario")):
+        deploykit.compare(result, path)
+    page = deploykit.report([path], tmp_path / "page.html")
+    assert "load scenario of version 0.1, which is ignored" in page.html
 
 
 def test_a_history_of_benchmarks():

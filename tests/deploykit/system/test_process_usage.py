@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from deploykit.system.cpu_usage import OwnLook, OwnUse, forget, not_in_memory, wait_for_idle
@@ -22,10 +21,10 @@ def file(tmp_path):
     return str(path)
 
 
-def taken(act, helpers=()) -> OwnUse:
-    before = OwnLook.now(helpers)
+def taken(act) -> OwnUse:
+    before = OwnLook.now()
     act()
-    return OwnLook.now(helpers).since(before)
+    return OwnLook.now().since(before)
 
 
 def compute(seconds=0.2):
@@ -50,25 +49,6 @@ def test_work_and_reading_are_told_apart(file):
     assert reading.cpu_seconds <= time.process_time() - before + tick
     assert SIZE <= reading.asked_bytes < 2 * SIZE
     assert reading.waited_seconds >= 0
-
-
-def test_helpers_count_as_own():
-    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    helper = psutil.Process(child.pid)
-
-    def let_it_work():
-        start = helper.cpu_times().user
-        while helper.cpu_times().user < start + 0.5:
-            time.sleep(0.01)
-
-    try:
-        with_helper, alone = (taken(let_it_work, each).cpu_seconds for each in [(child.pid,), ()])
-    finally:
-        child.kill()
-        child.wait()
-    assert with_helper >= 0.5
-    assert alone < 0.5
-    assert taken(lambda: None, (child.pid,)).cpu_seconds < 0.5, "it is gone"
 
 
 def test_a_file_is_in_memory_until_it_is_forgotten(file, tmp_path):

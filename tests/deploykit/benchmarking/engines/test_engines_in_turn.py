@@ -89,14 +89,6 @@ def test_of_one_engine_no_other_is_told(small_path):
     assert "TensorFlow" not in machine_line(alone)
 
 
-def test_a_scenario_has_engines_too(small_path):
-    found = deploykit.benchmark(small_path, engine="openvino", scenario="offline", seconds=0.2)
-    (each,) = found.measurements
-    assert each.settings.engine == "openvino"
-    assert each.facts["streams"] == each.settings.concurrency
-    assert each.scenario is not None
-
-
 def test_a_wrong_engine_is_not_timed(deploykit, small, monkeypatch):
     wrong = "tests.deploykit.benchmarking.engines.wrong:OfAnotherValue"
 

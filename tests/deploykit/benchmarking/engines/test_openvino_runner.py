@@ -57,7 +57,6 @@ def test_it_has_the_loop_that_tensorflow_has(job, concurrency):
     calls, taken = runner.run(60, 6)
     assert len(calls) == 6
     assert taken > 0
-    runner.compute(5)
 
 
 def test_facts_say_what_is_in_force(job):
