@@ -13,7 +13,7 @@ from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, 
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
 from deploykit.reporting.charts.inline import MAX_BYTES, svg
-from deploykit.reporting.charts.points import layer_noise, roofline
+from deploykit.reporting.charts.points import layer_noise
 from deploykit.reporting.charts.strips import latencies, warm_ups
 from deploykit.reporting.charts.style import distinct, shortened, text_width
 from tests.deploykit.benchmarking.made_up_results import measurement, result
@@ -33,7 +33,7 @@ def of_benchmarks(rng: np.random.Generator) -> Charts:
 def of_profiles(rng: np.random.Generator) -> Charts:
     found = [made_up.a_profile(rng) for _ in range(int(rng.integers(1, 4)))]
     yield ops({"measurements": [{"name": made_up.a_name(rng), "profile": p} for p in found]})
-    yield from (nodes(found[0]), roofline(found[0]))
+    yield nodes(found[0])
 
 
 def of_layers(rng: np.random.Generator) -> Charts:
@@ -95,10 +95,10 @@ LONG = "efficientnet-lite0/blocks_24/depthwise_conv2d, batch 8, 2 threads, oneDN
 )
 def test_odd_names_are_shown_as_they_are_or_without_their_middle(name):
     pair = result(measurement(name), measurement(f"{name}2", 3.0))
-    node = {"name": name, "op": name, "ms": 1.0, "flops": 8, "moved": 8}
-    profile = {"ops": [node], "nodes": [node], "peak": {"gflops": 9.0, "gigabytes": 9.0}}
+    node = {"name": name, "op": name, "ms": 1.0}
+    profile = {"ops": [node], "nodes": [node]}
     layers = [{"layer": name, "computes_in": "int8", "sqnr_db": 9.0}]
-    drawn = [latencies(pair), throughput(pair), warm_ups(pair), gains(pair), roofline(profile),
+    drawn = [latencies(pair), throughput(pair), warm_ups(pair), gains(pair),
              nodes(profile), ops({"measurements": [{"name": name, "profile": profile}] * 2}),
              layer_noise({"layers": layers})]  # fmt: skip
     for chart in drawn:
