@@ -11,7 +11,7 @@ from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, 
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
 from deploykit.reporting.charts.points import layer_noise
-from deploykit.reporting.charts.strips import latencies, warm_ups
+from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import (
     GRID,
     INK,
@@ -128,7 +128,6 @@ Draw = Callable[[Mapping[str, Any]], Chart | None]
 _DRAWN: Mapping[str, tuple[str, Draw]] = {
     "latencies": ("Latency distribution", latencies),
     "throughput": ("Throughput over latency", throughput),
-    "warm-ups": ("Calls before the steady state", warm_ups),
     "figures": ("Improvement, with confidence intervals", gains),
     "gains": ("Speedup, with confidence intervals", gains),
     "ops": ("Time by op", ops),

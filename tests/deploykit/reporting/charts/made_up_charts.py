@@ -42,12 +42,10 @@ def a_measurement(rng: np.random.Generator, near: float | None) -> Measurement:
     )  # fmt: skip
     p50 = an_amount(rng) if near is None else near * float(rng.uniform(0.8, 1.2))
     rounds = tuple(some_calls(rng, p50) for _ in range(int(rng.integers(1, 4))))
-    warm_up = some_calls(rng, 2 * p50) if rng.random() < 0.8 else ()
     name = a_name(rng)
     return measurement(
         name, settings=settings, model=name if rng.random() < 0.5 else "models/model.pb",
         rounds_ms=rounds, rounds_seconds=tuple(sum(each) / 1e3 for each in rounds),
-        warm_up_ms=warm_up, first_run_ms=an_amount(rng),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from deploykit.reporting.charts.bars import (
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
 from deploykit.reporting.charts.points import layer_noise
-from deploykit.reporting.charts.strips import latencies, warm_ups
+from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import MUTED, SERIES
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.made_up_results import measurement, result
@@ -37,12 +37,12 @@ def words(chart: Chart) -> list[str]:
     return [text for _, text in middles]
 
 
-@pytest.mark.parametrize("draw", [latencies, throughput, warm_ups, gains])
+@pytest.mark.parametrize("draw", [latencies, throughput, gains])
 def test_a_result_and_its_document_give_one_chart(draw):
     assert words(draw(PAIR)) == words(draw(PAIR.document()))
 
 
-@pytest.mark.parametrize("draw", [latencies, throughput, warm_ups])
+@pytest.mark.parametrize("draw", [latencies, throughput])
 def test_another_document_is_refused(draw):
     with raises(GraphError, "not-a"):
         draw({"kind": "else"})
