@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, ops
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
-from deploykit.reporting.charts.points import layer_noise
 from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import (
     GRID,
@@ -132,7 +131,6 @@ _DRAWN: Mapping[str, tuple[str, Draw]] = {
     "gains": ("Speedup, with confidence intervals", gains),
     "ops": ("Time by op", ops),
     "nodes": ("Time by node", nodes),
-    "layer noise": ("Noise by layer, each alone in int8", layer_noise),
     "layer times": ("Time by layer", layer_times),
     "loads": ("Throughput over latency under load", loads),
     "classes": ("By class", classes),

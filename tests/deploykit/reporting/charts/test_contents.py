@@ -3,7 +3,6 @@
 import pytest
 from matplotlib.text import Text
 
-from deploykit.reporting.charts import points
 from deploykit.reporting.charts.bars import (
     BarRow,
     GainRow,
@@ -17,7 +16,6 @@ from deploykit.reporting.charts.bars import (
 )
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
-from deploykit.reporting.charts.points import layer_noise
 from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import MUTED, SERIES
 from deploykit.transforms.common.errors import GraphError
@@ -97,9 +95,9 @@ def test_ratios_of_every_kind_of_document():
 def test_nothing_to_draw_is_none():
     nothing = {"measurements": [{"name": "a"}]}
     empty = {"nodes": [], "ops": []}
-    assert [ops(nothing), nodes(empty), gains({}),
-            layer_noise({}), layer_times({"layers": []}), classes({"models": [], "by_class": []}),
-            loads({"loads": []})] == 7 * [None]  # fmt: skip
+    assert [ops(nothing), nodes(empty), gains({}), layer_times({"layers": []}),
+            classes({"models": [], "by_class": []}),
+            loads({"loads": []})] == 6 * [None]  # fmt: skip
 
 
 def test_shares_are_of_the_whole_call():
@@ -110,15 +108,6 @@ def test_shares_are_of_the_whole_call():
     shown = words(ops({"measurements": [found]}))
     assert {*shown[:2]} == {"Conv2D", "3.00 ms, 75.0 %"}
     assert {*shown[2:]} == {"Add", "1.00 ms, 25.0 %"}
-
-
-def test_the_noisiest_layers_are_named():
-    layers = [{"layer": f"layer {n}", "op": "Conv2D", "computes_in": "int8", "sqnr_db": 20.0 + n}
-              for n in range(30)]  # fmt: skip
-    found = words(layer_noise({"layers": layers}))
-    assert {"1  20.0 dB: layer 0", "6  25.0 dB: layer 5"} <= set(found)
-    assert "7  26.0 dB: layer 6" not in found
-    assert points._STATES["float"] not in found
 
 
 def test_the_worst_class_comes_first():

@@ -13,7 +13,6 @@ from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, 
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
 from deploykit.reporting.charts.inline import MAX_BYTES, svg
-from deploykit.reporting.charts.points import layer_noise
 from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import distinct, shortened, text_width
 from tests.deploykit.benchmarking.made_up_results import measurement, result
@@ -38,7 +37,7 @@ def of_profiles(rng: np.random.Generator) -> Charts:
 
 def of_layers(rng: np.random.Generator) -> Charts:
     found = made_up.a_quantized(rng)
-    yield from (layer_noise(found), layer_times(found), gains(found))
+    yield from (layer_times(found), gains(found))
 
 
 def of_others(rng: np.random.Generator) -> Charts:
@@ -97,10 +96,8 @@ def test_odd_names_are_shown_as_they_are_or_without_their_middle(name):
     pair = result(measurement(name), measurement(f"{name}2", 3.0))
     node = {"name": name, "op": name, "ms": 1.0}
     profile = {"ops": [node], "nodes": [node]}
-    layers = [{"layer": name, "computes_in": "int8", "sqnr_db": 9.0}]
-    drawn = [latencies(pair), throughput(pair), gains(pair),
-             nodes(profile), ops({"measurements": [{"name": name, "profile": profile}] * 2}),
-             layer_noise({"layers": layers})]  # fmt: skip
+    drawn = [latencies(pair), throughput(pair), gains(pair), nodes(profile),
+             ops({"measurements": [{"name": name, "profile": profile}] * 2})]  # fmt: skip
     for chart in drawn:
         figure = chart.figure()
         assert faults(figure) == []

@@ -19,7 +19,7 @@ from tests.deploykit.reporting.page.reading import at, read
 from tests.deploykit.reporting.page.samples import COMMANDS, KINDS, figure, ship
 from tests.documents import pins
 from tests.pairwise import once_each
-from tests.support import says
+from tests.support import Containing, says
 
 HOSTILE = "</td></table><script>alert(1)</script><img src=//x.example onerror=y>\"'`&amp;{{7*7}}"
 KINDS_OF = {"engine placement": "placement"}
@@ -142,6 +142,15 @@ def test_a_document_that_cannot_be_drawn_has_its_tables():
     found = read(page_of(document, images=images))
     assert "Latency and throughput" in found.text
     assert "Latency distribution" not in found.texts
+
+
+def test_the_noisiest_layers_are_named():
+    document = KINDS["quantize"](number)
+    layers = [{"layer": f"layer {n}", "sqnr_db": 40.0 - n} for n in range(30)]
+    document["layers"] = [*layers, {"layer": "unknown", "sqnr_db": None}]
+    (said,) = [each for each in read(page_of(document)).texts if "layer 29 " in each]
+    assert said == Containing("layer 29", "11.0 dB", "layer 28", "12.0 dB", "layer 27", "13.0 dB")
+    assert "layer 26" not in said
 
 
 def test_a_stage_that_was_left_out_says_why():
