@@ -281,8 +281,7 @@ def benchmark(
             refused unless listed in `allow_ops`.
         piping: the input pipeline that reads files.
         timing: the duration, the number of runs, or the scenario.
-        profile: Also trace some runs. Shows time, memory and FLOPs by op and by node, compared with
-            the machine's peak.
+        profile: Also trace some runs. Shows time, memory and FLOPs by op and by node.
 
     Latencies are in milliseconds. After Ctrl-C, the function returns the measurements so far.
     FileError, GraphError: a model or the data cannot be read or do not match, options contradict

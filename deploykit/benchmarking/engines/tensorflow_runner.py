@@ -322,4 +322,4 @@ class TensorFlowRunner(Runner):
 
     def profile(self, runs: int) -> Profile:
         """Profile the given number of traced calls in a separate pass."""
-        return profile(self.run_once, self.job, runs, self._float32)
+        return profile(self.run_once, self.job, runs)

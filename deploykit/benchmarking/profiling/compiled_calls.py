@@ -10,10 +10,8 @@ from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.profiling.execution import FLOPS_OPS, Event, operands
 from deploykit.benchmarking.profiling.profile import Profile
-from deploykit.benchmarking.profiling.roofline import peak
 from deploykit.benchmarking.profiling.traced_calls import fed_graph, node_costs, op_costs
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 from deploykit.transforms.shapes.static_shapes import Shapes
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ def profile(
     job: Job,
     runs: int,
 ) -> Profile:
-    """Profile a job in rounds of `runs` traced calls, and measure the peak of its process.
+    """Profile a job in rounds of `runs` traced calls.
 
     OpenVINO reports the mean time of each op over the calls of a compiled model, in whole
     microseconds. The result has the medians of the rounds, so that a slow call does not matter, and
@@ -47,7 +45,6 @@ def profile(
         job: the graph, its inputs and settings.
         runs: number of traced calls of each round.
     """
-    start_tensorflow()  # it measures the peak
     times, rounds = [], []
     for model in (traced() for _ in range(_ROUNDS)):
         run(model)
@@ -65,14 +62,13 @@ def profile(
     graph = fed_graph(job)
     work = dict(_work(graph, Shapes(graph)))
     events = list(_events(executed, work))
-    limit, busy = peak(job.settings), sum(event.ms for event in events)
-    nodes = node_costs([events], limit)
+    busy = sum(event.ms for event in events)
+    nodes = node_costs([events])
     return Profile(
         runs=_ROUNDS * runs,
         samples=samples_in(job.batches[0]),
         nodes=nodes,
         ops=op_costs(nodes),
-        peak=limit,
         untraced_ms=untraced_ms,
         traced_ms=traced_ms,
         span_ms=max(traced_ms, busy),

@@ -185,8 +185,6 @@ class Event:
     """Bytes read and written."""
     flops: int | None = 0
     """Floating-point operations of a layer; None if its shapes are unknown."""
-    type: str = ""
-    """Compute type of a layer, such as `float32`; empty for other ops."""
     label: str = ""
     """Name of the work on a stream, for example of the kernel."""
 
@@ -272,7 +270,6 @@ class ExecutedGraph:
             event,
             moved=moved,
             flops=_flops(node, [shapes.get(tensor) for tensor in read], shapes.get(event.node)),
-            type=_type(node),
         )
 
     def _read(self, node: Node) -> list[str]:

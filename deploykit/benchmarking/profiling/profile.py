@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 from deploykit.benchmarking.profiling.execution import Event
-from deploykit.benchmarking.profiling.roofline import Peak
 from deploykit.rendering.tables import Cell, Table, table
 from deploykit.transforms.common.documents import Hidden, document, written
 
@@ -39,11 +38,6 @@ class NodeCost(Cost):
     device: str
     launch_ms: float
     """Time that the host took to launch a GPU node, in milliseconds; 0 on the CPU."""
-    share_of_peak: float | None
-    """Time at the measured peak divided by the actual time; above 1 with cached data or int8
-    ops."""
-    bound: str
-    """What limits the peak at the node's arithmetic intensity: compute, memory or nothing."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,6 @@ class Profile:
     """Number of samples per call."""
     nodes: Hidden[tuple[NodeCost, ...]]
     ops: Hidden[tuple[OpCost, ...]]
-    peak: Peak
     untraced_ms: float
     """Median latency of untraced calls, interleaved with the traced ones."""
     traced_ms: float
@@ -111,12 +104,6 @@ class Profile:
 
     def _with_share(self, cost: Cost) -> dict[str, Any]:
         return {**document(cost), "share": self.share(cost)}
-
-    @property
-    @written()
-    def share_of_peak(self) -> float:
-        """Arithmetic rate of the whole call, as a share of the machine's peak."""
-        return self.gflops_per_second / self.peak.gflops
 
     @cached_property
     def total(self) -> Cost:
@@ -174,7 +161,7 @@ def profile_tables(profile: "Profile", top: int = 10) -> list[str | Table]:
 
 
 def _lines(profile: "Profile") -> Iterator[str]:
-    total, peak = profile.total, profile.peak
+    total = profile.total
     yield (
         f"profile of {profile.runs} traced calls of {profile.samples} "
         f"sample{'s' * (profile.samples != 1)}: {profile.traced_ms:.2f} ms each, "
@@ -186,17 +173,10 @@ def _lines(profile: "Profile") -> Iterator[str]:
     )
     if profile.overlap > 1.05:
         yield f"        {profile.overlap:.2f} ran concurrently; shares are of their summed time"
-    yield (
-        f"peak:   {peak.gflops:.1f} GFLOP/s ({peak.precision} matrices of {peak.matrix}), "
-        f"{peak.gigabytes:.1f} GB/s (arrays of {peak.array_bytes >> 20} MiB)"
-    )
-    if len(peak.by_precision) > 1:
-        rates = (f"{name} {rate / 1e3:.1f}" for name, rate in peak.by_precision.items())
-        yield f"        peak by precision, TFLOP/s: {', '.join(rates)}"
     if total.flops:
         yield (
             f"layers: {total.flops / 1e9:.3g} GFLOP, {profile.gflops_per_second:.1f} GFLOP/s in an "
-            f"untraced call: {100 * profile.gflops_per_second / peak.gflops:.0f} % of peak"
+            "untraced call"
         )
     if profile.unattributed_share > 0.0005:
         yield (
@@ -237,7 +217,6 @@ def _by_op(profile: "Profile") -> Table:
 def _by_node(profile: "Profile", top: int) -> Table:
     columns = {"node, its op": "{name}\n{op}", **_costs(profile)}
     del columns["MiB"]
-    columns |= {"of peak": "{share_of_peak:percent}", "bound by": "{bound}"}
     return table(profile.nodes[:top], columns)
 
 

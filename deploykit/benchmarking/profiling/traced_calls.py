@@ -17,7 +17,6 @@ from deploykit.benchmarking.profiling.profile import (
     StreamCost,
     sum_of,
 )
-from deploykit.benchmarking.profiling.roofline import Peak, peak
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.protos import GraphDef
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
@@ -84,15 +83,13 @@ _BUSY = (*_TIMED, "copy")
 _WARM_UP_RUNS = 3
 
 
-def profile(
-    run_once: Callable[..., tuple[int, Any]], job: Job, runs: int = RUNS, float32: str = "fp32"
-) -> Profile:
-    """Profile a job with `runs` traced calls, and measure the peak of its process.
+def profile(run_once: Callable[..., tuple[int, Any]], job: Job, runs: int = RUNS) -> Profile:
+    """Profile a job with `runs` traced calls.
 
     `run_once` runs the job's first batch with RunOptions; it returns the nanoseconds of the call
-    and its RunMetadata. `float32` is the precision of float32 matrices.
+    and its RunMetadata.
 
-    GraphError: TensorFlow cannot run the graph. LimitError: out of memory for the peak.
+    GraphError: TensorFlow cannot run the graph.
     """
     run_options = start_tensorflow().config.RunOptions
     options = run_options(trace_level=run_options.FULL_TRACE)
@@ -106,9 +103,9 @@ def profile(
         untraced.append(run_once()[0] / 1e6)
         time, metadata = run_once(options)
         traced.append((time / 1e6, executed.events(metadata.step_stats)))
-    limit, graph = peak(job.settings, float32), fed_graph(job)
+    graph = fed_graph(job)
     per_run = [events for _, events in traced]
-    nodes = node_costs(per_run, limit)
+    nodes = node_costs(per_run)
     times = [_times([e for e in events if e.kind in _BUSY]) for events in per_run]
     median_run = sorted(traced, key=lambda run: run[0])[len(traced) // 2]
     return Profile(
@@ -116,7 +113,6 @@ def profile(
         samples=samples_in(job.batches[0]),
         nodes=nodes,
         ops=op_costs(nodes),
-        peak=limit,
         untraced_ms=statistics.median(untraced),
         traced_ms=statistics.median(time for time, _ in traced),
         span_ms=statistics.median(span for span, _, _ in times),
@@ -129,7 +125,7 @@ def profile(
     )
 
 
-def node_costs(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]:
+def node_costs(runs: Sequence[Sequence[Event]]) -> tuple[NodeCost, ...]:
     """Return the median cost of each node over the runs, slowest first."""
     times, launches = _medians(runs, _TIMED), _medians(runs, ("launch",))
     events: dict[str, list[Event]] = defaultdict(list)
@@ -141,21 +137,17 @@ def node_costs(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, 
         # For a kernel without a node in the graph, the kernel itself is all that is known.
         item = [event for event in every if event.kind != "kernel"] or every
         ms = times.get(node, 0.0)
-        moved, operations = sum(e.moved for e in item), sum(e.flops or 0 for e in item)
-        least, bound = limit.milliseconds(operations, moved, item[0].type)
         results.append(
             NodeCost(
                 calls=len(item),
                 ms=ms,
                 launch_ms=launches.get(node, 0.0),
                 allocated=sum(e.allocated for e in item),
-                moved=moved,
-                flops=operations,
+                moved=sum(e.moved for e in item),
+                flops=sum(e.flops or 0 for e in item),
                 name=node,
                 op=item[0].op,
                 device=item[0].device,
-                share_of_peak=least / ms if least and ms else None,
-                bound=bound if least else "",
             )
         )
     return tuple(sorted(results, key=lambda cost: (-cost.ms, cost.name)))

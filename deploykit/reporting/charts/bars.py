@@ -84,7 +84,7 @@ def bar_chart(
         notes: lines below the bars.
     """
     series = series[:_MAX_SERIES]
-    legend = [(name, n) for n, name in enumerate(series)] if len(series) > 1 else []
+    legend = series if len(series) > 1 else ()
     row_height = _STEP * len(series) + _GAP
     sums = [sum(row.values[n] or 0.0 for row in rows) for n in range(len(series))]
     texts = [

@@ -30,8 +30,6 @@ NAME_WIDTH = 280.0
 """Maximum width of the names of rows and of a legend, in points."""
 LINE = 14.0
 """Height of a line of small text, in points."""
-PLANE = 300.0
-"""Default `body` of a chart with two value axes."""
 _INCH = 72.0
 _LEGEND_LINE = 16.5
 _NOTE_WIDTH = 400.0
@@ -52,8 +50,8 @@ class Chart:
     """Draws the axes into a figure of the chart's size, and returns the lowest axes."""
     notes: Sequence[str] = ()
     """Lines below the horizontal axis; the first may be the title of that axis."""
-    legend: Sequence[tuple[str, int | None]] = ()
-    """Names, each with the index of its series; None: no marker."""
+    legend: Sequence[str] = ()
+    """Name of each series."""
     is_bars: bool = False
     """Whether the legend is above the axes with square markers, instead of beside them."""
 
@@ -77,12 +75,12 @@ class Chart:
         if not self.legend:
             return
         result = figure.legend(
-            [_mark(number, self.is_bars) for _, number in self.legend],
+            [_mark(number, self.is_bars) for number in range(len(self.legend))],
             [str(place) for place in range(len(self.legend))],
             loc="outside upper left" if self.is_bars else "outside right upper",
             frameon=False, handlelength=0.8, handletextpad=0.6, borderpad=0, labelspacing=0.35,
         )  # fmt: skip
-        names = distinct([name for name, _ in self.legend], SMALL, NAME_WIDTH)
+        names = distinct(self.legend, SMALL, NAME_WIDTH)
         for text, name in zip(result.get_texts(), names, strict=True):
             text.set_text(name)  # matplotlib skips a label that starts with an underscore
 
@@ -102,12 +100,10 @@ def _wrapped(note: str) -> list[str]:
     return lines
 
 
-def _mark(number: int | None, is_bar: bool) -> "Line2D":
-    """Return the legend marker of a series; invisible without an index."""
+def _mark(number: int, is_bar: bool) -> "Line2D":
+    """Return the legend marker of a series."""
     from matplotlib.lines import Line2D
 
-    if number is None:
-        return Line2D([], [], linestyle="none")
     marker = MARKERS[1 if is_bar else number % len(MARKERS)]
     colour = series_colour(number)
     return Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=6)
@@ -125,11 +121,11 @@ def benchmark_of(results: BenchmarkResult | Mapping[str, Any]) -> BenchmarkResul
     return results if isinstance(results, BenchmarkResult) else result_of(results, "the document")
 
 
-def limits(values: Iterable[float], zero: bool = False, log: bool = True) -> tuple[float, float]:
+def limits(values: Iterable[float], zero: bool = False) -> tuple[float, float]:
     """Return axis limits that show all values; linear ones start at 0 if `zero`."""
     known = list(values)
     low, high = min(known), max(known)
-    if log and is_long(low, high):
+    if is_long(low, high):
         room = (high / low) ** 0.04
         return low / room, high * room
     if zero and low >= 0:
@@ -143,22 +139,20 @@ def is_long(low: float, high: float) -> bool:
     return high > _LONG * low > 0
 
 
-def set_axis(
-    axes: "Axes", name: Literal["x", "y"], ends: tuple[float, float], kind: str, log: bool = True
-) -> None:
+def set_axis(axes: "Axes", name: Literal["x", "y"], ends: tuple[float, float], kind: str) -> None:
     """Set the limits and ticks of an axis, with units for this kind of values; see UNITS."""
     from matplotlib import ticker
 
     low, high = ends
-    log = log and is_long(low, high)
+    log = is_long(low, high)
 
     def label(value: float, position: object) -> str:
         factor, sign = unit_of(value if log else max(abs(low), abs(high)), kind)
-        return f"{value / factor:.6g}{sign if value or kind == 'share' else ''}"
+        return f"{value / factor:.6g}{sign if value else ''}"
 
     axes.set(**{f"{name}scale": "log" if log else "linear", f"{name}lim": ends})
     axis = axes.xaxis if name == "x" else axes.yaxis
-    locator: ticker.Locator = ticker.MaxNLocator(5, steps=[1, 2, 5, 10], integer=kind == "number")
+    locator: ticker.Locator = ticker.MaxNLocator(5, steps=[1, 2, 5, 10])
     if log:
         spans = ((8, (1, 1.5, 2, 3, 4, 5, 7)), (20, (1, 2, 3, 5)), (200, (1, 2, 5)))
         subs = next((subs for span, subs in spans if high < span * low), (1,))
@@ -166,23 +160,6 @@ def set_axis(
     axis.set_major_locator(locator)
     axis.set_minor_locator(ticker.NullLocator())
     axis.set_major_formatter(ticker.FuncFormatter(label))
-
-
-def new_plane(
-    figure: "FigureLike",
-    scales: tuple[tuple[Sequence[float], str], tuple[Sequence[float], str]],
-    title: str,
-    *,
-    zero: bool = False,
-    log: bool = True,
-) -> "Axes":
-    """Return axes for two kinds of values; the title is that of the y axis."""
-    axes = figure.add_subplot()
-    for name, (values, kind) in zip(("x", "y"), scales, strict=True):
-        set_axis(axes, "x" if name == "x" else "y", limits(values, zero, log), kind, log)
-    axes.grid()
-    axes.set_title(title)
-    return axes
 
 
 def add_label(axes: "Axes", text: str, x: float, y: float) -> None:

@@ -10,13 +10,7 @@ from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.statistics import summary
 from deploykit.rendering.serving import load_name
-from deploykit.reporting.charts.chart import (
-    PLANE,
-    Chart,
-    add_label,
-    benchmark_of,
-    new_plane,
-)
+from deploykit.reporting.charts.chart import Chart, add_label, benchmark_of, limits, set_axis
 from deploykit.reporting.charts.style import MARKERS, PAPER, series_colour
 
 if TYPE_CHECKING:
@@ -25,6 +19,8 @@ if TYPE_CHECKING:
     from deploykit.reporting.charts.chart import FigureLike
 
 _MAX_LINES, _MAX_WHISKERS = 12, 60
+_BODY = 300.0
+"""Height of the axes with their tick labels, in points."""
 _LOADS = {"closed": "closed loop: clients wait for responses", "open": "open loop: fixed rate"}
 _LATENCY = "Latency: p50, whisker to p99"
 
@@ -125,15 +121,18 @@ def loads(results: Mapping[str, Any]) -> Chart | None:
 def _curve_chart(curves: Sequence[Curve], title: str, notes: list[str]) -> Chart:
     """Return a chart of throughput over latency, with a legend if a curve has a name."""
     shown = curves[:_MAX_LINES]
-    legend = [(name, n) for n, (name, _) in enumerate(shown) if len(curves) > 1 or name]
+    legend = [name for name, _ in shown if len(curves) > 1 or name]
     if len(shown) < len(curves):
         notes = [*notes, f"The first {len(shown)} of {len(curves)} lines are shown"]
     flat = [point for _, points in shown for point in points]
     times = [point.p50 for point in flat] + [max(point.p50, point.p99) for point in flat]
 
     def draw(figure: "FigureLike") -> "Axes":
-        scales = ((times, "ms"), ([point.rate for point in flat], "count"))
-        axes = new_plane(figure, scales, title, zero=True)
+        axes = figure.add_subplot()
+        set_axis(axes, "x", limits(times, zero=True), "ms")
+        set_axis(axes, "y", limits([point.rate for point in flat], zero=True), "count")
+        axes.grid()
+        axes.set_title(title)
         for number, (_, points) in reversed(list(enumerate(shown))):
             _draw_curve(axes, points, number)
         for _, points in shown:  # the ends matter most, so they have priority
@@ -142,7 +141,7 @@ def _curve_chart(curves: Sequence[Curve], title: str, notes: list[str]) -> Chart
                     add_label(axes, point.label, point.p50, point.rate)
         return axes
 
-    return Chart(PLANE, draw, notes, legend)
+    return Chart(_BODY, draw, notes, legend)
 
 
 def _draw_curve(axes: "Axes", points: Sequence[CurvePoint], number: int) -> None:

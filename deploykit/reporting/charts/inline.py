@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, ops
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
-from deploykit.reporting.charts.points import layer_noise, roofline
-from deploykit.reporting.charts.strips import latencies, warm_ups
+from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import (
     GRID,
     INK,
@@ -128,13 +127,10 @@ Draw = Callable[[Mapping[str, Any]], Chart | None]
 _DRAWN: Mapping[str, tuple[str, Draw]] = {
     "latencies": ("Latency distribution", latencies),
     "throughput": ("Throughput over latency", throughput),
-    "warm-ups": ("Calls before the steady state", warm_ups),
     "figures": ("Improvement, with confidence intervals", gains),
     "gains": ("Speedup, with confidence intervals", gains),
     "ops": ("Time by op", ops),
     "nodes": ("Time by node", nodes),
-    "roofline": ("Roofline: node performance and machine limits", roofline),
-    "layer noise": ("Noise by layer, each alone in int8", layer_noise),
     "layer times": ("Time by layer", layer_times),
     "loads": ("Throughput over latency under load", loads),
     "classes": ("By class", classes),

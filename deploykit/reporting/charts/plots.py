@@ -11,7 +11,7 @@ from deploykit.rendering.progress import date
 from deploykit.reporting.charts.bars import gains
 from deploykit.reporting.charts.chart import WIDTH, Chart, lay_out, new_figure
 from deploykit.reporting.charts.curves import loads, throughput, varied
-from deploykit.reporting.charts.strips import latencies, warm_ups
+from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import INK, MUTED, SMALL, TEXT, in_style, shortened
 from deploykit.transforms.common.errors import GraphError
 
@@ -29,7 +29,7 @@ def plot(result: BenchmarkResult, file_name: str) -> bytes:
     """Return an image of the result, as PNG or SVG by the file name's extension.
 
     It shows the latencies of each measurement, throughput over latency if batch or concurrency
-    vary, speedups relative to the first, and warm-ups. GraphError: another extension.
+    vary, and speedups relative to the first. GraphError: another extension.
     """
     along, ratios = varied(result.measurements), gains(result)
     charts = [("Latencies", latencies(result))]
@@ -37,7 +37,6 @@ def plot(result: BenchmarkResult, file_name: str) -> bytes:
         charts.append(("Relative to the first of its load", ratios))
     if along:
         charts.append((f"Throughput over latency, by {along}", throughput(result)))
-    charts.append(("Warm-up", warm_ups(result)))
     title = f"deploykit benchmark, {date(result.started)}"
     return picture(title, machine_line(result), charts, file_name)
 

@@ -1,4 +1,4 @@
-"""Strip charts, one row per measurement: latency distribution, and warm-up over time."""
+"""Strip chart of latency distributions, one row per measurement."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,19 +26,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from deploykit.reporting.charts.chart import FigureLike
-    from deploykit.transforms.ir.tensors import Array
 
 MAX_ROWS = 40
 _ROW = 54.0
 """Height of a row in points."""
 _TOP, _END = 0.1, 0.9
 """Start and end of a strip, as shares of its row."""
-_MAX_POINTS = 120
 _BINS = 800  # total of bins and ticks in all strips, to limit the file size
 _LATENCY_KEY = "Latency of a call: line p50, dashes p99, ticks slower calls"
-_WARM_UP_KEY = (
-    "Latency of a call over the time since the first run, on a logarithmic axis; dashes: p50 later"
-)
 
 
 def latencies(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
@@ -55,8 +50,9 @@ def latencies(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
     ends = [latency_limits([rows[place] for place in group]) for group in groups.values()]
     pairs = zip(groups.values(), ends, strict=True)
     beyond = any(max(rows[n].latencies_ms) > high for group, (_, high) in pairs for n in group)
-    key = _LATENCY_KEY + "; beyond: number of calls slower than the axis shows" * beyond
-    notes = _notes(key, len(rows), len(every))
+    note = _LATENCY_KEY + "; beyond: number of calls slower than the axis shows" * beyond
+    if len(rows) < len(every):
+        note += f"; the first {len(rows)} of {len(every)} are shown"
 
     def draw(figure: "FigureLike") -> "Axes":
         names = distinct([row.name for row in rows], SMALL, NAME_WIDTH)
@@ -76,7 +72,7 @@ def latencies(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
             vertical_lines(axes, lines, color=INK, linewidth=1, linestyle=(0, (3, 2)))
         return several[-1]  # type: ignore[no-any-return]  # element of an array
 
-    return Chart(_ROW * len(rows) + (LINE + 12) * len(groups) + 4, draw, notes)
+    return Chart(_ROW * len(rows) + (LINE + 12) * len(groups) + 4, draw, [note])
 
 
 def latency_limits(alike: Sequence[Measurement]) -> tuple[float, float]:
@@ -84,10 +80,6 @@ def latency_limits(alike: Sequence[Measurement]) -> tuple[float, float]:
     figures = [summary(item) for item in alike]
     low = min(figure.min for figure in figures)
     return limits([low, max(min(figure.max, 2 * figure.p99) for figure in figures)])
-
-
-def _notes(key: str, shown: int, count: int) -> list[str]:
-    return [key + (f"; the first {shown} of {count} are shown" if shown < count else "")]
 
 
 def _model_numbers(rows: Sequence[Measurement]) -> list[int]:
@@ -125,70 +117,3 @@ def _draw_latencies(
     slower = np.minimum(slower[:: max(1, -(-len(slower) // most))], high)
     vertical_lines(axes, [(x, bottom - 0.11, bottom) for x in slower], color=colour, linewidth=1)
     axes.hlines(bottom, low, high, color=MUTED, linewidth=0.6)
-
-
-def warm_ups(benchmark_result: BenchmarkResult | Mapping[str, Any]) -> Chart:
-    """Return the latencies of a benchmark before the steady state, over time.
-
-    `benchmark_result` is a result of `deploykit.benchmark`, or its document. GraphError: it is
-    neither.
-    """
-    every = benchmark_of(benchmark_result).measurements
-    rows = every[:MAX_ROWS]
-    notes = _notes(_WARM_UP_KEY, len(rows), len(every))
-
-    def draw(figure: "FigureLike") -> "Axes":
-        axes = figure.add_subplot()
-        names = distinct([row.name for row in rows], SMALL, NAME_WIDTH)
-        row_axes(axes, [(name, *_warm_up_lines(r)) for name, r in zip(names, rows, strict=True)])
-        longest = limits([0.0, *map(_warm_up_seconds, rows)], zero=True)[1]
-        set_axis(axes, "x", (-0.02 * longest, longest), "seconds")
-        axes.grid(axis="x")
-        for row, (item, number) in enumerate(zip(rows, _model_numbers(rows), strict=True)):
-            _draw_warm_up(axes, row, item, series_colour(number))
-        return axes
-
-    return Chart(_ROW * len(rows) + LINE + 16, draw, notes)
-
-
-def _warm_up_seconds(measurement: Measurement) -> float:
-    """Return the duration of the warm-up after the first run, in seconds."""
-    return sum(measurement.warm_up_ms) / 1e3 / measurement.settings.concurrency
-
-
-def _warm_up_lines(measurement: Measurement) -> tuple[str, str]:
-    calls, time = len(measurement.warm_up_ms), _warm_up_seconds(measurement)
-    then = f"then {calls} call{'s' * (calls != 1)} in {amount(time, 'seconds')}"
-    first = f"First run {amount(measurement.first_run_ms, 'ms')}"
-    later = f"p50 later {amount(summary(measurement).p50, 'ms')}"
-    return first, f"{then}, {later}" if calls else later
-
-
-def _draw_warm_up(axes: "Axes", row: int, measurement: Measurement, colour: str) -> None:
-    """Draw a row's calls as a line after the first run, with a separate logarithmic y axis."""
-    p50, first = summary(measurement).p50, measurement.first_run_ms
-    calls = np.asarray(measurement.warm_up_ms)
-    times = np.cumsum(calls) / 1e3 / measurement.settings.concurrency
-    levels = [call for call in (p50, first, *calls) if call > 0]
-    low, high = min(levels) / 1.1, max(levels) * 1.1
-
-    def up(latency: Any) -> Any:
-        share = np.log(np.maximum(latency, low) / low) / np.log(high / low)
-        return row + _END - (_END - _TOP) * share
-
-    axes.hlines(row + _END, *axes.get_xlim(), color=MUTED, linewidth=0.6)
-    axes.hlines(up(p50), *axes.get_xlim(), color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
-    indices = _outline(calls)
-    axes.plot(times[indices], up(calls[indices]), color=colour, linewidth=1.2,
-              marker="o" if len(indices) == 1 else "", markersize=4)  # fmt: skip
-    if first > 0:
-        axes.plot(0, up(first), color=colour, marker="D", markersize=5)
-
-
-def _outline(values: "Array") -> list[int]:
-    """Return fewer indices: the minimum and the maximum of each segment."""
-    if len(values) <= _MAX_POINTS:
-        return list(range(len(values)))
-    parts = np.array_split(np.arange(len(values)), _MAX_POINTS // 2)
-    ends = ((p[values[p].argmin()], p[values[p].argmax()]) for p in parts)
-    return sorted({int(item) for pair in ends for item in pair})

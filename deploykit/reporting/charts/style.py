@@ -58,13 +58,11 @@ _RC: dict[str, Any] = {
 UNITS: dict[str, Sequence[tuple[float, str]]] = {
     "ms": ((1e-3, " µs"), (1, " ms"), (1e3, " s")),
     "us": ((1, " µs"), (1e3, " ms"), (1e6, " s")),
-    "seconds": ((1e-6, " µs"), (1e-3, " ms"), (1, " s")),
     "count": ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")),
     "share": ((0.01, " %"),),
-    "number": ((1, ""),),
     "plain": ((1, ""),),
 }
-"""Units by kind of value, as (factor, sign), smallest first; `number` values are integers."""
+"""Units by kind of value, as (factor, sign), smallest first."""
 _WIDER = 1.01  # browsers may space letters slightly wider
 
 

@@ -1,6 +1,7 @@
 """Files that deploykit 0.1 wrote are read: `tests/data/formats/0.1` holds one of each kind."""
 
 import json
+import re
 from pathlib import Path
 
 import deploykit
@@ -50,6 +51,17 @@ def test_a_scenario_is_ignored_and_its_result_not_compared(tmp_path, caplog):
         deploykit.compare(result, path)
     page = deploykit.report([path], tmp_path / "page.html")
     assert "load scenario of version 0.1, which is ignored" in page.html
+
+
+def test_a_profile_with_a_roofline_is_shown_without_it(tmp_path):
+    (known,) = written("profile.json")["measurements"]
+    (measured,) = deploykit.load_result(FILES / "profile.json").measurements
+    html = deploykit.report([FILES / "profile.json"], tmp_path / "page.html").html
+    assert measured.name in html
+    assert all(op["op"] in html for op in known["profile"]["ops"])
+    assert known["profile"]["peak"]
+    assert html.count("roofline") == 1  # the sentence that it is not shown
+    assert not re.search("(of|relative to) the peak|bound by", html, re.IGNORECASE)
 
 
 def test_a_history_of_benchmarks():

@@ -172,7 +172,7 @@ def test_the_layers_that_openvino_runs_are_profiled(small):
     assert openvino.uncounted == ()
     assert all(node.op.split()[1] in ("f32", "i32", "i64") for node in openvino.nodes)
     layers = [node for node in openvino.nodes if node.flops]
-    assert all(node.moved > 0 and node.bound for node in layers)
+    assert all(node.moved > 0 for node in layers)
     assert {op.op for op in openvino.ops} == {node.op for node in openvino.nodes}
 
 

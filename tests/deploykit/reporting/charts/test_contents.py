@@ -3,7 +3,6 @@
 import pytest
 from matplotlib.text import Text
 
-from deploykit.reporting.charts import points
 from deploykit.reporting.charts.bars import (
     BarRow,
     GainRow,
@@ -17,8 +16,7 @@ from deploykit.reporting.charts.bars import (
 )
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
-from deploykit.reporting.charts.points import counted_nodes, layer_noise, roofline
-from deploykit.reporting.charts.strips import latencies, warm_ups
+from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import MUTED, SERIES
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.benchmarking.made_up_results import measurement, result
@@ -37,12 +35,12 @@ def words(chart: Chart) -> list[str]:
     return [text for _, text in middles]
 
 
-@pytest.mark.parametrize("draw", [latencies, throughput, warm_ups, gains])
+@pytest.mark.parametrize("draw", [latencies, throughput, gains])
 def test_a_result_and_its_document_give_one_chart(draw):
     assert words(draw(PAIR)) == words(draw(PAIR.document()))
 
 
-@pytest.mark.parametrize("draw", [latencies, throughput, warm_ups])
+@pytest.mark.parametrize("draw", [latencies, throughput])
 def test_another_document_is_refused(draw):
     with raises(GraphError, "not-a"):
         draw({"kind": "else"})
@@ -96,10 +94,10 @@ def test_ratios_of_every_kind_of_document():
 
 def test_nothing_to_draw_is_none():
     nothing = {"measurements": [{"name": "a"}]}
-    empty = {"nodes": [], "ops": [], "peak": {}}
-    assert [ops(nothing), nodes(empty), roofline(empty), gains({}),
-            layer_noise({}), layer_times({"layers": []}), classes({"models": [], "by_class": []}),
-            loads({"loads": []})] == 8 * [None]  # fmt: skip
+    empty = {"nodes": [], "ops": []}
+    assert [ops(nothing), nodes(empty), gains({}), layer_times({"layers": []}),
+            classes({"models": [], "by_class": []}),
+            loads({"loads": []})] == 6 * [None]  # fmt: skip
 
 
 def test_shares_are_of_the_whole_call():
@@ -110,25 +108,6 @@ def test_shares_are_of_the_whole_call():
     shown = words(ops({"measurements": [found]}))
     assert {*shown[:2]} == {"Conv2D", "3.00 ms, 75.0 %"}
     assert {*shown[2:]} == {"Add", "1.00 ms, 25.0 %"}
-
-
-def test_only_nodes_with_operations_are_under_the_roof():
-    node = {"name": "n", "op": "Conv2D", "ms": 1.0, "flops": 1000, "moved": 10}
-    others = [node | {"flops": 0}, node | {"moved": 0}, node | {"ms": 0.0}]
-    profile = {"nodes": [*others, node | {"name": "dear", "ms": 2.0}, node],
-               "peak": {"gflops": 100.0, "gigabytes": 10.0}}  # fmt: skip
-    assert [each["name"] for each in counted_nodes(profile)] == ["dear", "n"]
-    found = words(roofline(profile))
-    assert {"1  2.00 ms: dear", "2  1.00 ms: n", "Conv2D"} <= set(found)
-
-
-def test_the_noisiest_layers_are_named():
-    layers = [{"layer": f"layer {n}", "op": "Conv2D", "computes_in": "int8", "sqnr_db": 20.0 + n}
-              for n in range(30)]  # fmt: skip
-    found = words(layer_noise({"layers": layers}))
-    assert {"1  20.0 dB: layer 0", "6  25.0 dB: layer 5"} <= set(found)
-    assert "7  26.0 dB: layer 6" not in found
-    assert points._STATES["float"] not in found
 
 
 def test_the_worst_class_comes_first():

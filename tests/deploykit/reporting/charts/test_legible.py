@@ -13,8 +13,7 @@ from deploykit.reporting.charts.bars import classes, gains, layer_times, nodes, 
 from deploykit.reporting.charts.chart import Chart
 from deploykit.reporting.charts.curves import loads, throughput
 from deploykit.reporting.charts.inline import MAX_BYTES, svg
-from deploykit.reporting.charts.points import layer_noise, roofline
-from deploykit.reporting.charts.strips import latencies, warm_ups
+from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import distinct, shortened, text_width
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.reporting.charts import made_up_charts as made_up
@@ -27,18 +26,18 @@ Charts = Iterator[Chart | None]
 
 def of_benchmarks(rng: np.random.Generator) -> Charts:
     found = result(*made_up.measurements(rng))
-    yield from (chart(found) for chart in (latencies, throughput, warm_ups, gains))
+    yield from (chart(found) for chart in (latencies, throughput, gains))
 
 
 def of_profiles(rng: np.random.Generator) -> Charts:
     found = [made_up.a_profile(rng) for _ in range(int(rng.integers(1, 4)))]
     yield ops({"measurements": [{"name": made_up.a_name(rng), "profile": p} for p in found]})
-    yield from (nodes(found[0]), roofline(found[0]))
+    yield nodes(found[0])
 
 
 def of_layers(rng: np.random.Generator) -> Charts:
     found = made_up.a_quantized(rng)
-    yield from (layer_noise(found), layer_times(found), gains(found))
+    yield from (layer_times(found), gains(found))
 
 
 def of_others(rng: np.random.Generator) -> Charts:
@@ -76,10 +75,10 @@ def test_nothing_is_cut_off_in_pictures_in_files(seed, monkeypatch):
 ENDS = [measurement("tiny", 1e-3), measurement("vast", 1e5)]
 
 
-@pytest.mark.parametrize("draw", [latencies, throughput, warm_ups])
+@pytest.mark.parametrize("draw", [latencies, throughput])
 @pytest.mark.parametrize(
     "rows",
-    [ENDS, [measurement(rounds_ms=((5.0,),), rounds_seconds=(0.005,), warm_up_ms=())],
+    [ENDS, [measurement(rounds_ms=((5.0,),), rounds_seconds=(0.005,))],
      [measurement(f"{'a long name ' * 20}{n}") for n in range(40)]],
     ids=["a microsecond and 100 seconds", "one call", "forty long names"],
 )  # fmt: skip
@@ -95,12 +94,10 @@ LONG = "efficientnet-lite0/blocks_24/depthwise_conv2d, batch 8, 2 threads, oneDN
 )
 def test_odd_names_are_shown_as_they_are_or_without_their_middle(name):
     pair = result(measurement(name), measurement(f"{name}2", 3.0))
-    node = {"name": name, "op": name, "ms": 1.0, "flops": 8, "moved": 8}
-    profile = {"ops": [node], "nodes": [node], "peak": {"gflops": 9.0, "gigabytes": 9.0}}
-    layers = [{"layer": name, "computes_in": "int8", "sqnr_db": 9.0}]
-    drawn = [latencies(pair), throughput(pair), warm_ups(pair), gains(pair), roofline(profile),
-             nodes(profile), ops({"measurements": [{"name": name, "profile": profile}] * 2}),
-             layer_noise({"layers": layers})]  # fmt: skip
+    node = {"name": name, "op": name, "ms": 1.0}
+    profile = {"ops": [node], "nodes": [node]}
+    drawn = [latencies(pair), throughput(pair), gains(pair), nodes(profile),
+             ops({"measurements": [{"name": name, "profile": profile}] * 2})]  # fmt: skip
     for chart in drawn:
         figure = chart.figure()
         assert faults(figure) == []
