@@ -2,7 +2,7 @@
 
 Each has its own TensorFlow and models, and polls the folders itself. While a version is replaced,
 for about one poll interval, some workers use the old version and others the new one. The kernel
-balances connections, not requests. While no worker is ready, the parent responds (`standby`).
+balances connections, not requests, among the workers that listen. While none does, it refuses them.
 """
 
 import contextlib
@@ -26,7 +26,6 @@ from deploykit.serving.server.process import Ready, RunningServer, next_of, own_
 from deploykit.serving.server.process import start as start_alone
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.shutdown import at_hangup, forget_hangup
-from deploykit.serving.server.standby import Standby
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.common.messages import log_to_stderr
 from deploykit.transforms.runtime.child_process import python_path
@@ -56,10 +55,8 @@ def start(settings: ServerSettings) -> RunningServer:
     reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     with contextlib.ExitStack() as undo:
         reserved = undo.enter_context(_reserved(settings))
-        standby = Standby(reserved)
-        workers = [_Worker(i, reserved, reports, standby) for i in range(settings.workers)]
+        workers = [_Worker(i, reserved, reports) for i in range(settings.workers)]
         undo.callback(_stop, workers, settings, False)
-        undo.callback(standby.close)
         for worker in workers:
             worker.start()
         ready = _all_ready(reports, len(workers))
@@ -74,7 +71,6 @@ def start(settings: ServerSettings) -> RunningServer:
 
         def end(lame_duck: bool) -> None:
             with held:
-                standby.close()
                 _stop(workers, settings, lame_duck)
 
         return RunningServer(settings, ready, end)
@@ -131,10 +127,8 @@ class _Worker:
         number: int,
         settings: ServerSettings,
         reports: "queue.SimpleQueue[tuple[str, str]]",
-        standby: Standby,
     ) -> None:
         self._number, self._settings, self._reports = number, settings, reports
-        self._standby = standby
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -164,10 +158,8 @@ class _Worker:
                 began, since = began or serves, time.monotonic()
                 self._serves(serves)
                 file.read()  # until it starts to drain, or has died
-            if not self._stopping.is_set():  # a server that shuts down responds as long as it can
-                self._serves(False)
-            code = process.wait()
             self._serves(False)
+            code = process.wait()
             if self._stopping.is_set() or not began:  # a failure at startup would repeat
                 return
             how = signal.Signals(-code).name if code < 0 else f"status {code}"
@@ -191,7 +183,6 @@ class _Worker:
 
     def _serves(self, serves: bool) -> None:
         with self._lock:
-            self._standby.count(int(serves) - int(self._serving))
             self._serving = serves
             self._pass_on()
 
