@@ -25,7 +25,6 @@ from deploykit.serving.server.ports import bound
 from deploykit.serving.server.process import Ready, RunningServer, next_of, own_process
 from deploykit.serving.server.process import start as start_alone
 from deploykit.serving.server.settings import ServerSettings
-from deploykit.serving.server.shutdown import at_hangup, forget_hangup
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.common.messages import log_to_stderr
 from deploykit.transforms.runtime.child_process import python_path
@@ -60,13 +59,6 @@ def start(settings: ServerSettings) -> RunningServer:
         for worker in workers:
             worker.start()
         ready = _all_ready(reports, len(workers))
-
-        def reopen() -> None:
-            for worker in workers:
-                worker.hang_up()
-
-        at_hangup(reopen)
-        undo.callback(forget_hangup, reopen)
         held = undo.pop_all()
 
         def end(lame_duck: bool) -> None:
@@ -132,7 +124,6 @@ class _Worker:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._serving = self._to_reopen = False
         self._thread = threading.Thread(target=self._keep, daemon=True)
 
     def start(self) -> None:
@@ -156,9 +147,7 @@ class _Worker:
             with os.fdopen(status) as file:
                 serves = self._tell(file.readline())
                 began, since = began or serves, time.monotonic()
-                self._serves(serves)
                 file.read()  # until it starts to drain, or has died
-            self._serves(False)
             code = process.wait()
             if self._stopping.is_set() or not began:  # a failure at startup would repeat
                 return
@@ -174,22 +163,6 @@ class _Worker:
             self._stopping.set()
             if self._process is not None:
                 self._process.send_signal(number)
-
-    def hang_up(self) -> None:
-        """Make the process reopen its logs, as soon as it handles signals."""
-        with self._lock:
-            self._to_reopen = True
-            self._pass_on()
-
-    def _serves(self, serves: bool) -> None:
-        with self._lock:
-            self._serving = serves
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        if self._serving and self._to_reopen and self._process is not None:
-            self._to_reopen = False
-            self._process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
         """Kill the process."""
