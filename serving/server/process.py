@@ -88,12 +88,11 @@ class RunningServer(AsHtml):
         scheme = "https" if self.settings.tls and not self.settings.rest_plain else "http"
         return None if self.rest_api_port is None else f"{scheme}://{host}:{self.rest_api_port}/v1"
 
-    def wait(self, ending: Callable[[], object] = lambda: None) -> None:
-        """Return once it is closed, by another thread or Ctrl-C; run `ending` before."""
+    def wait(self) -> None:
+        """Return once it is closed, by another thread or Ctrl-C."""
         with contextlib.suppress(KeyboardInterrupt):
             while not (wait_for_signal(_LOOK_SECONDS) or self._closed.is_set()):
                 pass
-        ending()
         self.close(lame_duck=was_terminated())
 
     def close(self, lame_duck: bool = False) -> None:

@@ -146,8 +146,7 @@ class _Worker:
                 process, status = self._new()
             with os.fdopen(status) as file:
                 serves = self._tell(file.readline())
-                began, since = began or serves, time.monotonic()
-                file.read()  # until it starts to drain, or has died
+            began, since = began or serves, time.monotonic()
             code = process.wait()
             if self._stopping.is_set() or not began:  # a failure at startup would repeat
                 return
@@ -223,7 +222,7 @@ def _work(number: str, status: int) -> None:
         try:
             with start_alone(settings) as server:
                 say(asdict(Ready(server.port, server.rest_api_port, server.models)))
-                server.wait(ending=file.close)
+                server.wait()
         except KeyboardInterrupt:  # before it listens
             pass
         except (Error, ServingError) as error:
