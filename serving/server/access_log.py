@@ -1,8 +1,7 @@
 """A JSON line per request: time, peer, method, model, status and latency.
 
-Requests never wait for the file, the disk or the reader of a pipe. logging's `QueueListener` with
-`WatchedFileHandler` does not ensure that. It waits for a pipe without a reader, and on exit for a
-reader that stalls. A full disk truncates a line, and no line counts the missing ones.
+Requests never wait for the file, the disk or the reader of a pipe: they queue their lines, and a
+thread of logging's `QueueListener` writes them.
 """
 
 import contextlib
@@ -11,11 +10,13 @@ import json
 import logging
 import os
 import select
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
+from queue import Full, Queue
+from typing import Any
 
 from deploykit.transforms.common.errors import FileError
 
@@ -23,174 +24,17 @@ logger = logging.getLogger("deploykit")
 
 STANDARD_OUTPUT = "-"
 
-_MAX_WAITING = 4 << 20  # bytes of lines that are not written yet; further ones are dropped
+_MAX_WAITING = 20_000  # lines that are not written yet; further ones are dropped
 _AT_ONCE = 3900  # bytes; writes to a pipe are atomic up to 4096
 _PAUSE = 0.1  # seconds between writes
 _SLOW = "the reader is too slow"
 _STALLED = 0.5  # seconds between checks of a reader that has stalled
 _LAST_WAIT = 1.0  # seconds to wait for such a reader on exit
 _LONGEST = 256  # characters of a string that a client sends
-_SAID_SECONDS = 10.0  # minimum time between two warnings
+_WARNING_SECONDS = 10.0  # minimum time between two warnings
 
 
-class _UnwrittenError(Exception):
-    """Lines that could not be written: their number, and the reason."""
-
-    def __init__(self, count: int, why: str) -> None:
-        super().__init__(why)
-        self.count = count
-
-
-class LineFile:
-    """A queue of lines that a thread writes; lines that it cannot write are dropped."""
-
-    def __init__(
-        self,
-        path: str,
-        dropped: Callable[[int], None],
-        gap: Callable[[int], bytes],
-        most_waiting: int = _MAX_WAITING,
-    ) -> None:
-        """Open it. FileError: it cannot be opened.
-
-        `dropped` receives the number of lost lines; `gap` returns the line that reports them.
-        """
-        self._path, self._dropped, self._gap = path, dropped, gap
-        self._most_waiting = most_waiting
-        self._file = _opened(path)
-        self._lock = threading.Lock()
-        self._waiting: deque[bytes] = deque()
-        self._size = 0
-        self._lost = 0  # lines dropped because too many waited
-        self._missing = 0  # lines missing in the file and not reported there yet
-        self._rest = b""  # of a partly written line
-        self._failing = self._told = False
-        self._said = -_SAID_SECONDS
-        self._due, self._ending = threading.Event(), threading.Event()
-        self._last_moment = float("inf")
-        self._to_reopen = False
-        self._thread = threading.Thread(target=self._run, daemon=True, name="access log")
-        self._thread.start()
-
-    def add(self, line: bytes) -> None:
-        """Queue a line, which ends with a newline, without waiting."""
-        with self._lock:
-            if self._size + len(line) > self._most_waiting:
-                self._lost += 1
-            else:
-                self._waiting.append(line)
-                self._size += len(line)
-        if not self._due.is_set():
-            self._due.set()
-
-    def reopen(self) -> None:
-        """Continue in a new file after the old one was moved. Standard output stays open."""
-        self._to_reopen = True
-        self._due.set()
-
-    def close(self) -> None:
-        """Write the queued lines, and stop; a stalled reader is not waited for."""
-        self._last_moment = time.monotonic() + _LAST_WAIT
-        self._ending.set()
-        self._due.set()
-        self._thread.join(2 * _LAST_WAIT)
-
-    # The following methods run in the thread.
-
-    def _run(self) -> None:
-        last = False
-        while not last:
-            self._due.wait()
-            self._due.clear()
-            last = self._ending.wait(_PAUSE)
-            if self._to_reopen:
-                self._open_again()
-            self._write(self._taken())
-        os.close(self._file)
-
-    def _taken(self) -> deque[bytes]:
-        with self._lock:
-            lines, self._waiting, self._size = self._waiting, deque(), 0
-        self._count_lost()
-        return lines
-
-    def _count_lost(self) -> None:
-        with self._lock:
-            lost, self._lost = self._lost, 0
-        if lost:
-            self._fails(lost, _SLOW)
-
-    def _write(self, lines: deque[bytes]) -> None:
-        """Write lines; after an error, drop them, and retry with the next ones."""
-        for some in _pieces(lines):
-            missing = self._missing  # more may be lost during the write
-            gap = [self._gap(missing)] if missing else []
-            try:
-                self._put(b"".join([*gap, *some]))
-            except _UnwrittenError as error:
-                if error.count <= len(some):  # the gap line was written
-                    self._missing -= missing
-                self._fails(min(error.count, len(some)) + len(lines), str(error))
-                return
-            self._missing -= missing
-            if self._failing and self._told:
-                logger.warning("the access log %s is written again; it contains the number of "
-                               "missing lines", self._path)  # fmt: skip
-            self._failing = False
-
-    def _put(self, lines: bytes) -> None:
-        """Write lines, after the rest of a truncated one. _UnwrittenError: some are not written."""
-        data, done, inside = self._rest + lines, 0, bool(self._rest)
-        try:
-            while done < len(data):
-                self._wait_for_room()
-                with contextlib.suppress(BlockingIOError):  # another process has filled the pipe
-                    done += os.write(self._file, data[done:])
-                inside = data[done - 1 : done] != b"\n"
-        except OSError as error:
-            end = data.index(b"\n", done) + 1 if inside else done
-            self._rest = data[done:end]
-            raise _UnwrittenError(data.count(b"\n", end), error.strerror or str(error)) from None
-        self._rest = b""
-
-    def _wait_for_room(self) -> None:
-        """Wait until a reader has capacity. TimeoutError: it stalled and must be given up."""
-        poll = select.poll()
-        poll.register(self._file, select.POLLOUT)
-        while not poll.poll(_STALLED * 1000):
-            self._count_lost()
-            if self._to_reopen or time.monotonic() > self._last_moment:
-                raise TimeoutError(errno.ETIMEDOUT, _SLOW)
-
-    def _fails(self, count: int, why: str) -> None:
-        self._missing += count
-        self._dropped(count)
-        if self._failing:
-            return
-        self._failing, now = True, time.monotonic()
-        self._told = now - self._said >= _SAID_SECONDS
-        if self._told:
-            self._said = now
-            logger.warning("the access log %s cannot be written: %s; requests continue, but their "
-                           "lines are dropped", self._path, why)  # fmt: skip
-
-    def _open_again(self) -> None:
-        self._to_reopen = False
-        if self._path == STANDARD_OUTPUT:
-            return
-        try:
-            fresh = _opened(self._path)
-        except FileError as error:
-            logger.warning("the access log cannot be reopened: %s", error)
-            return
-        os.close(self._file)
-        self._file = fresh
-        if self._rest:
-            self._rest = b""
-            self._fails(1, "a line was truncated when the file was reopened")
-
-
-class AccessLog(LineFile):
+class AccessLog:
     """A log file with a line per request. Writing to it never blocks.
 
     If it cannot be written, lines are dropped. Once it can be again, a line
@@ -199,7 +43,14 @@ class AccessLog(LineFile):
 
     def __init__(self, path: str, dropped: Callable[[int], None] = lambda count: None) -> None:
         """Open it; `dropped` receives the number of lost lines. FileError: it cannot be opened."""
-        super().__init__(path, dropped, lambda count: _line({"dropped": count}))
+        self._lines = _Lines(dropped)
+        try:
+            self._file = _LineFile(path, self._lines)
+        except OSError as error:
+            reason = "no process reads this pipe" if error.errno == errno.ENXIO else error.strerror
+            raise FileError("file-error", source=path, reason=reason) from None
+        self._writer = _Writer(self._lines.queue, self._file)
+        self._writer.start()
 
     def write(self, protocol: str, method: str, peer: str, code: str, seconds: float,
               model: str = "", bytes_in: int | None = None) -> None:  # fmt: skip
@@ -210,30 +61,151 @@ class AccessLog(LineFile):
         }  # fmt: skip
         if bytes_in is not None:
             facts["bytes_in"] = bytes_in
-        self.add(_line(facts))
+        self._lines.handle(logging.makeLogRecord({"msg": _line(facts)}))
+
+    def close(self) -> None:
+        """Write the queued lines, and stop. A second call has no effect."""
+        self._file.last_moment = time.monotonic() + _LAST_WAIT
+        self._writer.stop()
 
 
-def _pieces(lines: deque[bytes]) -> Iterator[list[bytes]]:
-    """Remove lines from the queue, and yield those that are written together."""
-    while lines:
-        some = [lines.popleft()]
-        size = len(some[0])
-        while lines and size + len(lines[0]) <= _AT_ONCE:
-            size += len(lines[0])
-            some.append(lines.popleft())
-        yield some
+class _Lines(QueueHandler):
+    """Queues lines without waiting, and counts those that are lost."""
+
+    def __init__(self, dropped: Callable[[int], None]) -> None:
+        super().__init__(Queue(_MAX_WAITING))
+        self._dropped, self.lost = dropped, 0
+
+    def prepare(self, record: logging.LogRecord) -> Any:
+        """Queue only the line, which ends with a newline."""
+        return record.msg
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Drop a line, as the queue is full."""
+        self.drop(1)
+
+    def drop(self, count: int) -> None:
+        """Count lost lines."""
+        self.acquire()
+        self.lost += count
+        self.release()
+        self._dropped(count)
 
 
-def _opened(path: str) -> int:
-    """Open a file to append to, or a pipe with a reader. FileError: it cannot be opened."""
-    if path == STANDARD_OUTPUT:
-        return os.dup(1)  # blocking, as other processes share it, but only this thread waits
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return os.open(path, flags | os.O_NONBLOCK, 0o666)  # does not wait for a pipe's reader
-    except OSError as error:
-        reason = "no process reads this pipe" if error.errno == errno.ENXIO else error.strerror
-        raise FileError("file-error", source=path, reason=reason) from None
+class _Writer(QueueListener):
+    """Writes all queued lines at once, so that its thread seldom competes with requests."""
+
+    queue: "Queue[bytes | None]"
+    _is_last = False
+
+    def dequeue(self, block: bool) -> Any:
+        """Return a record with all queued lines; None after the last ones."""
+        if self._is_last:
+            return None
+        lines = [self.queue.get(block)]
+        time.sleep(_PAUSE)  # for further lines
+        lines += [self.queue.get_nowait() for _ in range(self.queue.qsize())]
+        self._is_last = None in lines
+        return logging.makeLogRecord({"msg": b"".join(line for line in lines if line)})
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Write lines without the handler's lock: on exit, logging would wait for it."""
+        self.handlers[0].emit(record)
+
+    def stop(self) -> None:
+        """Write the queued lines, and close the file; do not wait for a write that hangs."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with contextlib.suppress(Full):
+            self.queue.put(None, timeout=2 * _LAST_WAIT)
+        thread.join(2 * _LAST_WAIT)
+        if not thread.is_alive():
+            self.handlers[0].close()
+
+
+class _LineFile(WatchedFileHandler):
+    """Appends whole lines to a file or pipe, and a line with the number of those that it lacks."""
+
+    def __init__(self, path: str, lines: _Lines) -> None:
+        """Open it. OSError: it cannot be opened, or no process reads the pipe."""
+        self._path, self._lines = path, lines
+        self._reported = 0  # lost lines, in the file
+        self._rest = b""  # of a partly written line
+        self._failing = self._warned = False
+        self._warned_at = -_WARNING_SECONDS
+        self.last_moment = float("inf")  # to wait for a reader that has stalled
+        super().__init__(path)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write lines; after an error, drop them, and retry with the next ones."""
+        missing = self._lines.lost - self._reported
+        if missing:
+            self._warn(_SLOW)
+            if not self._put(_line({"dropped": missing})):
+                self._reported += missing
+        if lost := self._put(record.msg):
+            self._lines.drop(lost)
+
+    def _put(self, lines: bytes) -> int:
+        """Write lines, after the rest of a truncated one; return how many are not written."""
+        done = 0
+        try:
+            if self._path != STANDARD_OUTPUT:
+                self.reopenIfNeeded()
+            self.stream = self.stream or self._open()  # else an earlier attempt has failed
+            data = self._rest + lines
+            while done < len(data):
+                self._wait_for_room()
+                end = data.rfind(b"\n", done, done + _AT_ONCE) + 1 or data.index(b"\n", done) + 1
+                done += os.write(self.stream.fileno(), data[done:end])
+        except OSError as error:
+            self._warn(error.strerror or str(error))
+            data = self._rest + lines
+            is_inside = data[done - 1 : done] != b"\n" if done else bool(self._rest)
+            end = data.index(b"\n", done) + 1 if is_inside else done
+            self._rest = data[done:end]
+            return data.count(b"\n", end)
+        self._rest = b""
+        if self._failing and self._warned:
+            logger.warning("the access log %s is written again; it contains the number of "
+                           "missing lines", self._path)  # fmt: skip
+        self._failing = False
+        return 0
+
+    def _wait_for_room(self) -> None:
+        """Wait until a reader has capacity. TimeoutError: it stalled and must be given up."""
+        poll = select.poll()
+        poll.register(self.stream, select.POLLOUT)
+        while not poll.poll(_STALLED * 1000):
+            if self._lines.lost > self._reported:
+                self._warn(_SLOW)
+            if time.monotonic() > self.last_moment:
+                raise TimeoutError(errno.ETIMEDOUT, _SLOW)
+
+    def _open(self) -> TextIOWrapper:
+        """Open a file to append to, or a pipe with a reader; only its descriptor is used."""
+        if self._path == STANDARD_OUTPUT:
+            file = os.dup(1)  # blocking, as other processes share it
+        else:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            # Do not wait for a pipe's reader.
+            file = os.open(self.baseFilename, flags | os.O_NONBLOCK, 0o666)
+            os.set_blocking(file, True)
+        if self._rest:  # the file was moved with a truncated line
+            self._rest = b""
+            self._lines.drop(1)
+        return open(file, "w", encoding="ascii")
+
+    def _warn(self, why: str) -> None:
+        if self._failing:
+            return
+        self._failing, now = True, time.monotonic()
+        self._warned = now - self._warned_at >= _WARNING_SECONDS
+        if self._warned:
+            self._warned_at = now
+            logger.warning("the access log %s cannot be written: %s; requests continue, but their "
+                           "lines are dropped", self._path, why)  # fmt: skip
 
 
 def _line(facts: dict[str, object]) -> bytes:

@@ -119,13 +119,6 @@ _LOOK_SECONDS = 0.01
 _SHUT = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
-def listening_sockets(port: int) -> Iterator[socket.socket]:
-    """Yield copies of the sockets that listen on a port, each open until the next one."""
-    for _, result in _sockets(port, "", listening=True):
-        with result:
-            yield result
-
-
 def connected_sockets(port: int) -> Iterator[socket.socket]:
     """Yield copies of the sockets of a port's connections, to be closed by the caller."""
     for _, result in _sockets(port, "", listening=False):

@@ -16,9 +16,7 @@ from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
 from deploykit.serving.server.settings import ServerSettings, cores
 from deploykit.serving.server.shutdown import (
-    at_hangup,
     check_signals,
-    forget_hangup,
     obey_signals,
     wait_for_signal,
     was_terminated,
@@ -90,12 +88,11 @@ class RunningServer(AsHtml):
         scheme = "https" if self.settings.tls and not self.settings.rest_plain else "http"
         return None if self.rest_api_port is None else f"{scheme}://{host}:{self.rest_api_port}/v1"
 
-    def wait(self, ending: Callable[[], object] = lambda: None) -> None:
-        """Return once it is closed, by another thread or Ctrl-C; run `ending` before."""
+    def wait(self) -> None:
+        """Return once it is closed, by another thread or Ctrl-C."""
         with contextlib.suppress(KeyboardInterrupt):
             while not (wait_for_signal(_LOOK_SECONDS) or self._closed.is_set()):
                 pass
-        ending()
         self.close(lame_duck=was_terminated())
 
     def close(self, lame_duck: bool = False) -> None:
@@ -149,14 +146,12 @@ def start(settings: ServerSettings) -> RunningServer:
         started.add_done_callback(lambda _: server.drain(0))
         raise
     started.result()
-    at_hangup(server.reopen_log)
     rest = server.rest.port if server.rest is not None else None
     ready = Ready(server.port, rest, server.available)
     return RunningServer(settings, ready, lambda lame_duck: _drain(server, lame_duck))
 
 
 def _drain(server: Server, lame_duck: bool) -> None:
-    forget_hangup(server.reopen_log)
     settings = server.settings
     before = settings.lame_duck_seconds if lame_duck else 0.0
     try:
@@ -172,7 +167,7 @@ def own_process() -> None:
     """Configure a process that only serves: file limit, memory, gRPC's log, signals.
 
     The first SIGTERM or Ctrl-C stops the wait for startup or the running server. The second one
-    ends the process at once. SIGHUP reopens logs.
+    ends the process at once. SIGHUP has no effect.
     """
     global _is_own_process
     _is_own_process = True

@@ -163,11 +163,6 @@ class Server:
             self.log.close()
         return answered
 
-    def reopen_log(self) -> None:
-        """Continue in a new access log, as after `logrotate`, if there is one."""
-        if self.log is not None:
-            self.log.reopen()
-
     @property
     def available(self) -> dict[str, list[int]]:
         """The configured models, each with its available versions."""

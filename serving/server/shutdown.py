@@ -12,11 +12,9 @@ from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
 from deploykit.serving.rest.listener import Listener
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
-_REOPENING = signal.SIGHUP
 _ONE_SECONDS = 0.05  # signals within this time are one: timeout(1) sends two, to child and group
 
 _came = threading.Event()  # set by a signal, after `obey_signals`
-_reopened: list[Callable[[], None]] = []
 _numbers: list[int] = []  # that signal, once received
 
 
@@ -32,7 +30,7 @@ def obey_signals() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in (*_ENDING, _REOPENING):
+    for number in (*_ENDING, signal.SIGHUP):  # which logrotate may send
         signal.signal(number, _do_nothing)
     threading.Thread(target=_obey, args=(read,), daemon=True, name="signals").start()
 
@@ -43,9 +41,6 @@ def _do_nothing(_: int, __: FrameType | None) -> None:
 
 def _obey(pipe: int) -> None:
     while received := os.read(pipe, 1):
-        if received[0] == _REOPENING:
-            for reopen in list(_reopened):
-                reopen()
         if received[0] in _ENDING:
             if _came.is_set():
                 os._exit(128 + received[0])
@@ -54,16 +49,6 @@ def _obey(pipe: int) -> None:
                 os.read(pipe, 1 << 16)
             _numbers.append(received[0])
             _came.set()
-
-
-def at_hangup(reopen: Callable[[], None]) -> None:
-    """Call a function at each SIGHUP, for log rotation. It must not block."""
-    _reopened.append(reopen)
-
-
-def forget_hangup(reopen: Callable[[], None]) -> None:
-    """Stop calling the function."""
-    _reopened.remove(reopen)
 
 
 def check_signals() -> None:

@@ -2,7 +2,7 @@
 
 Each has its own TensorFlow and models, and polls the folders itself. While a version is replaced,
 for about one poll interval, some workers use the old version and others the new one. The kernel
-balances connections, not requests. While no worker is ready, the parent responds (`standby`).
+balances connections, not requests, among the workers that listen. While none does, it refuses them.
 """
 
 import contextlib
@@ -25,8 +25,6 @@ from deploykit.serving.server.ports import bound
 from deploykit.serving.server.process import Ready, RunningServer, next_of, own_process
 from deploykit.serving.server.process import start as start_alone
 from deploykit.serving.server.settings import ServerSettings
-from deploykit.serving.server.shutdown import at_hangup, forget_hangup
-from deploykit.serving.server.standby import Standby
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.common.messages import log_to_stderr
 from deploykit.transforms.runtime.child_process import python_path
@@ -56,25 +54,15 @@ def start(settings: ServerSettings) -> RunningServer:
     reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     with contextlib.ExitStack() as undo:
         reserved = undo.enter_context(_reserved(settings))
-        standby = Standby(reserved)
-        workers = [_Worker(i, reserved, reports, standby) for i in range(settings.workers)]
+        workers = [_Worker(i, reserved, reports) for i in range(settings.workers)]
         undo.callback(_stop, workers, settings, False)
-        undo.callback(standby.close)
         for worker in workers:
             worker.start()
         ready = _all_ready(reports, len(workers))
-
-        def reopen() -> None:
-            for worker in workers:
-                worker.hang_up()
-
-        at_hangup(reopen)
-        undo.callback(forget_hangup, reopen)
         held = undo.pop_all()
 
         def end(lame_duck: bool) -> None:
             with held:
-                standby.close()
                 _stop(workers, settings, lame_duck)
 
         return RunningServer(settings, ready, end)
@@ -131,14 +119,11 @@ class _Worker:
         number: int,
         settings: ServerSettings,
         reports: "queue.SimpleQueue[tuple[str, str]]",
-        standby: Standby,
     ) -> None:
         self._number, self._settings, self._reports = number, settings, reports
-        self._standby = standby
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._serving = self._to_reopen = False
         self._thread = threading.Thread(target=self._keep, daemon=True)
 
     def start(self) -> None:
@@ -161,13 +146,8 @@ class _Worker:
                 process, status = self._new()
             with os.fdopen(status) as file:
                 serves = self._tell(file.readline())
-                began, since = began or serves, time.monotonic()
-                self._serves(serves)
-                file.read()  # until it starts to drain, or has died
-            if not self._stopping.is_set():  # a server that shuts down responds as long as it can
-                self._serves(False)
+            began, since = began or serves, time.monotonic()
             code = process.wait()
-            self._serves(False)
             if self._stopping.is_set() or not began:  # a failure at startup would repeat
                 return
             how = signal.Signals(-code).name if code < 0 else f"status {code}"
@@ -182,23 +162,6 @@ class _Worker:
             self._stopping.set()
             if self._process is not None:
                 self._process.send_signal(number)
-
-    def hang_up(self) -> None:
-        """Make the process reopen its logs, as soon as it handles signals."""
-        with self._lock:
-            self._to_reopen = True
-            self._pass_on()
-
-    def _serves(self, serves: bool) -> None:
-        with self._lock:
-            self._standby.count(int(serves) - int(self._serving))
-            self._serving = serves
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        if self._serving and self._to_reopen and self._process is not None:
-            self._to_reopen = False
-            self._process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
         """Kill the process."""
@@ -259,7 +222,7 @@ def _work(number: str, status: int) -> None:
         try:
             with start_alone(settings) as server:
                 say(asdict(Ready(server.port, server.rest_api_port, server.models)))
-                server.wait(ending=file.close)
+                server.wait()
         except KeyboardInterrupt:  # before it listens
             pass
         except (Error, ServingError) as error:

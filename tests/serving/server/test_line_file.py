@@ -1,26 +1,39 @@
 """A file of lines: nobody waits for it, whole lines alone, and what is missing is counted."""
 
+import json
+import logging
 import os
+import subprocess
+import sys
+import threading
 
 import pytest
 
 from deploykit.serving.server import access_log
-from deploykit.serving.server.access_log import LineFile
+from deploykit.serving.server.access_log import AccessLog
 from deploykit.transforms.common.errors import FileError
 from tests.support import Containing, says
 from tests.waiting import until
 
 
-class StageCache(LineFile):
-    """One that knows what was dropped."""
+class Counted(AccessLog):
+    """One that knows what was dropped, and takes lines as they are."""
 
-    def __init__(self, path, **options):
+    def __init__(self, path):
         self.dropped = 0
 
         def count(number):
             self.dropped += number
 
-        super().__init__(str(path), count, lambda number: b"%d missing\n" % number, **options)
+        super().__init__(str(path), count)
+
+    def add(self, line: bytes) -> None:
+        self._lines.handle(logging.makeLogRecord({"msg": line}))
+
+
+def missing(line: str | bytes) -> int:
+    """Return the number of missing lines that a line says."""
+    return json.loads(line)["dropped"]
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +60,12 @@ class Full:
 
 
 def test_lines_come_in_their_order_and_none_is_lost_at_the_end(tmp_path):
-    kept = StageCache(tmp_path / "log")
+    kept = Counted(tmp_path / "log")
     lines = [b"line %d\n" % number for number in range(20_000)]
     for line in lines:
         kept.add(line)
     kept.close()
+    kept.close()  # which changes nothing
     assert (tmp_path / "log").read_bytes() == b"".join(lines)
     assert kept.dropped == 0
 
@@ -60,18 +74,17 @@ def test_lines_come_in_their_order_and_none_is_lost_at_the_end(tmp_path):
 def test_a_full_disk_costs_lines_but_leaves_whole_ones_and_says_how_many(
     tmp_path, monkeypatch, caplog, room
 ):
-    full = Full(monkeypatch, room)
-    kept = StageCache(tmp_path / "log")
+    full, log = Full(monkeypatch, room), tmp_path / "log"
+    kept = Counted(log)
     for number in range(100):
         kept.add(b"line %04d\n" % number)
-    until(lambda: kept.dropped >= 96 and not kept._waiting)
+    until(lambda: kept.dropped + (log.stat().st_size + 9) // 10 == 100)
     full.room = 1 << 20
     before = kept.dropped
     kept.add(b"at last\n")
     kept.close()
-    found = (tmp_path / "log").read_text().splitlines()
-    *first, gap, last = found
-    assert (gap, last) == (f"{before} missing", "at last")
+    *first, gap, last = log.read_text().splitlines()
+    assert (missing(gap), last) == (before, "at last")
     assert len(first) + before == 100
     assert first == [f"line {number:04}" for number in range(len(first))]
     assert caplog.messages == [
@@ -82,7 +95,7 @@ def test_a_full_disk_costs_lines_but_leaves_whole_ones_and_says_how_many(
 
 def test_trouble_that_comes_and_goes_is_said_seldom(tmp_path, monkeypatch, caplog):
     full = Full(monkeypatch, 0)
-    kept = StageCache(tmp_path / "log")
+    kept = Counted(tmp_path / "log")
     for number in range(1, 20):
         full.room = 0
         kept.add(b"no\n")
@@ -95,25 +108,28 @@ def test_trouble_that_comes_and_goes_is_said_seldom(tmp_path, monkeypatch, caplo
 
 
 def test_a_device_that_is_full_for_ever():
-    kept = StageCache("/dev/full")
+    kept = Counted("/dev/full")
     for _ in range(100):
         kept.add(b"line\n")
     until(lambda: kept.dropped == 100)
     kept.close()
 
 
-def test_a_reader_that_stalls_holds_up_nobody(tmp_path, caplog):
+def test_a_reader_that_stalls_holds_up_nobody(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(access_log, "_MAX_WAITING", 5000)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    kept = StageCache(pipe, most_waiting=100_000)
+    kept = Counted(pipe)
     count = 0
     while not kept.dropped:  # of 64 KiB in the pipe, and what waits
         kept.add(b"line %07d\n" % count)
         count += 1
+    until(lambda: caplog.messages)  # said while it stalls
+    assert "reader is too slow" in caplog.messages[0]
     os.set_blocking(reader, True)
     found = b""
-    while b"missing" not in found:
+    while b"dropped" not in found:
         found += os.read(reader, 1 << 16)
         kept.add(b"line %07d\n" % count)
         count += 1
@@ -123,23 +139,23 @@ def test_a_reader_that_stalls_holds_up_nobody(tmp_path, caplog):
         found += more
     os.close(reader)
     lines = found.decode().splitlines()
-    missing = sum(int(line.split()[0]) for line in lines if line.endswith("missing"))
+    gaps = [missing(line) for line in lines if line.startswith("{")]
     numbers = [int(line.split()[1]) for line in lines if line.startswith("line")]
     assert numbers == sorted(set(numbers))
     assert len(numbers) + kept.dropped == count
-    assert 0 < missing <= kept.dropped  # at the end, the pipe was full again
-    assert "reader is too slow" in caplog.messages[0]
+    assert 0 < sum(gaps) <= kept.dropped  # at the end, the pipe was full again
 
 
 def test_a_reader_that_stalls_does_not_hold_up_the_end(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    kept = StageCache(pipe)
+    kept = Counted(pipe)
+    thread = kept._writer._thread
     for _ in range(100_000):
         kept.add(b"line of some length\n")
     kept.close()
-    assert not kept._thread.is_alive()
+    assert not thread.is_alive()
     os.close(reader)
 
 
@@ -147,61 +163,159 @@ def test_a_reader_that_is_gone_may_come_back(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    kept = StageCache(pipe)
+    kept = Counted(pipe)
     os.close(reader)
     kept.add(b"lost\n")
     until(lambda: kept.dropped == 1)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     kept.add(b"found\n")
     kept.close()
-    assert os.read(reader, 1000) == b"1 missing\nfound\n"
+    gap, found = os.read(reader, 1000).splitlines()
+    assert (missing(gap), found) == (1, b"found")
     os.close(reader)
 
 
 def test_a_file_that_was_moved_away_is_begun_anew(tmp_path):
     log, old = tmp_path / "log", tmp_path / "log.1"
-    kept = StageCache(log)
+    kept = Counted(log)
     kept.add(b"old\n")
     until(lambda: log.read_bytes() == b"old\n")
     log.rename(old)
-    kept.reopen()
-    until(log.exists)
     kept.add(b"new\n")
     kept.close()
     assert (old.read_bytes(), log.read_bytes()) == (b"old\n", b"new\n")
 
 
-def test_what_cannot_be_opened_again_stays(tmp_path, caplog):
-    (tmp_path / "folder").mkdir()
+def test_no_line_is_lost_while_files_are_moved_away(tmp_path):
+    log, over, count = tmp_path / "log", threading.Event(), 0
+    kept = Counted(log)
+
+    def move() -> None:
+        try:
+            for number in range(20):
+                until(lambda: log.exists() and log.stat().st_size)
+                log.rename(tmp_path / f"old.{number:02}")
+        finally:
+            over.set()
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    while not over.is_set():
+        kept.add(b"line %d\n" % count)
+        count += 1
+        over.wait(0.0001)
+    mover.join()
+    kept.add(b"line %d\n" % count)
+    kept.close()
+    files = [*sorted(tmp_path.glob("old.*")), log]
+    assert len(files) == 21
+    written = b"".join(path.read_bytes() for path in files)
+    assert written == b"".join(b"line %d\n" % number for number in range(count + 1))
+
+
+def test_a_truncated_line_is_not_continued_in_another_file(tmp_path, monkeypatch):
+    full, log, old = Full(monkeypatch, 3), tmp_path / "log", tmp_path / "log.1"
+    kept = Counted(log)
+    kept.add(b"truncated\n")
+    until(lambda: log.read_bytes() == b"tru")
+    log.rename(old)
+    full.room = 1000
+    kept.add(b"new\n")
+    until(lambda: log.exists() and log.read_bytes() == b"new\n")
+    kept.add(b"last\n")
+    kept.close()
+    new, gap, last = log.read_text().splitlines()
+    assert (new, missing(gap), last) == ("new", 1, "last")
+    assert (old.read_bytes(), kept.dropped) == (b"tru", 1)
+
+
+def test_a_file_that_cannot_be_opened_again_costs_lines_until_it_can(tmp_path, caplog):
     log = tmp_path / "folder" / "log"
-    kept = StageCache(log)
+    log.parent.mkdir()
+    kept = Counted(log)
     kept.add(b"old\n")
     until(lambda: log.read_bytes() == b"old\n")
-    held = log.open()
     log.unlink()
     log.parent.rmdir()
-    kept.reopen()
-    until(lambda: caplog.messages)
+    for number in (1, 2):
+        kept.add(b"lost\n")
+        until(lambda: kept.dropped == number)  # noqa: B023
+    log.parent.mkdir()
     kept.add(b"new\n")
     kept.close()
-    assert held.read() == "old\nnew\n"
-    assert caplog.messages == [Containing(f"{log}", "file or directory")]
-    held.close()
+    gap, new = log.read_text().splitlines()
+    assert (missing(gap), new) == (2, "new")
+    assert caplog.messages == [
+        Containing(f"{log}", "file or directory"),
+        Containing(f"{log} is written"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_lines_of_several_processes_do_not_mix(tmp_path, monkeypatch, kind):
+    """Each has opened the file by itself, as workers do."""
+    monkeypatch.setattr(access_log, "_LAST_WAIT", 30.0)
+    log = tmp_path / "log"
+    found = b""
+    if kind == "pipe":
+        os.mkfifo(log)
+        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(reader, True)
+    opened = [Counted(log), Counted(log)]
+    for number in range(5000):
+        for kept, letter in zip(opened, (b"a", b"b"), strict=True):
+            kept.add(letter * 50 + b" %d\n" % number)
+    closing = [threading.Thread(target=kept.close) for kept in opened]
+    for thread in closing:
+        thread.start()
+    if kind == "pipe":
+        while some := os.read(reader, 1 << 16):
+            found += some
+        os.close(reader)
+    for thread in closing:
+        thread.join()
+    found = found or log.read_bytes()
+    for letter in (b"a", b"b"):
+        mine = [line for line in found.splitlines() if line.startswith(letter)]
+        assert mine == [letter * 50 + b" %d" % number for number in range(5000)]
+    assert found.count(b"\n") == 10_000
+
+
+FORKING = """
+import os, sys
+from deploykit.serving.server.access_log import AccessLog
+
+log = AccessLog(sys.argv[1])
+for number in range(1000):
+    log.write("rest", "GET", str(number), "OK", 0.0)
+if not os.fork():
+    sys.exit()
+status = os.waitstatus_to_exitcode(os.wait()[1])
+log.write("rest", "GET", "1000", "OK", 0.0)
+log.close()
+sys.exit(status)
+"""
+
+
+def test_a_fork_writes_no_line_again(tmp_path):
+    log = tmp_path / "log"
+    subprocess.run([sys.executable, "-c", FORKING, str(log)], check=True, timeout=60)
+    found = [json.loads(line)["peer"] for line in log.read_text().splitlines()]
+    assert found == [str(number) for number in range(1001)]
 
 
 def test_standard_output(capfd):
-    kept = StageCache("-")
+    kept = Counted("-")
     kept.add(b"line\n")
-    kept.reopen()
     kept.close()
     assert capfd.readouterr().out == "line\n"
 
 
 def test_what_cannot_be_opened_is_an_error(tmp_path):
     with pytest.raises(FileError, match="Is a directory"):
-        StageCache(tmp_path)
+        Counted(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
         FileError, match=says("file-error", reason=Containing("process reads this"), source="pipe")
     ):
-        StageCache(tmp_path / "pipe")
+        Counted(tmp_path / "pipe")

@@ -5,6 +5,8 @@ import pickle
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 import grpc
 import psutil
@@ -14,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from deploykit.serving.protocol.protos import GetModelStatusRequest
 from deploykit.serving.server.settings import ServerSettings
 from tests.serving.infer_callers import ask
-from tests.serving.served import Served
+from tests.serving.served import Served, free_port
 from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
 from tests.support import Containing
@@ -58,6 +60,38 @@ def test_workers(base):
         assert status == 0, said
         assert said == Containing("worker", "ended with SIGKILL", "replaced")
         assert not any(each.is_running() for each in (*first, *started))
+    finally:
+        server.kill()
+
+
+def readiness(port: int) -> int | None:
+    """Return the status of the readiness probe; None: no worker listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+@pytest.mark.slow
+def test_the_readiness_probe_shows_when_workers_that_all_died_are_back(base):
+    rest = free_port()
+    server = Served(base, "--workers=2", f"--rest_api_port={rest}")
+    try:
+        assert readiness(rest) == 200
+        killed = workers(server)
+        for each in killed:
+            each.kill()
+        psutil.wait_procs(killed)
+        assert readiness(rest) is None
+        until(lambda: readiness(rest) == 200)
+        until(lambda: len({*workers(server)} - {*killed}) == 2)
+        assert answer(server) == 3.0
+        status, said = server.end()
+        assert status == 0, said
+        assert said.count("ended with SIGKILL; it is replaced") == 2
     finally:
         server.kill()
 
