@@ -24,6 +24,7 @@ from deploykit.batch_inference.infer_run import Inferred as Inferred
 from deploykit.batch_inference.infer_task import InferOptions as InferOptions
 from deploykit.benchmarking.comparing import Speedups as Speedups
 from deploykit.benchmarking.inputs import BenchmarkInputs as BenchmarkInputs
+from deploykit.benchmarking.process_variables import Given
 from deploykit.benchmarking.results import BenchmarkResult as BenchmarkResult
 from deploykit.benchmarking.results import load_result as load_result
 from deploykit.benchmarking.results import load_tuned as load_tuned
@@ -203,11 +204,11 @@ def benchmark(
     engine: Sequence[Literal['tensorflow', 'openvino']] | Literal['tensorflow', 'openvino'] = (),
     threads: Sequence[tuple[int, int]] | tuple[int, int] | int = (),
     onednn: Sequence[bool] | bool = (),
+    env: Given = ...,
     caller_thread: Sequence[bool] | bool = (),
     keep_memory: Sequence[bool] | bool = (),
     concurrency: Sequence[int] | int = (),
     executor: Sequence[Literal['default', 'caller', 'single']] | Literal['default', 'caller', 'single'] = (),
-    allocator: Sequence[Literal['default', 'tcmalloc', 'huge-pages']] | Literal['default', 'tcmalloc', 'huge-pages'] = (),
     kmp_blocktime: str | None = None,
     kmp_affinity: str | None = None,
     omp_num_threads: int | None = None,
@@ -232,16 +233,12 @@ def benchmark(
     cache: str | None = None,
     buckets: Sequence[int] = (),
     private_threads: int | None = None,
-    service_workers: int | None = None,
     service_address: str | None = None,
     pipeline: str | InputFunction | None = None,
     timing: BenchmarkOptions = ...,
     seconds: float = 10,
     runs: int | None = None,
     rounds: int | None = None,
-    scenario: Literal['single', 'offline', 'server'] | None = None,
-    rate: float | None = None,
-    latency_limit: float | None = None,
     profile: bool = False,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
@@ -265,11 +262,6 @@ def benchmark(
     and tf.data. The result shows the read rate and the model's rate in samples per second, and
     which of the two is the bottleneck.
 
-    With `scenario`, each model is measured alone for `seconds`, as in MLPerf. single: p90 latency
-    of one request after another. offline: highest rate of samples per second. server: p99
-    latency at `rate` requests per second, sent at random times. The result states whether it is
-    valid and why.
-
     After Ctrl-C, the result so far is written and shown.
 
     Args:
@@ -280,7 +272,7 @@ def benchmark(
         feeding: the model inputs: data or synthetic values. Ops that act on files or processes are
             refused unless listed in `allow_ops`.
         piping: the input pipeline that reads files.
-        timing: the duration, the number of runs, or the scenario.
+        timing: the duration or the number of runs.
         profile: Also trace some runs. Shows time, memory and FLOPs by op and by node.
 
     Latencies are in milliseconds. After Ctrl-C, the function returns the measurements so far.
@@ -292,7 +284,6 @@ def benchmark(
     Commands:
         deploykit benchmark fashion.pb optimized.pb --batch 1,32 --seconds 5
         deploykit benchmark fashion.pb --runs 50 --profile --top 5
-        deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15
 
     Example:
         >>> found = deploykit.benchmark("fashion.keras", batch=[1, 8], runs=20)
@@ -1189,7 +1180,6 @@ def quantize(
     batch: int | None = None,
     threads: tuple[int, int] | None = None,
     budget: float = 4,
-    whole_tokens: bool = False,
     group_by: str | None = None,
     allow_low_accuracy: bool = False,
     allow_float: bool = False,
@@ -1625,6 +1615,7 @@ def tune(
     goal: Literal['latency', 'throughput'] = 'latency',
     latency_limit: float | None = None,
     engine: Literal['auto', 'tensorflow', 'openvino'] | None = None,
+    env: Given = ...,
     budget: float = 2.8,
     feeding: BenchmarkInputs = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
@@ -1642,9 +1633,9 @@ def tune(
 ) -> Recommendation:
     """Find faster settings for a model on this machine.
 
-    Tries threads, oneDNN, use of the calling thread in oneDNN, memory allocators, reuse of freed
-    memory by the C library, batch sizes and concurrency. It searches for the lowest median latency
-    and for the highest throughput. Settings from environment variables are not changed.
+    Tries threads, oneDNN, use of the calling thread in oneDNN, reuse of freed memory by the C
+    library, batch sizes, concurrency, and the values of `env`. It searches for the lowest median
+    latency and for the highest throughput. Settings from environment variables are not changed.
 
     At the end, it compares the best settings with TensorFlow's defaults, and with variants that
     undo one change, in interleaved rounds. The results are from this comparison. Only significantly
@@ -1774,7 +1765,6 @@ def write_input(
     cache: str | None = None,
     buckets: Sequence[int] = (),
     private_threads: int | None = None,
-    service_workers: int | None = None,
     service_address: str | None = None,
     pipeline: str | InputFunction | None = None,
     batch: int | None = None,

@@ -226,7 +226,7 @@ class RunConfig(AsHtml):
 
     def with_variables(self, changes: Mapping[str, str | None]) -> "RunConfig":
         """Return these settings with some variables added or replaced."""
-        return replace(self, env=dict(self.env) | changes)
+        return replace(self, env=dict(self.env) | dict(changes))
 
     @property
     def in_engine(self) -> "RunConfig":

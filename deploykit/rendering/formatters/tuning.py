@@ -93,7 +93,9 @@ def options(settings: RunConfig) -> str:
     if settings.concurrency > 1:
         template += " --concurrency {concurrency}"
     template += "[[ --executor {executor}]]"
-    variables = (f"{name}={'' if value is None else value}" for name, value in settings.env)
+    variables = (
+        f"{name}={'' if value is None else value}" for name, value in dict(settings.env).items()
+    )
     words = [*filled_lines(settings, template), *(f"--env {shell_word(v)}" for v in variables)]
     return " ".join(word.strip() for word in words)
 
