@@ -10,7 +10,14 @@ import random
 import subprocess
 import sys
 
+import hypothesis
 import pytest
+
+# No property test fails because the machine is slow.
+hypothesis.settings.register_profile(
+    "without a clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("without a clock")
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import pairwise
@@ -33,7 +33,6 @@ def missed(combinations, chosen):
     return found[0] - found[1]
 
 
-@settings(deadline=None)
 @given(possible(), st.integers(0, 99))
 def test_every_possible_pair_is_covered(combinations, seed):
     chosen = pairwise.sample(combinations, pairwise.pairs, seed)
@@ -42,7 +41,6 @@ def test_every_possible_pair_is_covered(combinations, seed):
     assert len(set(chosen)) == len(chosen)
 
 
-@settings(deadline=None)
 @given(possible(), st.integers(0, 99), st.data())
 def test_what_is_tested_anyway_is_not_covered_again(combinations, seed, data):
     covered = data.draw(st.lists(st.sampled_from(combinations), unique=True))

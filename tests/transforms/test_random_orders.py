@@ -118,14 +118,14 @@ def check(graph: Graph, transforms: list[str]) -> None:
 ORDERS = st.lists(st.sampled_from(EXACT + FOLDING), min_size=1, max_size=5)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=300, derandomize=True)
 @given(NETS, ORDERS)
 def test_random_orders(graph, transforms):
     check(graph, transforms)
 
 
 @pytest.mark.slow
-@settings(max_examples=5000, derandomize=True, deadline=None)
+@settings(max_examples=5000, derandomize=True)
 @given(NETS, ORDERS)
 def test_many_random_orders(graph, transforms):
     check(graph, transforms)

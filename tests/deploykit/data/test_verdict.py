@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploykit.data.bottleneck import (
@@ -99,7 +99,6 @@ KIND = st.sampled_from(["csv", "images", "records", "arrays"])
 WHERE = st.sampled_from(["cpu", "gpu", "simulated"])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MADE, STYLE, KIND, WHERE)
 def test_rules_hold_for_all_rates(made, style, kind, computes):
     found = verdict(style, kind, made, computes)
@@ -124,7 +123,6 @@ def test_rules_hold_for_all_rates(made, style, kind, computes):
     assert ("the disk" in text) == (found.limit == INPUT and made.reading.slow_disk)
 
 
-@settings(deadline=None)
 @given(RATE, RATE, SHARE, STYLE, KIND, WHERE)
 def test_other_work_alone_changes_no_limit(compute, input_rate, overlap, style, kind, computes):
     """All rates are halved, and own threads want as much as before."""

@@ -215,7 +215,7 @@ def play(moves, work, clock, look):
         look()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     expected=st.dictionaries(st.sampled_from(STEPS), SECONDS),
     moves=st.lists(MOVES, min_size=1, max_size=8),

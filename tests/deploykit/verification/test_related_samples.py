@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploykit.quantization.accuracy import Evaluator
@@ -175,7 +175,6 @@ def test_at_most_half_of_the_samples_are_held_out(sizes):
 
 
 @given(SEEDS, st.integers(FEWEST, 40), st.integers(2, 6))
-@settings(deadline=None)
 def test_copies_of_a_sample_count_once(seed, count, copies):
     rng = np.random.default_rng(seed)
     expected = rng.normal(size=(count, 5)).astype(np.float32)

@@ -327,7 +327,7 @@ def test_two_that_compute_at_once_leave_each_other_alone():
     assert not batches._queues
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=5), min_size=1, max_size=20),
     st.integers(1, 3),

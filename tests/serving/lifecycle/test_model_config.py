@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploykit.serving.lifecycle.model_config import (
@@ -195,7 +195,6 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(WORDS, max_size=12).map(" ".join) | st.text(max_size=40))
 def test_whatever_the_file_holds_there_is_one_sentence(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "fuzzed.config"

@@ -174,6 +174,6 @@ class Histories(RuleBasedStateMachine):
 
 # Threads take their own turns, so a failure is not shrunk: it may not come again the same way.
 Histories.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, phases=[Phase.generate]
+    max_examples=40, stateful_step_count=30, phases=[Phase.generate]
 )
 TestHistories = Histories.TestCase

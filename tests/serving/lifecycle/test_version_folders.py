@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific, find_versions
@@ -50,7 +50,6 @@ def test_a_version_is_a_name_that_is_an_int64(name, number):
     assert number_of(name) == number
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**70), 2**70), st.integers(0, 12))
 def test_leading_zeros_count_nothing(number, zeros):
     name = ("-" if number < 0 else "") + "0" * zeros + str(abs(number))

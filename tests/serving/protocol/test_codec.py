@@ -112,13 +112,13 @@ def same(ours, theirs) -> bool:
     return bits(ours) == bits(theirs)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(tensors())
 def test_it_reads_what_tensorflow_reads(proto):
     assert same(decoded(proto), oracle(proto)), proto
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(tensors(BAD_SHAPES))
 def test_shapes_that_lie_are_refused(proto):
     """The oracle is not asked to fill what is beyond the limit."""

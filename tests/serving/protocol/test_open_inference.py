@@ -89,7 +89,7 @@ def arrays(draw, datatype: str | None = None):
 TYPED = arrays().filter(lambda each: each[0] not in ("FP16", "BF16"))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(arrays(), min_size=1, max_size=4), st.text(max_size=60))
 def test_raw_contents_round_trip(tensors, request_id):
     request = infer(id=request_id)
@@ -107,7 +107,7 @@ def test_raw_contents_round_trip(tensors, request_id):
     assert written == expected
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(TYPED, min_size=1, max_size=4))
 def test_typed_contents_round_trip(tensors):
     request = infer()
@@ -136,7 +136,7 @@ def test_halves_have_raw_contents_alone(datatype):
     assert shows(refusal(request.SerializeToString()), "infer-input-needs-raw", name="x")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(arrays(), st.integers(-9, 9).filter(bool), st.randoms(use_true_random=False))
 def test_raw_contents_of_another_length(tensor, more, chance):
     datatype, array = tensor
@@ -153,7 +153,7 @@ def test_raw_contents_of_another_length(tensor, more, chance):
         assert str(len(wrong)) in words
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(TYPED.filter(lambda each: each[1].size), st.integers(-3, 3))
 def test_another_number_of_values(tensor, more):
     datatype, array = tensor
@@ -189,7 +189,7 @@ def test_booleans_are_0_or_1():
     assert shows(refusal(request.SerializeToString()), "infer-bool-invalid", name="x")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(DATATYPES, st.lists(SIZES, max_size=70), st.booleans(), st.binary(max_size=16))
 def test_shapes_that_lie_take_no_memory(datatype, shape, is_raw, content):
     request = infer(tensor_of("x", datatype, shape, int_contents=[1]))

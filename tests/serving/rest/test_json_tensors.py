@@ -64,7 +64,6 @@ def same(left, right) -> bool:
 
 
 @given(st.data(), st.sampled_from(NUMBERS))
-@settings(deadline=None)
 def test_numbers_come_back(data, dtype):
     array = data.draw(hnp.arrays(dtype, SHAPES))
     document = parse(b'{"inputs": ' + to_json("x", array) + b"}")
@@ -82,7 +81,6 @@ def test_a_number_that_changed_is_seen():
 
 
 @given(hnp.arrays("float32", SHAPES))
-@settings(deadline=None)
 def test_bfloat16_comes_back(array):
     narrow = array.astype(ml_dtypes.bfloat16)
     back = to_array("x", parse(b'{"x": ' + to_json("x", narrow) + b"}")["x"], "bfloat16")
@@ -92,14 +90,12 @@ def test_bfloat16_comes_back(array):
 
 
 @given(hnp.arrays("float32", SHAPES))
-@settings(deadline=None)
 def test_python_reads_what_is_written(array):
     text = to_json("x", array).decode()
     assert same(np.array(json.loads(text), np.float32).reshape(array.shape), array)
 
 
 @given(st.lists(st.binary(), min_size=1), st.booleans())
-@settings(deadline=None)
 def test_bytes_come_back(values, as_bytes):
     array = np.empty(len(values), object)
     array[:] = values
@@ -111,7 +107,6 @@ def test_bytes_come_back(values, as_bytes):
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
-@settings(deadline=None)
 def test_texts_stay_texts(values):
     array = np.empty(len(values), object)
     array[:] = [value.encode() for value in values]
@@ -130,7 +125,7 @@ def test_texts_stay_texts(values):
     st.sampled_from([*NUMBERS, "string", "complex64"]),
     st.sampled_from(["instances", "inputs"]),
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_whatever_is_sent_is_an_array_or_one_sentence(value, dtype, key):
     found = outcome(lambda: read_inputs({key: value}, inputs(x=dtype))[0])
     if type(found) is dict:  # it is empty where an object names no input
@@ -142,7 +137,6 @@ def test_whatever_is_sent_is_an_array_or_one_sentence(value, dtype, key):
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None)
 def test_whatever_body_is_an_object_or_one_sentence(body):
     found = outcome(lambda: parse(body))
     assert type(found) is dict or found.status == "INVALID_ARGUMENT"

@@ -71,7 +71,6 @@ def parsed(data: bytes, *cuts: int) -> list[tuple]:
 
 
 @given(st.permutations([POST, CHUNKED, GET]), st.data())
-@settings(deadline=None)
 def test_requests_are_the_same_however_they_are_cut(order, data):
     text = b"".join(order)
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=8))
@@ -83,7 +82,7 @@ def test_requests_are_the_same_however_they_are_cut(order, data):
 
 
 @given(st.integers(0, len(POST + CHUNKED) * 8 - 1))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_a_flipped_bit_is_another_request_or_an_error(bit):
     data = bytearray(POST + CHUNKED)
     data[bit // 8] ^= 1 << bit % 8

@@ -32,7 +32,7 @@ def test_no_name_is_a_command_to_a_ci_server():
         assert escaped(name) == name
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(st.lists(TEXTS, min_size=20, max_size=20))
 def test_a_shell_reads_each_word_back(words):
     words = [*words, "\x1b7", "a'b\\c\n", "\udcff.pb"]

@@ -22,7 +22,7 @@ def error(rows, weights, found):
     return float(((outputs - outputs.mean(0)) ** 2).mean())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000), size=st.sampled_from([1, 3, 9, 64, 65, 150]),
     outputs=st.sampled_from([16, 48]), correlation=st.sampled_from([0.0, 0.5, 0.95]),

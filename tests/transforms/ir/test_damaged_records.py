@@ -59,7 +59,7 @@ def test_any_byte_of_any_record(tmp_path, seed):
         ]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_no_record_gets_the_number_of_another(tmp_path_factory, data):
     records = made_up(data.draw(st.integers(1, 30)), data.draw(st.integers(0, 99)))

@@ -115,7 +115,7 @@ def test_damage_is_named(content):
         check_growth(content, GraphDef)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_looked_through_or_refused(content):
     """Whatever protobuf decodes, and no group, is no damage."""
@@ -137,7 +137,7 @@ NODES = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(NODES, max_size=5), st.integers(0, 9))
 def test_the_parts_of_a_message_are_found(nodes, producer):
     graph = GraphDef(node=nodes, versions={"producer": producer})

@@ -45,7 +45,7 @@ READABLE = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\\"), max_size=8
 ).map(str.encode)
 BYTES = st.binary(max_size=8)
-FEW = settings(deadline=None, max_examples=60)
+FEW = settings(max_examples=60)
 
 
 @st.composite
@@ -215,7 +215,7 @@ def test_csv_gives_back_all_numbers_and_texts(columns):
     gives_back("csv", columns, None)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(tables(fewest=1, most=(1 << 63) - 1))
 def test_records_give_back_all_numbers_and_bytes(tmp_path_factory, columns):
     gives_back("tfrecord", columns, tmp_path_factory.mktemp("records"))

@@ -37,7 +37,7 @@ SHAPES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SHAPES, st.booleans())
 def test_rows_of_different_shapes_are_filled_up_and_can_be_cut_again(shapes, is_text):
     batches, number = [], 1

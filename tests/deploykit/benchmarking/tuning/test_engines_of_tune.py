@@ -44,7 +44,7 @@ def searched(start, engines, cost=planted):
         return Figures(p50, p50, rate, (usual / p50,) * 5, (rate / usual_rate,) * 5)
 
     ticks = itertools.count()
-    found = Search(trial, start, coordinates(2, (1,), True, {}, (), engines), seconds=1e9,
+    found = Search(trial, start, coordinates(2, (1,), True, {}, engines), seconds=1e9,
                    clock=lambda: next(ticks))  # fmt: skip
     found.run()
     return found, tried

@@ -31,7 +31,7 @@ def every_choice(parts, stay_float):
 
 
 @given(nets())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_other_choice_costs_less(net):
     parts, borders, stay_float = net
     found = Costs(parts, borders).cheapest(stay_float)
@@ -41,7 +41,7 @@ def test_no_other_choice_costs_less(net):
 
 
 @given(nets())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_of_equal_choices_it_is_the_smallest(net):
     parts, borders, stay_float = net
     found = Costs(parts, borders).cheapest(stay_float)
