@@ -135,7 +135,7 @@ class Observer:
                 # float64 for sums over many samples, but without a float64 copy of each activation.
                 means = math.reduce_mean(value, axes[1:])
                 statistics = (
-                    parts.arrays.size_v2(value),
+                    parts.raw_arrays.size(value),  # array_ops counts a stated shape in Python
                     math.reduce_min(value, axes),
                     math.reduce_max(value, axes),
                     math.reduce_mean(math.cast(means, np.float64), 0),

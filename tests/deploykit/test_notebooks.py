@@ -139,7 +139,9 @@ def test_models_of_every_kind_go_through_the_api_and_data_too(run):
     for each in outputs[2:]:
         assert "<div" in shown(each)
         assert "Assets written" not in streams(each)
-        assert "done in" in progress(each)
+        if any(output.output_type == "display_data" for output in each):  # not of quick work
+            assert "done in" in progress(each)
+    assert "done in" in progress(outputs[6])
     assert "layers" in shown(outputs[6])
     assert "passed" in shown(outputs[8])
 

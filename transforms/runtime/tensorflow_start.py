@@ -35,6 +35,7 @@ _MODULES = {
     "config": "core.protobuf.config_pb2",  # ConfigProto, RunOptions, RunMetadata
     "rewriter": "core.protobuf.rewriter_config_pb2",  # RewriterConfig
     "arrays": "python.ops.array_ops",  # rank and other ops on the shapes of tensors
+    "raw_arrays": "python.ops.gen_array_ops",  # the same as single nodes, as in tf.raw_ops
     "math": "python.ops.math_ops",  # reduce_mean and other ops on numbers
     "histograms": "python.ops.histogram_ops",  # histogram_fixed_width
     "restoring": "python.ops.gen_io_ops",  # restore_v2

@@ -13,7 +13,7 @@ from deploykit.importers.open_model import open_model, path_of
 from deploykit.pipelines.int8 import has_fake_quants
 from deploykit.pipelines.rewrite import OutputFiles, by_calibration
 from deploykit.quantization.calibration import calibrate_split
-from deploykit.quantization.quantize_options import QuantizeOptions
+from deploykit.quantization.quantize_options import QuantizeOptions, has_layers
 from deploykit.quantization.search_task import Budget
 from deploykit.quantization.timing.speed import INCONCLUSIVE
 from deploykit.rendering.progress import working
@@ -216,8 +216,12 @@ def _uncalibrated(shipment: Shipment) -> str:
 
 def _no_calibration(shipment: Shipment) -> str:
     """Return why nothing is calibrated, or an empty string."""
-    why = _uncalibrated(shipment)
-    return "the model states its int8 scales" if why and _states_scales(shipment) else why
+    if why := _uncalibrated(shipment):
+        return "the model states its int8 scales" if _states_scales(shipment) else why
+    if not shipment.path(OPTIMIZED_FILE).exists():
+        return ""
+    graph = shipment.opened(OPTIMIZED_FILE).graph
+    return "" if has_layers(graph) else "the model has no layer that could run in int8"
 
 
 def _no_8_bits(shipment: Shipment) -> str:

@@ -282,3 +282,11 @@ def test_the_command(deploykit, tmp_path):
     assert again.status == 0
     assert again.stdout == Containing("6 tensors", "7 samples")
     assert output.read_text() == text, "the same text for the same data"
+
+
+def test_a_tensor_whose_elements_no_integer_counts_is_refused_by_tensorflow(in_process):
+    with building(["x"], ["out"]) as graph:
+        x = tf.compat.v1.placeholder(tf.float32, name="x")
+        tf.raw_ops.Reshape(tensor=x, shape=np.array([1 << 62] * 2, np.int64), name="out")
+    with raises(GraphError, "runtime-failed"):
+        calibrate(graph, [{"x": np.ones((2, 4), np.float32)}])

@@ -225,8 +225,10 @@ def test_every_layer(name, onednn, are_all, tmp_path):
         pytest.skip("without oneDNN no processor runs NCHW")
     every = [c for c in cases() if builds(name, c)]
     found = check(name, drawn(every, are_all), tmp_path, onednn)
-    assert found["right"] > (5 if are_all else 0)
-    assert found["left alone"] > (10 if are_all else 0) or "convert" in name
+    # A sample may have no layer that one writer fuses: `fuse_pad_and_conv` takes few.
+    assert not are_all or found["right"] > 5
+    assert not are_all or found["left alone"] > 10 or "convert" in name
+    assert found["right"] + found["left alone"]
 
 
 @MANY
