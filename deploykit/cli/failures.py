@@ -122,7 +122,8 @@ def option_error(
     option = "the value" if parameter is None else parameter.human_readable_name
     if isinstance(parameter, click.Option):
         hidden = getattr(parameter, "hidden_spellings", ())
-        option = next((opt for opt in parameter.opts[::-1] if opt not in hidden), option)
+        shown = [opt for opt in parameter.opts[::-1] if opt not in hidden]
+        option = (shown or parameter.opts)[0]
         source = context.get_parameter_source(str(parameter.name)) if context else None
         option += f" (set in {PROJECT_FILE})" * (source is ParameterSource.DEFAULT_MAP)
     return Error("option-value", option=option, got=got, expected=expected, hint=see_help(context))
