@@ -106,7 +106,8 @@ class _Writer(QueueListener):
         time.sleep(_PAUSE)  # for further lines
         lines += [self.queue.get_nowait() for _ in range(self.queue.qsize())]
         self._is_last = None in lines
-        return logging.makeLogRecord({"msg": b"".join(line for line in lines if line)})
+        data = b"".join(line for line in lines if line)
+        return logging.makeLogRecord({"msg": data}) if data else None
 
     def handle(self, record: logging.LogRecord) -> None:
         """Write lines without the handler's lock: on exit, logging would wait for it."""
@@ -139,12 +140,13 @@ class _LineFile(WatchedFileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write lines; after an error, drop them, and retry with the next ones."""
+        lines: Any = record.msg  # bytes
         missing = self._lines.lost - self._reported
         if missing:
             self._warn(_SLOW)
             if not self._put(_line({"dropped": missing})):
                 self._reported += missing
-        if lost := self._put(record.msg):
+        if lost := self._put(lines):
             self._lines.drop(lost)
 
     def _put(self, lines: bytes) -> int:
@@ -154,11 +156,12 @@ class _LineFile(WatchedFileHandler):
             if self._path != STANDARD_OUTPUT:
                 self.reopenIfNeeded()
             self.stream = self.stream or self._open()  # else an earlier attempt has failed
+            file = self.stream.fileno()
             data = self._rest + lines
             while done < len(data):
-                self._wait_for_room()
+                self._wait_for_room(file)
                 end = data.rfind(b"\n", done, done + _AT_ONCE) + 1 or data.index(b"\n", done) + 1
-                done += os.write(self.stream.fileno(), data[done:end])
+                done += os.write(file, data[done:end])
         except OSError as error:
             self._warn(error.strerror or str(error))
             data = self._rest + lines
@@ -173,10 +176,10 @@ class _LineFile(WatchedFileHandler):
         self._failing = False
         return 0
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, file: int) -> None:
         """Wait until a reader has capacity. TimeoutError: it stalled and must be given up."""
         poll = select.poll()
-        poll.register(self.stream, select.POLLOUT)
+        poll.register(file, select.POLLOUT)
         while not poll.poll(_STALLED * 1000):
             if self._lines.lost > self._reported:
                 self._warn(_SLOW)
