@@ -4,7 +4,6 @@ Requests never wait for the file, the disk or the reader of a pipe: they queue t
 thread of logging's `QueueListener` writes them.
 """
 
-import contextlib
 import errno
 import json
 import logging
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
-from queue import Full, Queue
+from queue import SimpleQueue
 from typing import Any
 
 from deploykit.transforms.common.errors import FileError
@@ -72,17 +71,22 @@ class AccessLog:
 class _Lines(QueueHandler):
     """Queues lines without waiting, and counts those that are lost."""
 
+    queue: "SimpleQueue[bytes | None]"
+
     def __init__(self, dropped: Callable[[int], None]) -> None:
-        super().__init__(Queue(_MAX_WAITING))
+        super().__init__(SimpleQueue())
         self._dropped, self.lost = dropped, 0
 
     def prepare(self, record: logging.LogRecord) -> Any:
         """Queue only the line, which ends with a newline."""
         return record.msg
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Drop a line, as the queue is full."""
-        self.drop(1)
+    def enqueue(self, record: Any) -> None:
+        """Queue what `prepare` returns, or drop it if too many lines wait."""
+        if self.queue.qsize() < _MAX_WAITING:
+            self.queue.put_nowait(record)
+        else:
+            self.drop(1)
 
     def drop(self, count: int) -> None:
         """Count lost lines."""
@@ -95,7 +99,7 @@ class _Lines(QueueHandler):
 class _Writer(QueueListener):
     """Writes all queued lines at once, so that its thread seldom competes with requests."""
 
-    queue: "Queue[bytes | None]"
+    queue: "SimpleQueue[bytes | None]"
     _is_last = False
 
     def dequeue(self, block: bool) -> Any:
@@ -118,8 +122,7 @@ class _Writer(QueueListener):
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        with contextlib.suppress(Full):
-            self.queue.put(None, timeout=2 * _LAST_WAIT)
+        self.enqueue_sentinel()
         thread.join(2 * _LAST_WAIT)
         if not thread.is_alive():
             self.handlers[0].close()
