@@ -4,7 +4,6 @@ Requests never wait for the file, the disk or the reader of a pipe: they queue t
 thread of logging's `QueueListener` writes them.
 """
 
-import contextlib
 import errno
 import json
 import logging
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
-from queue import Full, Queue
+from queue import SimpleQueue
 from typing import Any
 
 from deploykit.transforms.common.errors import FileError
@@ -72,17 +71,22 @@ class AccessLog:
 class _Lines(QueueHandler):
     """Queues lines without waiting, and counts those that are lost."""
 
+    queue: "SimpleQueue[bytes | None]"
+
     def __init__(self, dropped: Callable[[int], None]) -> None:
-        super().__init__(Queue(_MAX_WAITING))
+        super().__init__(SimpleQueue())
         self._dropped, self.lost = dropped, 0
 
     def prepare(self, record: logging.LogRecord) -> Any:
         """Queue only the line, which ends with a newline."""
         return record.msg
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Drop a line, as the queue is full."""
-        self.drop(1)
+    def enqueue(self, record: Any) -> None:
+        """Queue what `prepare` returns, or drop it if too many lines wait."""
+        if self.queue.qsize() < _MAX_WAITING:
+            self.queue.put_nowait(record)
+        else:
+            self.drop(1)
 
     def drop(self, count: int) -> None:
         """Count lost lines."""
@@ -95,7 +99,7 @@ class _Lines(QueueHandler):
 class _Writer(QueueListener):
     """Writes all queued lines at once, so that its thread seldom competes with requests."""
 
-    queue: "Queue[bytes | None]"
+    queue: "SimpleQueue[bytes | None]"
     _is_last = False
 
     def dequeue(self, block: bool) -> Any:
@@ -106,7 +110,8 @@ class _Writer(QueueListener):
         time.sleep(_PAUSE)  # for further lines
         lines += [self.queue.get_nowait() for _ in range(self.queue.qsize())]
         self._is_last = None in lines
-        return logging.makeLogRecord({"msg": b"".join(line for line in lines if line)})
+        data = b"".join(line for line in lines if line)
+        return logging.makeLogRecord({"msg": data}) if data else None
 
     def handle(self, record: logging.LogRecord) -> None:
         """Write lines without the handler's lock: on exit, logging would wait for it."""
@@ -117,8 +122,7 @@ class _Writer(QueueListener):
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        with contextlib.suppress(Full):
-            self.queue.put(None, timeout=2 * _LAST_WAIT)
+        self.enqueue_sentinel()
         thread.join(2 * _LAST_WAIT)
         if not thread.is_alive():
             self.handlers[0].close()
@@ -139,12 +143,13 @@ class _LineFile(WatchedFileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write lines; after an error, drop them, and retry with the next ones."""
+        lines: Any = record.msg  # bytes
         missing = self._lines.lost - self._reported
         if missing:
             self._warn(_SLOW)
             if not self._put(_line({"dropped": missing})):
                 self._reported += missing
-        if lost := self._put(record.msg):
+        if lost := self._put(lines):
             self._lines.drop(lost)
 
     def _put(self, lines: bytes) -> int:
@@ -154,11 +159,12 @@ class _LineFile(WatchedFileHandler):
             if self._path != STANDARD_OUTPUT:
                 self.reopenIfNeeded()
             self.stream = self.stream or self._open()  # else an earlier attempt has failed
+            file = self.stream.fileno()
             data = self._rest + lines
             while done < len(data):
-                self._wait_for_room()
+                self._wait_for_room(file)
                 end = data.rfind(b"\n", done, done + _AT_ONCE) + 1 or data.index(b"\n", done) + 1
-                done += os.write(self.stream.fileno(), data[done:end])
+                done += os.write(file, data[done:end])
         except OSError as error:
             self._warn(error.strerror or str(error))
             data = self._rest + lines
@@ -173,10 +179,10 @@ class _LineFile(WatchedFileHandler):
         self._failing = False
         return 0
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, file: int) -> None:
         """Wait until a reader has capacity. TimeoutError: it stalled and must be given up."""
         poll = select.poll()
-        poll.register(self.stream, select.POLLOUT)
+        poll.register(file, select.POLLOUT)
         while not poll.poll(_STALLED * 1000):
             if self._lines.lost > self._reported:
                 self._warn(_SLOW)

@@ -15,6 +15,8 @@ from deploykit.transforms.common.errors import FileError
 from tests.support import Containing, says
 from tests.waiting import until
 
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+
 
 class Counted(AccessLog):
     """One that knows what was dropped, and takes lines as they are."""
