@@ -143,7 +143,7 @@ def test_variables_that_may_load_code_are_for_the_command_line_only(deploykit, p
         name = "PATH" if "PATH" in line else "LD_PRELOAD"
         assert shows(found.stderr, "variable-from-file", name=name)
     project(f'[{command}]\nenv = ["KMP_AFFINITY=granularity=fine,compact", "OMP_NUM_THREADS=2"]\n')
-    assert deploykit(command, "m.pb").status == 3  # which is not there
+    assert deploykit(command, "m.pb").status == 4  # which is not there
 
 
 def test_every_option_that_allows_something_is_for_the_command_line_only(deploykit, project):
