@@ -40,10 +40,10 @@ test: setup  ## run the quick tests (SHUFFLE=1: files in random order; SEED=N: t
 # what a file shares, such as a model or a server, is made once. Tests that measure which of two is
 # faster come afterwards, when nothing else runs.
 SLOW := -rs --durations 20
-ALONE = $(BIN)/python -m pytest $(SLOW) -m 'slow and alone'
+ALONE = $(BIN)/python -m pytest $(SLOW) -m 'slow and not full and alone'
 
 test-slow: setup  ## run the long tests, with a random sample of the combinations (SEED=N: the same sample again)
-	$(PYTEST) $(SLOW) -m 'slow and not alone'; run=$$?; $(ALONE) && exit $$run
+	$(PYTEST) $(SLOW) -m 'slow and not full and not alone'; run=$$?; $(ALONE) && exit $$run
 
 # The combinations are independent, and a file has thousands: any worker may run any of them.
 test-all: setup  ## run the long tests, with all combinations: takes a day

@@ -14,7 +14,7 @@ from tests.hostile.watching import Place, alive, descendants, kill, outliving, r
 from tests.hostile.writers import WRITERS, Writer, writer
 
 ROUNDS = [
-    pytest.param(20, marks=pytest.mark.slow),
+    pytest.param(10, marks=pytest.mark.slow),
     pytest.param(100, marks=pytest.mark.full),
 ]
 EVERY = 10  # rounds after which a run goes to its end

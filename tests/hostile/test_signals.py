@@ -1,6 +1,7 @@
 """Long commands that are told to end, and what is left of them: no process and no file."""
 
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import pairwise
 from tests.hostile.asking import ParsedRequest
 from tests.hostile.commands import Goods
 from tests.hostile.corpus.structure import endless
@@ -77,9 +79,14 @@ def started(line: list[object], place: Place, seconds: float) -> Iterator[tuple]
         process.wait()
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("name", NAMES)
+EVERY = list(itertools.product(NAMES, [signal.SIGTERM, signal.SIGINT], MOMENTS))
+SLOW = pairwise.sample(EVERY, pairwise.pairs, pairwise.seed())
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "moment"),
+    [pytest.param(*each, marks=[] if each in SLOW else pytest.mark.full) for each in EVERY],
+)
 def test_a_signal_ends_all(name, number, moment, server, tmp_path):
     place = Place(tmp_path)
     line = lines(place, server)[name]

@@ -65,7 +65,9 @@ def hidden_of(graph: Graph, feeds: list[dict[str, Array]]) -> Array:
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [FORMS[0], *(pytest.param(form, marks=pytest.mark.full) for form in FORMS[1:])]
+)
 def test_mini_lm(tmp_path, form):
     folder = made_by("minilm/build.py")
     graph = deploykit.optimize(deploykit.freeze(folder / form))

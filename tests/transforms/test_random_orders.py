@@ -125,7 +125,7 @@ def test_random_orders(graph, transforms):
 
 
 @pytest.mark.slow
-@settings(max_examples=5000, derandomize=True)
+@settings(max_examples=1500, derandomize=True)
 @given(NETS, ORDERS)
 def test_many_random_orders(graph, transforms):
     check(graph, transforms)

@@ -208,14 +208,17 @@ def test_memory_stays_over_ten_thousand_requests(served):
     assert resident(served) - before <= 5 * MIB
 
 
-@pytest.mark.slow
-def test_memory_stays_over_a_thousand_reloads(model, tmp_path):
-    """At most 20 MiB after the first fifth."""
+@pytest.mark.parametrize(
+    "reloads",
+    [pytest.param(300, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.full)],
+)
+def test_memory_stays_over_many_reloads(model, tmp_path, reloads):
+    """At most 20 MiB after the first 200."""
     base, source = tmp_path / "half_plus_two", model / "00000123"
     publish(base, source, 1)
     server = Served(base, "--file_system_poll_wait_seconds=0.05")
     try:
-        for version in range(2, 1002):
+        for version in range(2, reloads + 2):
             swap(server, base, source, version)
             if version == 201:
                 before = resident(server)

@@ -12,6 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 
 from deploykit.transforms.ir import protos
 from deploykit.transforms.ir.protos import DESCRIPTORS, private_messages, private_pool
+from tests import pairwise
 from tests.environments import python_with
 
 MODULES = ("tensorflow", "tensorflow_serving.apis.predict_pb2", "tritonclient.grpc", "deploykit")
@@ -51,8 +52,15 @@ def test_deploykit_may_be_imported_first_or_last(order):
     check_imports(order)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("order", list(itertools.permutations(MODULES)), ids=" ".join)
+ORDERS = list(itertools.permutations(MODULES))
+SLOW = pairwise.sample(ORDERS, lambda order: itertools.combinations(order, 2), pairwise.seed())
+"""Those in which each module comes before and after each other one."""
+
+
+@pytest.mark.parametrize(
+    "order",
+    [pytest.param(each, id=" ".join(each), marks=pairwise.marks(each, SLOW)) for each in ORDERS],
+)
 def test_every_order_of_imports_works(order):
     """tritonclient limits protobuf, so it is installed elsewhere, without what it depends on."""
     alone = ("--no-deps", "tritonclient==2.63.0", "python-rapidjson==1.21")

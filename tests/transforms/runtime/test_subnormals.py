@@ -70,7 +70,10 @@ def differ(found: np.ndarray, expected: np.ndarray, signs: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op", COMPUTING)
-@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "step",
+    [31, pytest.param(3, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.full)],
+)
 def test_what_is_folded_is_what_tensorflow_computes(in_process, op, dtype, step):
     def body():
         for number, value in enumerate(calls(op, dtype, step)):
