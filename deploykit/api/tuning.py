@@ -9,7 +9,6 @@ from typing import Annotated
 
 from deploykit.api.public import Command, public
 from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
-from deploykit.benchmarking.process_variables import check_storable
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import Recommendation, check_served, unlike
 from deploykit.benchmarking.tuning.search_space import TuneOptions
@@ -194,7 +193,6 @@ def tune(
     source = source_of(model)
     how.check()
     if output is not None:
-        check_storable(how.env)  # --tuned would not take others from the file
         check_output(output, force, *path_of(source))
     with working("tune") as advance:
         opened = open_model(source)

@@ -85,9 +85,17 @@ def parsed(plain: Any) -> dict[str, str | None]:
     return converted(plain, _Stored).env
 
 
-def check_from_file(variables: Variables) -> None:
-    """Raise GraphError for variables of a file that may load code, or whose text is unusual."""
-    values = dict(variables)
+def stored(variables: Variables) -> dict[str, str | None]:
+    """Return the variables that a file may set."""
+    return {n: v for n, v in dict(variables).items() if _FROM_FILES.fullmatch(n)}
+
+
+def check_from_file(variables: Variables, own: Variables = ()) -> None:
+    """Raise GraphError for variables of a file that may load code, or whose text is unusual.
+
+    `own` are variables that the user has given besides.
+    """
+    values = dict({*dict(variables).items()} - {*dict(own).items()})
     check_storable(values)
     for name, value in values.items():
         if not re.search(TEXT, value or ""):

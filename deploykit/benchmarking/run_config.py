@@ -264,13 +264,14 @@ class RunConfig(AsHtml):
         return results + [n for n in names if getattr(self, n) != getattr(other, n)]
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "RunConfig":
+    def of(cls, plain: Mapping[str, Any], own: Variables = ()) -> "RunConfig":
         """Return settings from a document, to run with.
 
-        GraphError: a name or value is not valid, or a variable may load code.
+        GraphError: a name or value is not valid, or a variable may load code and is not among those
+        that the user has given besides, `own`.
         """
         settings = converted(renamed(plain), cls)
-        process_variables.check_from_file(settings.env)
+        process_variables.check_from_file(settings.env, own)
         return settings
 
     def __str__(self) -> str:

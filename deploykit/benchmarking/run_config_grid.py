@@ -175,9 +175,11 @@ class RunConfigGrid:
 
 
 def _refuse_twice(names: Iterable[str], given: Given) -> None:
+    """Raise GraphError for a variable that `env` and a former option set."""
     for name in names:
         if name in given:
-            raise GraphError("given-twice", what="the environment variable", name=name)
+            option = "caller-thread" if name == CALLER_THREAD else name.lower().replace("_", "-")
+            raise GraphError("give-one", options=[f"--env {name}", f"--{option}"])
 
 
 def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:

@@ -107,7 +107,7 @@ def variable_lines(result: BenchmarkResult) -> list[str]:
         text = ", ".join(words) + (f" against {', '.join(against)}" if against else "")
         effect = judge(other, measurement, busy=busy)
         runtime = _openmp_runtime(measurement, effect) if any(map(is_openmp, names)) else ""
-        start = f"{other.name}, " if len(keys) > 2 else ""
+        start = f"{other.name}, " if len({*keys}) > 1 else ""
         lines.append(f"{start}{text}: {effect.verdict}{runtime}")
     return lines
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
+from deploykit.benchmarking import process_variables
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.process_variables import TUNABLES, tunes_malloc
 from deploykit.benchmarking.results import BenchmarkResult
@@ -114,7 +115,18 @@ class Recommendation(AsHtml):
         return next(unbeaten, results[0] if results else None)
 
     @property
-    @written()
+    @written("settings")
+    def stored(self) -> RunConfig:
+        """The settings without variables that may load code, which no file sets."""
+        return replace(self.settings, env=process_variables.stored(self.settings.env))
+
+    @property
+    @written(if_set=True)
+    def not_stored(self) -> Mapping[str, str | None]:
+        """Variables of the settings that the user must set in the environment."""
+        return {n: v for n, v in dict(self.settings.env).items() if n not in dict(self.stored.env)}
+
+    @property
     def settings(self) -> RunConfig:
         """Settings for the goal; if none meets the limit, those with the lowest latency."""
         result = self.throughput if self.goal == "throughput" else None

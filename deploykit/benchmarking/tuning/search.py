@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from deploykit.benchmarking.engines.engine_choice import check_answers, started
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.process_variables import Variables
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.importers.open_model import OpenedModel
 from deploykit.transforms.common.documents import Flat, IfSet, Written, converted
@@ -47,9 +48,12 @@ class SettingsTrial:
     seconds: Annotated[float, Written(digits=2)] = 0.0
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "SettingsTrial":
-        """Return a trial from its document. KeyError, GraphError: not a trial."""
-        settings, seconds = RunConfig.of(plain["settings"]), converted(plain["seconds"], float)
+    def of(cls, plain: Mapping[str, Any], own: Variables = ()) -> "SettingsTrial":
+        """Return a trial from its document; `own` is as in `RunConfig.of`.
+
+        KeyError, GraphError: not a trial.
+        """
+        settings, seconds = RunConfig.of(plain["settings"], own), converted(plain["seconds"], float)
         failure = converted(plain.get("failure", ""), str)
         return cls(settings, None if failure else converted(plain, Figures), failure, seconds)
 

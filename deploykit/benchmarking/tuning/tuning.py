@@ -178,7 +178,7 @@ def _searched(
     default = RunConfig(batch=among.sizes[0], engine=among.engines[0], env=variables)
     default.check_here()
     kept = held({**os.environ, **variables})
-    earlier = _resumed(stored_trials)
+    earlier = _resumed(stored_trials, among.variables)
     with contextlib.closing(Trials(job, default, model)) as trials:
         last = functools.partial(pace.last, trials.start_seconds)
         trials.until = time.monotonic() + pace.left - last(())
@@ -238,10 +238,12 @@ def _batches(feeds: Any, requested: Sequence[int]) -> list[int | None]:
     return batches if len(batches) > 1 else [None]
 
 
-def _resumed(state: State) -> tuple[SettingsTrial, ...]:
-    """Return the trials of an interrupted run."""
+def _resumed(
+    state: State, variables: Sequence[Mapping[str, str | None]]
+) -> tuple[SettingsTrial, ...]:
+    """Return the trials of an interrupted run; `variables` are the user's own."""
     try:
-        trials = tuple(SettingsTrial.of(item) for item in state.stored.get("trials", ()))
+        trials = tuple(_trial(item, variables) for item in state.stored.get("trials", ()))
     except (Error, KeyError, TypeError, ValueError) as error:
         logger.info("%s: the trials cannot be read (%s), so the search starts again",
                     state.path, error)  # fmt: skip
@@ -249,6 +251,14 @@ def _resumed(state: State) -> tuple[SettingsTrial, ...]:
     if trials:
         logger.info("%s: the search resumes after %d trials", state.path, len(trials))
     return trials
+
+
+def _trial(
+    plain: Mapping[str, Any], variables: Sequence[Mapping[str, str | None]]
+) -> SettingsTrial:
+    env = plain["settings"].get("env", {})
+    own = next((item for item in variables if item.items() <= env.items()), {})
+    return SettingsTrial.of(plain, own)
 
 
 @contextlib.contextmanager

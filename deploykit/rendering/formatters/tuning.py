@@ -5,6 +5,7 @@ from math import isfinite
 from typing import Any
 
 from deploykit.benchmarking.comparing import Speedups
+from deploykit.benchmarking.process_variables import in_words
 from deploykit.benchmarking.results import thread_lines
 from deploykit.benchmarking.run_config import CONFIDENCE, RunConfig
 from deploykit.benchmarking.statistics import summary
@@ -51,6 +52,9 @@ def lines(recommendation: Recommendation) -> Iterator[str | Table]:
     )
     yield from thread_lines(recommendation.final)
     yield from filled_lines(recommendation, "unstable: {impossible}", "recommended: {settings}")
+    if recommendation.not_stored:
+        words = ", ".join(in_words(recommendation.not_stored))
+        yield f"not in the settings of a file, which set no such variable: {words}; set it yourself"
     for name, given in recommendation.kept.items():
         yield f"not searched: {_SEARCHED[name]} ({', '.join(given)} is set)"
     yield from rendered_rows(recommendation.lacking.items(), "not searched: {0}: {1}")

@@ -168,7 +168,9 @@ def test_variables_of_a_tuned_file_are_kept_unless_others_are_given():
 def test_former_options_are_the_same_variables(former, given):
     assert RunConfigGrid(**former).settings()[-1] == RunConfigGrid(env=given).settings()[-1]
     (variable,) = given
-    with raises(GraphError, "given-twice", name=variable):
+    (name,) = former
+    options = [f"--env {variable}", f"--{name.replace('_', '-')}"]
+    with raises(GraphError, "give-one", options=options):
         RunConfigGrid(**former, env={variable: "7"}).settings()
 
 

@@ -393,6 +393,27 @@ def test_a_change_is_worth_it_where_it_is_sure_and_not_small():
         assert found.settings == settings
 
 
+def test_variables_that_no_file_sets_are_not_in_the_settings_and_said():
+    loads = {"LD_PRELOAD": "a.so", "OMP_NUM_THREADS": "2"}
+    found = recommended(measured(replace(FAST, env=loads), 5.0))
+    document = json.loads(json.dumps(found.document()))
+    assert document["settings"]["env"] == {"OMP_NUM_THREADS": "2"}
+    assert document["not_stored"] == {"LD_PRELOAD": "a.so"}
+    assert document["latency"]["settings"]["env"] == loads
+    assert RunConfig.of(document["settings"]) == replace(FAST, env={"OMP_NUM_THREADS": "2"})
+    assert any("LD_PRELOAD=a.so; set it yourself" in str(line) for line in lines(found))
+    assert "not_stored" not in recommended(measured(FAST, 5.0)).document()
+
+
+def test_trials_are_resumed_with_variables_that_the_user_gives_again(tmp_path):
+    trial = SettingsTrial(RunConfig(env={"LD_PRELOAD": "a.so"}), None, "it died", 2.0)
+    state = State(tmp_path / "state", "tuning", {})
+    state.keep("trials", document([trial]))
+    assert tuning._resumed(state, [{"LD_PRELOAD": "a.so"}]) == (trial,)
+    for others in ({}, {"LD_PRELOAD": "b.so"}):
+        assert tuning._resumed(state, [others]) == ()
+
+
 def test_an_engine_that_is_not_here_is_said():
     found = replace(recommended(measured(FAST, 5.0)), lacking={"openvino": "it is not installed"})
     assert "not searched: openvino: it is not installed" in list(lines(found))
@@ -484,9 +505,9 @@ def test_trials_share_a_start(small):
 
 def test_trials_that_cannot_be_read_are_left(tmp_path):
     state = State(tmp_path / "state", "tuning", {})
-    assert tuning._resumed(state) == ()
+    assert tuning._resumed(state, [{}]) == ()
     state.keep("trials", [{"settings": {"x": 1}}])
-    assert tuning._resumed(State(tmp_path / "state", "tuning", {})) == ()
+    assert tuning._resumed(State(tmp_path / "state", "tuning", {}), [{}]) == ()
 
 
 def test_a_session_takes_other_batches(small):
