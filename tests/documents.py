@@ -22,7 +22,9 @@ MAPS = frozenset(
         "signatures.*.inputs", "signatures.*.outputs", "values", "models", "float",
         "preprocessing.inputs", "preprocessing.columns", "environment", "profiles",
         "seconds_by_step", "versions", "gpu.libraries", "columns", "changed[].attributes",
-        "summary.ops",
+        "summary.ops", "settings.env", "latency.settings.env", "throughput.settings.env",
+        "default.settings.env", "trials[].settings.env", "measurements[].settings.env",
+        "measurements[].facts.environment", "not_stored",
         "lacking", "engine.left_to_tensorflow", "latency.environment", "throughput.environment",
         "ops_by_precision", "ops_by_precision.*", "ops_by_device", "ops_by_device.*",
     }

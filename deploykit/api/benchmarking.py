@@ -177,17 +177,18 @@ def _only(models: ModelsLike, settings: tuple[RunConfig, ...]) -> tuple[ModelLik
         several = [several]
     if settings[0].engine is not None:
         raise GraphError("files-one-path-only", what=_FILES, engine=TITLES[settings[0].engine])
-    with_openmp = tuple(item for item in settings if item != item.without_openmp)
-    if with_openmp and len(with_openmp) < len(settings):
+    bare = {item.without_openmp for item in settings if item != item.without_openmp}
+    if bare.intersection(settings):
         logger.info("OpenMP variables are set for the whole measurement: without files, it is "
                     "also made without them")  # fmt: skip
-        settings = with_openmp
+        settings = tuple(item for item in settings if item not in bare)
     got = [f"{len(several)} models"] * (len(several) != 1)
     names = dict.fromkeys(name for item in settings for name in settings[0].changes(item))
     for name in names:
         is_setting = name in RunConfig.__dataclass_fields__
         option = f"--{name.replace('_', '-')}" if is_setting else f"--env {name}"
-        got.append(f"several values of {option}")
+        several_gpus = name == "device" and any(item.device == "all" for item in settings)
+        got.append("--device all" if several_gpus else f"several values of {option}")
     if settings[0].concurrency > 1:
         got.append(f"--concurrency {settings[0].concurrency}")
     if got:

@@ -4,10 +4,10 @@ Libraries read them when they start: OpenMP, oneDNN, the C library. A value of N
 """
 
 import itertools
-import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -28,6 +28,10 @@ BLOCKTIME, TEXT = r"\A([0-9]{1,9}|infinite)\Z", r"\A[ -~]{0,1000}\Z"
 Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS)]
 _NAME, _VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}"), re.compile(r"[^\0]{0,4000}", re.DOTALL)
 _FROM_FILES = re.compile(rf"(KMP|OMP|MALLOC)_\w*|TF_ENABLE_ONEDNN_OPTS|{CALLER_THREAD}")
+_NOT_FROM_FILES = re.compile(r"OMP_(TOOL|DEBUG)\w*|KMP_\w*(FILE|STATS)\w*|MALLOC_(CONF|TRACE)")
+"""Variables that load a library (OMP_TOOL_LIBRARIES), name a file or configure jemalloc."""
+RESERVED = ("PYTHONPATH",)
+"""Variables that every process of deploykit has, with its own value."""
 _OPENMP = ("KMP_", "OMP_")
 _OF_TENSORFLOW = (*_OPENMP, "TF_")
 _OTHER_MALLOC = re.compile(r"(?:tc|je|mi)malloc")
@@ -87,36 +91,53 @@ def parsed(plain: Any) -> dict[str, str | None]:
 
 def stored(variables: Variables) -> dict[str, str | None]:
     """Return the variables that a file may set."""
-    return {n: v for n, v in dict(variables).items() if _FROM_FILES.fullmatch(n)}
+    return {n: v for n, v in dict(variables).items() if _is_storable(n) and _is_plain(v)}
 
 
-def check_from_file(variables: Variables, own: Variables = ()) -> None:
+def check_from_file(variables: Variables, own: Collection[tuple[str, str | None]] = ()) -> None:
     """Raise GraphError for variables of a file that may load code, or whose text is unusual.
 
     `own` are variables that the user has given besides.
     """
-    values = dict({*dict(variables).items()} - {*dict(own).items()})
+    values = {name: value for name, value in dict(variables).items() if (name, value) not in own}
     check_storable(values)
     for name, value in values.items():
-        if not re.search(TEXT, value or ""):
+        if not _is_plain(value):
             raise GraphError("variable-value", name=name)
 
 
 def check_storable(names: Iterable[str]) -> None:
     """Raise GraphError for a variable that is not taken from a file."""
     for name in names:
-        if not _FROM_FILES.fullmatch(name):
+        if not _is_storable(name):
             raise GraphError("variable-from-file", name=name)
 
 
+def _is_storable(name: str) -> bool:
+    return bool(_FROM_FILES.fullmatch(name)) and not _NOT_FROM_FILES.fullmatch(name)
+
+
+def _is_plain(value: str | None) -> bool:
+    return re.search(TEXT, value or "") is not None
+
+
 def combinations(given: Given) -> list[dict[str, str | None]]:
-    """Return every combination of the values of variables."""
-    values = [[v] if v is None or isinstance(v, str | int) else [*v] for v in given.values()]
-    each = itertools.product(*values)
+    """Return every combination of the values of variables. GraphError: one has no values."""
+    if not isinstance(given, Mapping):
+        raise GraphError("variable-values", name="all variables", got=given)
+    each = itertools.product(*(_values(name, value) for name, value in given.items()))
     return [
         {n: None if v is None else str(v) for n, v in zip(given, chosen, strict=True)}
         for chosen in each
     ]
+
+
+def _values(name: str, given: Any) -> list[str | int | None]:
+    several = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)
+    values: list[Any] = list(given) if several else [given]
+    if not values or not all(value is None or isinstance(value, str | int) for value in values):
+        raise GraphError("variable-values", name=name, got=given)
+    return values
 
 
 def is_openmp(name: str) -> bool:
@@ -130,8 +151,14 @@ def without_openmp(variables: Variables) -> Variables:
 
 
 def outside_tensorflow(variables: Variables) -> Variables:
-    """Return the variables that other engines read too."""
-    return {n: v for n, v in dict(variables).items() if not n.startswith(_OF_TENSORFLOW)}
+    """Return the variables that other engines read too, without another malloc.
+
+    OpenVINO crashes with tcmalloc and jemalloc.
+    """
+    results = {n: v for n, v in dict(variables).items() if not n.startswith(_OF_TENSORFLOW)}
+    if preloads_malloc(results):
+        del results[PRELOAD]
+    return results
 
 
 def in_words(variables: Variables) -> list[str]:
@@ -150,13 +177,19 @@ def tunes_malloc(variables: Mapping[str, str | None]) -> bool:
     return any(n.startswith("glibc.malloc.") and n != "glibc.malloc.hugetlb" for n in names)
 
 
-def check_preloaded(variables: Variables, maps: str) -> None:
+def check_preloaded(variables: Variables, maps: Path = Path("/proc/self/maps")) -> None:
     """Raise GraphError for a library in LD_PRELOAD that this process did not load.
 
-    The loader ignores such a library. `maps` is the text of /proc/self/maps.
+    The loader ignores such a library.
     """
+    if PRELOAD not in dict(variables):
+        return
+    lines = maps.read_text(errors="replace").splitlines()
+    loaded = {line.rpartition("/")[2] for line in lines if "/" in line}
     wanted = re.split("[ :]+", dict(variables).get(PRELOAD) or "")
     for library in filter(None, wanted):
-        names = {path.rpartition("/")[2] for path in (library, os.path.realpath(library))}
-        if not any(name in maps for name in names):
+        real = Path(library).resolve() if "/" in library else Path(library)
+        versions = re.compile(rf"{re.escape(real.name)}(\.[\d.]+)?")
+        is_there = real.exists() or "/" not in library
+        if not (is_there and any(map(versions.fullmatch, loaded))):
             raise GraphError("preload-missing", library=library)

@@ -2,10 +2,11 @@
 the benchmark.
 """
 
+import functools
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar
 
@@ -118,10 +119,11 @@ _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 _OF_TENSORFLOW = ("onednn", "xla", "input", "executor")
 _XLA = ("--tf_xla_auto_jit=2", "--tf_xla_cpu_global_jit")
 _GPUS = "CUDA_VISIBLE_DEVICES"
-_NO_ALLOCATOR = (
-    "the setting allocator (%s) is ignored, as deploykit 0.2 has none; "
-    "set LD_PRELOAD or GLIBC_TUNABLES for the process instead"
-)
+_ALLOCATORS = {
+    "tcmalloc": {process_variables.PRELOAD: "libtcmalloc_minimal.so.4"},
+    "huge-pages": {process_variables.TUNABLES: "glibc.malloc.hugetlb=1"},
+}
+"""Variables of the allocators that older files name."""
 logger = logging.getLogger("deploykit")
 
 
@@ -205,9 +207,15 @@ class RunConfig(AsHtml):
             raise GraphError("engine-cpu-only", engine=TITLES[self.engine], device=self.device)
         if self.in_engine != self:
             raise GraphError("settings-lacking", reason=self.left_out)
+        own = dict(self.env)
+        for name in process_variables.RESERVED:
+            if name in own:
+                raise GraphError("variable-reserved", name=name)
         for part in replace(self, env=()).parts():
-            for name in part.environment.keys() & dict(self.env).keys() - {_GPUS}:
+            for name in part.environment.keys() & own.keys() - {_GPUS}:
                 raise GraphError("variable-set-twice", variable=name, setting=part)
+        for name in variables(self.precision, self.device).keys() & own.keys():
+            raise GraphError("variable-set-twice", variable=name, setting=self.precision)
 
     def parts(self) -> Iterator["RunConfig"]:
         """Yield the settings that environment variables define, one at a time."""
@@ -264,13 +272,17 @@ class RunConfig(AsHtml):
         return results + [n for n in names if getattr(self, n) != getattr(other, n)]
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any], own: Variables = ()) -> "RunConfig":
-        """Return settings from a document, to run with.
+    def of(
+        cls, plain: Mapping[str, Any], own: Collection[tuple[str, str | None]] = ()
+    ) -> "RunConfig":
+        """Return settings from a document, to run with; an allocator is ignored with a warning.
 
         GraphError: a name or value is not valid, or a variable may load code and is not among those
         that the user has given besides, `own`.
         """
-        settings = converted(renamed(plain), cls)
+        if "allocator" in plain:
+            _ignore_allocator(str(plain["allocator"]))
+        settings = converted(renamed({k: v for k, v in plain.items() if k != "allocator"}), cls)
         process_variables.check_from_file(settings.env, own)
         return settings
 
@@ -294,16 +306,23 @@ class RunConfig(AsHtml):
         return ", ".join(words) or "TensorFlow's defaults"
 
 
+@functools.cache
+def _ignore_allocator(name: str) -> None:
+    """Warn once of a setting that an older file has."""
+    variables = " ".join(f"{n}={v}" for n, v in _ALLOCATORS.get(name, {}).items())
+    logger.warning("the setting allocator (%s) is ignored, as deploykit 0.2 has none; set %s for "
+                   "the process instead", name, variables or "LD_PRELOAD")  # fmt: skip
+
+
 def renamed(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain settings with the names of older files replaced. GraphError: unknown name.
 
-    An allocator is ignored with a warning.
+    An allocator becomes the variable that selected it.
     """
     results = {name: value for name, value in plain.items() if name not in ("bf16", *FORMER)}
-    if (allocator := results.pop("allocator", None)) is not None:
-        logger.warning(_NO_ALLOCATOR, allocator)
-    former = {name: plain[name] for name in FORMER if name in plain}
-    if env := converted(former, FormerSettings).variables | process_variables.parsed(plain):
+    allocator = _ALLOCATORS.get(str(results.pop("allocator", None)), {})
+    former = converted({name: plain[name] for name in FORMER if name in plain}, FormerSettings)
+    if env := former.variables | process_variables.parsed(plain) | allocator:
         results["env"] = [*env.items()]
     if plain.get("bf16") is True:
         results["precision"] = "bf16"

@@ -84,9 +84,9 @@ def _check_variables(value: object) -> None:
     """Raise GraphError for an environment variable that is not taken from a file."""
     from deploykit.benchmarking.process_variables import check_storable  # not needed by --help
 
-    items = value if isinstance(value, list) else [value]
+    items = [item for item in (value if isinstance(value, list) else [value]) if "=" in str(item)]
     try:
-        check_storable(str(item).partition("=")[0] for item in items)
+        check_storable(item.partition("=")[0] for item in items if isinstance(item, str))
     except GraphError as error:
         raise error.within(NAME) from None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deploykit.benchmarking.devices import config, devices_for, gpus
+from deploykit.benchmarking.process_variables import check_preloaded
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.queues import BATCHES, Queue
@@ -106,6 +107,7 @@ class InputRunner:
         import tensorflow as tf
 
         tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+        check_preloaded(job.settings.env)
         self.job = job
         self._failures = (ValueError, TypeError, MemoryError, tf.errors.OpError)
         self._over = tf.errors.OutOfRangeError

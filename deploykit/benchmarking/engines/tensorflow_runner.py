@@ -23,7 +23,7 @@ from deploykit.benchmarking.devices import (
 )
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.measurement import Job
-from deploykit.benchmarking.process_variables import PRELOAD, check_preloaded
+from deploykit.benchmarking.process_variables import check_preloaded
 from deploykit.benchmarking.profiling.execution import Layers
 from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.profiling.traced_calls import profile
@@ -184,7 +184,6 @@ def _placeholders(graph_def: Any, inputs: Sequence[str]) -> dict[str, tuple[Any,
     return results
 
 
-_MAPS = Path("/proc/self/maps")
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
 
 
@@ -202,8 +201,7 @@ class TensorFlowRunner(Runner):
         """
         parts = start_tensorflow()
         self._failures = (ValueError, TypeError, MemoryError, parts.errors.OpError)
-        if PRELOAD in dict(job.settings.env):
-            check_preloaded(job.settings.env, _MAPS.read_text(errors="replace"))
+        check_preloaded(job.settings.env)
         self.job, requested = job, job.settings.device
         devices = job.devices or devices_for(requested, gpus() if requested != "cpu" else ())
         self.config = config(job.settings, devices)
@@ -266,7 +264,7 @@ class TensorFlowRunner(Runner):
         parts = start_tensorflow()
         libraries = {
             line.split()[-1]
-            for line in _MAPS.read_text(errors="replace").splitlines()
+            for line in Path("/proc/self/maps").read_text().splitlines()
             if _OPENMP.search(line)
         }
         threads, requested, layers = self.config, self.job.settings.precision, self._layers()

@@ -3,14 +3,13 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from deploykit.benchmarking.engines.engine_choice import check_answers, started
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.measurement import Job
-from deploykit.benchmarking.process_variables import Variables
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.importers.open_model import OpenedModel
 from deploykit.transforms.common.documents import Flat, IfSet, Written, converted
@@ -48,7 +47,9 @@ class SettingsTrial:
     seconds: Annotated[float, Written(digits=2)] = 0.0
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any], own: Variables = ()) -> "SettingsTrial":
+    def of(
+        cls, plain: Mapping[str, Any], own: Collection[tuple[str, str | None]] = ()
+    ) -> "SettingsTrial":
         """Return a trial from its document; `own` is as in `RunConfig.of`.
 
         KeyError, GraphError: not a trial.

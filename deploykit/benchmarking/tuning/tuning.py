@@ -256,9 +256,7 @@ def _resumed(
 def _trial(
     plain: Mapping[str, Any], variables: Sequence[Mapping[str, str | None]]
 ) -> SettingsTrial:
-    env = plain["settings"].get("env", {})
-    own = next((item for item in variables if item.items() <= env.items()), {})
-    return SettingsTrial.of(plain, own)
+    return SettingsTrial.of(plain, {pair for item in variables for pair in item.items()})
 
 
 @contextlib.contextmanager

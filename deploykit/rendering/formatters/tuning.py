@@ -70,7 +70,6 @@ def settings_lines(settings: RunConfig) -> list[str | Table]:
 
 def usage(model: str, settings: RunConfig) -> Table:
     """Return settings as variables, session options, and options of commands."""
-    given = {name: value for name, value in settings.environment.items() if value is not None}
     session = "intra_op_parallelism_threads={threads.0}\ninter_op_parallelism_threads={threads.1}"
     serve = (
         "deploykit serve --engine {engine} --slots {concurrency}"
@@ -80,7 +79,8 @@ def usage(model: str, settings: RunConfig) -> Table:
         settings,
         {
             "environment": lambda _: " ".join(
-                f"{name}={shell_word(value)}" for name, value in given.items()
+                f"{name} unset" if value is None else f"{name}={shell_word(value)}"
+                for name, value in settings.environment.items()
             ),
             "server": serve,
             "ConfigProto": session if settings.engine is None else lambda _: None,

@@ -5,8 +5,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig
+from deploykit.benchmarking.run_config import KEEP_MEMORY, RunConfig, renamed
 from deploykit.benchmarking.run_config_grid import RunConfigGrid, beside_resident
+from deploykit.benchmarking.tuning.search_space import TuneOptions
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.runtime.child_process import Worker
 from tests.support import Containing, assert_golden, raises, refusal
@@ -104,6 +105,8 @@ OTHERS = [
     {"omp_num_threads": 0}, {"caller_thread": "on"}, {"env": ["OMP_NUM_THREADS=2"]},
     {"env": {"OMP_NUM_THREADS": 2}}, {"env": {"LD_PRELOAD": "a.so"}}, {"env": {"PATH": None}},
     {"env": {"KMP_AFFINITY": "\n"}}, {"env": {"KMP_AFFINITY=1": "1"}},
+    {"env": {"OMP_TOOL_LIBRARIES": "a.so"}}, {"env": {"MALLOC_CONF": "confirm_conf:true"}},
+    {"env": {"KMP_STATS_FILE": "a"}},
 ]  # fmt: skip
 
 
@@ -197,6 +200,38 @@ def test_a_variable_that_another_setting_sets_is_refused(settings, variable):
     with raises(GraphError, "variable-set-twice", variable=variable):
         settings.check_here()
     replace(settings, onednn=None, keep_memory=None, xla=False).check_here()
+
+
+@pytest.mark.parametrize("given", [{"A": []}, {"A": 1.5}, {"A": {"B": "1"}}, {"A": [b"1"]}, "A=1"])
+def test_values_that_no_variable_has_are_refused(given):
+    with raises(GraphError, "variable-values"):
+        RunConfigGrid(env=given).settings()
+    with raises(GraphError, "variable-values"):
+        TuneOptions(env=given).variables  # noqa: B018
+
+
+def test_a_variable_that_deploykit_sets_itself_is_refused():
+    with raises(GraphError, "variable-reserved", name="PYTHONPATH"):
+        RunConfig(env={"PYTHONPATH": None}).check_here()
+    override = RunConfig(device="gpu", precision="tf32", env={"NVIDIA_TF32_OVERRIDE": "0"})
+    with raises(GraphError, "variable-set-twice", variable="NVIDIA_TF32_OVERRIDE"):
+        override.check_here()
+
+
+def test_another_malloc_is_not_for_openvino():
+    env = {"LD_PRELOAD": "/a/libtcmalloc_minimal.so.4", "MALLOC_ARENA_MAX": "2"}
+    assert dict(RunConfig(engine="openvino", env=env).in_engine.env) == {"MALLOC_ARENA_MAX": "2"}
+    other = RunConfig(engine="openvino", env={"LD_PRELOAD": "/a/libfake.so"})
+    assert other.in_engine == other
+
+
+def test_results_of_several_allocators_differ():
+    found = [renamed({"allocator": name}).get("env") for name in ("tcmalloc", "huge-pages", None)]
+    assert found == [
+        [("LD_PRELOAD", "libtcmalloc_minimal.so.4")],
+        [("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")],
+        None,
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "A B", "A=", "1A", "Ä"])

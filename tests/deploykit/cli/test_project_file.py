@@ -142,6 +142,11 @@ def test_variables_that_may_load_code_are_for_the_command_line_only(deploykit, p
         assert found.status == 2
         name = "PATH" if "PATH" in line else "LD_PRELOAD"
         assert shows(found.stderr, "variable-from-file", name=name)
+    for line in ('env = {KMP_BLOCKTIME = "1"}', 'env = ""', 'env = "KMP_BLOCKTIME"', "env = 1"):
+        project(f"[{command}]\n{line}\n")
+        found = deploykit(command, "m.pb")
+        assert found.status == 2
+        assert not shows(found.stderr, "variable-from-file")
     project(f'[{command}]\nenv = ["KMP_AFFINITY=granularity=fine,compact", "OMP_NUM_THREADS=2"]\n')
     assert deploykit(command, "m.pb").status == 4  # which is not there
 

@@ -409,7 +409,7 @@ def test_trials_are_resumed_with_variables_that_the_user_gives_again(tmp_path):
     trial = SettingsTrial(RunConfig(env={"LD_PRELOAD": "a.so"}), None, "it died", 2.0)
     state = State(tmp_path / "state", "tuning", {})
     state.keep("trials", document([trial]))
-    assert tuning._resumed(state, [{"LD_PRELOAD": "a.so"}]) == (trial,)
+    assert tuning._resumed(state, [{"LD_PRELOAD": "a.so", "OMP_NUM_THREADS": "2"}]) == (trial,)
     for others in ({}, {"LD_PRELOAD": "b.so"}):
         assert tuning._resumed(state, [others]) == ()
 
