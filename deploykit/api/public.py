@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from deploykit.api.arguments import check_arguments
 from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
-from deploykit.transforms.common import removed
 from deploykit.transforms.common.flag import alternatives, declared
 
 R = TypeVar("R")
@@ -59,14 +58,11 @@ def public(
         signature = inspect.signature(function)
         takers = _models(signature)
         former = _former_names(signature)
-        words = (command and command.name) or function.__name__.replace("_", "-")
 
         @functools.wraps(function)
         def call(*args: Any, **keywords: Any) -> R:
             keywords = renamed(function.__name__, keywords, former)
             own = signature.parameters
-            for name in keywords:
-                removed.check_keyword(function.__name__, words, name)
             options = {name: keywords.pop(name) for name in [*keywords] if name not in own}
             bound = signature.bind(*args, **keywords)
             given = dict(bound.arguments)

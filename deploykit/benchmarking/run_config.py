@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from deploykit.benchmarking import process_variables
 from deploykit.benchmarking.process_variables import FORMER, FormerSettings, Threads, Variables
+from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.documents import AsHtml, Written, converted
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag
@@ -132,6 +133,7 @@ def _one_of(names: Sequence[str]) -> str:
     return rf"\A({'|'.join(names)})\Z"
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class RunConfig(AsHtml):
     """Settings of a run. None means the default of the engine, or what the user has set.
@@ -340,6 +342,7 @@ def can_be_text(name: str, value: str) -> bool:
     return re.search(patterns.get(name, process_variables.TEXT), value) is not None
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class BenchmarkOptions:
     """Duration or number of calls of a benchmark."""

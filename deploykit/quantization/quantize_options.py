@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.quantization.accuracy import Evaluator
+from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError, VerificationError, nearest
 from deploykit.transforms.common.flag import Flag
 from deploykit.transforms.engines.engines import MAX_BATCH, check_engine
@@ -31,6 +32,7 @@ _BY_LABELS = ("metric", "max_drop")
 _WEIGHTS = ("minimum_size", "skip")
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class QuantizeOptions:
     """Options for quantizing a graph."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, replace
 from typing import Any, TypeVar, TypeVarTuple
 
+from deploykit.transforms.common import removed
 from deploykit.transforms.common.errors import nearest
 from deploykit.transforms.common.flag import declared
 
@@ -48,12 +49,17 @@ def renamed(
 
 
 def takes_former_names(kind: type[T]) -> type[T]:
-    """Let the constructor of an option class accept the deprecated former names of its fields."""
+    """Let the constructor of an option class accept the deprecated former names of its fields.
+
+    Its TypeError for a removed field names the substitute.
+    """
     made: Any = kind.__init__
     names = former_names(kind)
 
     @functools.wraps(made)
     def make(self: Any, *values: Any, **keywords: Any) -> None:
+        for name in keywords:
+            removed.check_field(kind.__name__, kind.__name__, name)
         made(self, *values, **renamed(kind.__name__, keywords, names))
 
     kind.__init__ = make  # type: ignore[method-assign]
@@ -63,13 +69,16 @@ def takes_former_names(kind: type[T]) -> type[T]:
 def with_options(function: str, options: Mapping[str, Any], *values: *Values) -> tuple[*Values]:
     """Return option objects with some fields replaced; field names are unique across the objects.
 
-    TypeError: `function` has no such option; the message suggests the closest name.
+    TypeError: `function` has no such option; the message suggests the closest name, or the
+    substitute of a removed option.
     """
     objects: tuple[Any, ...] = values
     own = [[field.name for field in option_fields(object_)] for object_ in objects]
     known = [name for names in own for name in names]
     for name in options:
         if name not in known:
+            for item in values:
+                removed.check_field(function, type(item).__name__, name)
             raise TypeError(
                 f"{function}() got an unexpected keyword argument '{name}'{nearest(name, known)}"
             )

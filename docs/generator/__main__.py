@@ -7,7 +7,17 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from docs.generator import api, command_table, commands, defects, errors, schemas, stub, transforms
+from docs.generator import (
+    api,
+    command_table,
+    commands,
+    defects,
+    errors,
+    removals,
+    schemas,
+    stub,
+    transforms,
+)
 
 DOCS = Path(__file__).parents[1]
 SCHEMAS = "schemas"
@@ -19,6 +29,7 @@ def pages() -> dict[str, str]:
     found = {
         "commands.md": commands.page(),
         "errors.md": errors.page(),
+        "removed.md": removals.page(),
         "python-api.md": api.page(),
         "graph-transform-tool.md": defects.page(),
         **{f"transforms/{name}": text for name, text in transforms.pages().items()},

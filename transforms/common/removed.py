@@ -45,7 +45,18 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 """What takes the place of an option, by the words of its command.
 
-Also of a key of its table in deploykit.toml, and of a keyword argument of its function.
+Also of a key of its table in deploykit.toml.
+"""
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    "BenchmarkOptions": dict.fromkeys(("latency_limit", "rate", "scenario"), _LOADS),
+    "InputPipelineOptions": dict.fromkeys(("service_workers", "workers"), _SERVICE),
+    "QuantizeOptions": {"whole_tokens": _TOKENS},
+    "RunConfig": {"allocator": _ALLOCATOR},
+    "RunConfigGrid": {"allocator": _ALLOCATOR},
+}
+"""What takes the place of a field, by the name of its class.
+
+Also of a keyword argument of the functions that take the fields of the class.
 """
 
 
@@ -59,11 +70,10 @@ def check_option(words: str, option: str, source: str = "") -> None:
     _check(f"the option '{option}'", option, OPTIONS.get(words, {}), source)
 
 
-def check_keyword(function: str, words: str, name: str) -> None:
-    """Raise TypeError for a keyword argument of a function that was removed."""
+def check_field(function: str, kind: str, name: str) -> None:
+    """Raise TypeError for a removed field of a class; `function` got it as a keyword argument."""
     try:
-        option = f"--{name.replace('_', '-')}"
-        _check(f"{function}({name}=...)", option, OPTIONS.get(words, {}))
+        _check(f"{function}({name}=...)", name, FIELDS.get(kind, {}))
     except Error as error:
         raise TypeError(str(error)) from None
 

@@ -1,10 +1,10 @@
-"""What was removed answers with what takes its place: a command, its table, a Python name."""
+"""What was removed answers with what takes its place: commands, options, fields, Python names."""
 
 import pytest
 
 import deploykit as api
 from deploykit.transforms.common import removed
-from tests.support import assert_error
+from tests.support import Containing, assert_error
 
 
 @pytest.mark.parametrize("words", removed.COMMANDS)
@@ -40,12 +40,31 @@ def test_so_does_an_option_and_its_key_in_the_project_file(
         assert_error(each.error, "removed", instead=removed.OPTIONS[words][option])
 
 
-@pytest.mark.parametrize(("words", "option"), OPTIONS)
-def test_so_does_a_keyword_argument(words, option):
-    function = getattr(api, words.replace("-", "_"))
+FIELDS = [(kind, name) for kind, fields in removed.FIELDS.items() for name in fields]
+
+
+@pytest.mark.parametrize(("kind", "name"), FIELDS)
+def test_so_does_a_field_of_an_option_class(kind, name):
     with pytest.raises(TypeError) as caught:
-        function("a.pb", "b.pb", **{option.lstrip("-").replace("-", "_"): True})
-    assert removed.OPTIONS[words][option] in str(caught.value)
+        getattr(api, kind)(**{name: 2})
+    assert str(caught.value) == Containing(f"{kind}({name}=...)", removed.FIELDS[kind][name])
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (api.benchmark, "BenchmarkOptions"),
+        (api.benchmark, "InputPipelineOptions"),
+        (api.benchmark, "RunConfigGrid"),
+        (api.quantize, "QuantizeOptions"),
+        (api.write_input, "InputPipelineOptions"),
+    ],
+)
+def test_so_does_a_keyword_argument_of_a_function_that_takes_the_fields(function, kind):
+    for name, instead in removed.FIELDS[kind].items():
+        with pytest.raises(TypeError) as caught:
+            function("a.pb", **{name: 2})
+        assert str(caught.value) == Containing(f"{function.__name__}({name}=...)", instead)
 
 
 @pytest.mark.parametrize("name", removed.NAMES)
@@ -62,3 +81,5 @@ def test_what_never_was_has_another_error():
     assert "plann" in str(caught.value)
     removed.check_command("ship")
     removed.check_name("ship")
+    with pytest.raises(TypeError, match="allocater"):
+        api.RunConfigGrid(allocater="tcmalloc")
