@@ -4,6 +4,7 @@ Requests never wait for the file, the disk or the reader of a pipe: they queue t
 thread of logging's `QueueListener` writes them.
 """
 
+import contextlib
 import errno
 import json
 import logging
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from deploykit.transforms.common.errors import FileError
@@ -48,7 +49,7 @@ class AccessLog:
         except OSError as error:
             reason = "no process reads this pipe" if error.errno == errno.ENXIO else error.strerror
             raise FileError("file-error", source=path, reason=reason) from None
-        self._writer = _Writer(self._lines.queue, self._file)
+        self._writer = _Writer(self._lines, self._file)
         self._writer.start()
 
     def write(self, protocol: str, method: str, peer: str, code: str, seconds: float,
@@ -102,6 +103,10 @@ class _Writer(QueueListener):
     queue: "SimpleQueue[bytes | None]"
     _is_last = False
 
+    def __init__(self, lines: _Lines, file: "_LineFile") -> None:
+        super().__init__(lines.queue, file)
+        self._lines = lines
+
     def dequeue(self, block: bool) -> Any:
         """Return a record with all queued lines; None after the last ones."""
         if self._is_last:
@@ -118,12 +123,19 @@ class _Writer(QueueListener):
         self.handlers[0].emit(record)
 
     def stop(self) -> None:
-        """Write the queued lines, and close the file; do not wait for a write that hangs."""
+        """Write or count the queued lines, and close the file, unless a write hangs."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         self.enqueue_sentinel()
         thread.join(2 * _LAST_WAIT)
+        lost = 0
+        with contextlib.suppress(Empty):
+            while True:
+                lost += self.queue.get_nowait() is not None
+        if lost:
+            self._lines.drop(lost)
+        self.enqueue_sentinel()  # again, for a thread that is still alive
         if not thread.is_alive():
             self.handlers[0].close()
 
@@ -183,7 +195,7 @@ class _LineFile(WatchedFileHandler):
         """Wait until a reader has capacity. TimeoutError: it stalled and must be given up."""
         poll = select.poll()
         poll.register(file, select.POLLOUT)
-        while not poll.poll(_STALLED * 1000):
+        while not poll.poll(max(0, min(_STALLED, self.last_moment - time.monotonic())) * 1000):
             if self._lines.lost > self._reported:
                 self._warn(_SLOW)
             if time.monotonic() > self.last_moment:

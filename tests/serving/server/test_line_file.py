@@ -148,17 +148,43 @@ def test_a_reader_that_stalls_holds_up_nobody(tmp_path, caplog, monkeypatch):
     assert 0 < sum(gaps) <= kept.dropped  # at the end, the pipe was full again
 
 
-def test_a_reader_that_stalls_does_not_hold_up_the_end(tmp_path):
+def test_a_reader_that_stalls_does_not_hold_up_the_end(tmp_path, monkeypatch):
+    monkeypatch.undo()  # real times
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     kept = Counted(pipe)
     thread = kept._writer._thread
-    for _ in range(100_000):
-        kept.add(b"line of some length\n")
+    for _ in range(20_000):
+        kept.add(b"line of a usual length %150d\n" % 0)
     kept.close()
     assert not thread.is_alive()
+    written = os.read(reader, 1 << 20).count(b"\nline") + 1
+    assert written + kept.dropped == 20_000
     os.close(reader)
+
+
+def test_lines_behind_a_write_that_hangs_are_counted(tmp_path, monkeypatch):
+    hanging, over, write = threading.Event(), threading.Event(), os.write
+
+    def hang(file, data):
+        hanging.set()
+        over.wait()
+        return write(file, data)
+
+    monkeypatch.setattr(access_log.os, "write", hang)
+    kept = Counted(tmp_path / "log")
+    thread = kept._writer._thread
+    kept.add(b"hangs\n")
+    assert hanging.wait(30)
+    for _ in range(1000):
+        kept.add(b"line\n")
+    kept.close()
+    assert kept.dropped == 1000
+    over.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert (tmp_path / "log").read_bytes() == b"hangs\n"
 
 
 def test_a_reader_that_is_gone_may_come_back(tmp_path):
