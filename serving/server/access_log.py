@@ -24,7 +24,8 @@ logger = logging.getLogger("deploykit")
 
 STANDARD_OUTPUT = "-"
 
-_MAX_WAITING = 20_000  # lines that are not written yet; further ones are dropped
+_MAX_WAITING = 4 << 20  # bytes of lines that are not written yet; further ones are dropped
+_BATCH = 64 << 10  # bytes; the thread stops collecting lines after so many
 _AT_ONCE = 3900  # bytes; writes to a pipe are atomic up to 4096
 _PAUSE = 0.1  # seconds between writes
 _SLOW = "the reader is too slow"
@@ -77,14 +78,17 @@ class _Lines(QueueHandler):
     def __init__(self, dropped: Callable[[int], None]) -> None:
         super().__init__(SimpleQueue())
         self._dropped, self.lost = dropped, 0
+        self.queued = 0  # bytes
+        self.taken = 0  # bytes that the thread of the writer has removed
 
     def prepare(self, record: logging.LogRecord) -> Any:
         """Queue only the line, which ends with a newline."""
         return record.msg
 
     def enqueue(self, record: Any) -> None:
-        """Queue what `prepare` returns, or drop it if too many lines wait."""
-        if self.queue.qsize() < _MAX_WAITING:
+        """Queue what `prepare` returns, or drop it if too many bytes wait."""
+        if self.queued + len(record) <= self.taken + _MAX_WAITING:
+            self.queued += len(record)
             self.queue.put_nowait(record)
         else:
             self.drop(1)
@@ -98,25 +102,31 @@ class _Lines(QueueHandler):
 
 
 class _Writer(QueueListener):
-    """Writes all queued lines at once, so that its thread seldom competes with requests."""
+    """Writes queued lines in batches, so that its thread seldom competes with requests."""
 
     queue: "SimpleQueue[bytes | None]"
-    _is_last = False
 
     def __init__(self, lines: _Lines, file: "_LineFile") -> None:
         super().__init__(lines.queue, file)
         self._lines = lines
 
     def dequeue(self, block: bool) -> Any:
-        """Return a record with all queued lines; None after the last ones."""
-        if self._is_last:
+        """Return a record with the lines of a batch; None after the last ones."""
+        line = self.queue.get(block)
+        if line is None:
             return None
-        lines = [self.queue.get(block)]
-        time.sleep(_PAUSE)  # for further lines
-        lines += [self.queue.get_nowait() for _ in range(self.queue.qsize())]
-        self._is_last = None in lines
-        data = b"".join(line for line in lines if line)
-        return logging.makeLogRecord({"msg": data}) if data else None
+        if self._lines.queued - self._lines.taken < _BATCH:
+            time.sleep(_PAUSE)  # for further lines
+        batch = bytearray(line)
+        with contextlib.suppress(Empty):
+            while len(batch) < _BATCH:
+                line = self.queue.get_nowait()
+                if line is None:
+                    self.enqueue_sentinel()  # again, for the next call
+                    break
+                batch += line
+        self._lines.taken += len(batch)
+        return logging.makeLogRecord({"msg": bytes(batch)})
 
     def handle(self, record: logging.LogRecord) -> None:
         """Write lines without the handler's lock: on exit, logging would wait for it."""

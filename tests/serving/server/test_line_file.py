@@ -187,6 +187,24 @@ def test_lines_behind_a_write_that_hangs_are_counted(tmp_path, monkeypatch):
     assert (tmp_path / "log").read_bytes() == b"hangs\n"
 
 
+def test_memory_for_lines_that_wait_is_limited():
+    dropped = []
+    lines = access_log._Lines(dropped.append)
+    writer = access_log._Writer(lines, None)  # whose thread does not run
+    line = b"%6000d\n" % 0
+    for _ in range(1000):
+        lines.handle(logging.makeLogRecord({"msg": line}))
+    assert len(line) * lines.queue.qsize() == lines.queued
+    assert (4 << 20) - len(line) < lines.queued <= 4 << 20
+    assert sum(dropped) + lines.queue.qsize() == 1000
+    writer.enqueue_sentinel()
+    batches = [record.msg for record in iter(lambda: writer.dequeue(True), None)]
+    assert max(map(len, batches)) < (64 << 10) + len(line)
+    assert b"".join(batches) == line * (1000 - sum(dropped))
+    lines.handle(logging.makeLogRecord({"msg": line}))  # there is room again
+    assert lines.queue.qsize() == 1
+
+
 def test_a_reader_that_is_gone_may_come_back(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
