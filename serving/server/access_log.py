@@ -77,7 +77,7 @@ class _Lines(QueueHandler):
 
     def __init__(self, dropped: Callable[[int], None]) -> None:
         super().__init__(SimpleQueue())
-        self._dropped, self.lost = dropped, 0
+        self._dropped, self.lost, self.why = dropped, 0, ""
         self.queued = 0  # bytes
         self.taken = 0  # bytes that the thread of the writer has removed
 
@@ -91,12 +91,12 @@ class _Lines(QueueHandler):
             self.queued += len(record)
             self.queue.put_nowait(record)
         else:
-            self.drop(1)
+            self.drop(1, _SLOW)
 
-    def drop(self, count: int) -> None:
-        """Count lost lines."""
+    def drop(self, count: int, why: str) -> None:
+        """Count lost lines, and keep the reason for the latest ones."""
         self.acquire()
-        self.lost += count
+        self.lost, self.why = self.lost + count, why
         self.release()
         self._dropped(count)
 
@@ -144,7 +144,7 @@ class _Writer(QueueListener):
             while True:
                 lost += self.queue.get_nowait() is not None
         if lost:
-            self._lines.drop(lost)
+            self._lines.drop(lost, "a write hangs")
         self.enqueue_sentinel()  # again, for a thread that is still alive
         if not thread.is_alive():
             self.handlers[0].close()
@@ -158,6 +158,7 @@ class _LineFile(WatchedFileHandler):
         self._path, self._lines = path, lines
         self._reported = 0  # lost lines, in the file
         self._rest = b""  # of a partly written line
+        self._error = ""  # of the last failed write
         self._failing = self._warned = False
         self._warned_at = -_WARNING_SECONDS
         self.last_moment = float("inf")  # to wait for a reader that has stalled
@@ -168,11 +169,11 @@ class _LineFile(WatchedFileHandler):
         lines: Any = record.msg  # bytes
         missing = self._lines.lost - self._reported
         if missing:
-            self._warn(_SLOW)
+            self._warn(self._lines.why)
             if not self._put(_line({"dropped": missing})):
                 self._reported += missing
         if lost := self._put(lines):
-            self._lines.drop(lost)
+            self._lines.drop(lost, self._error)
 
     def _put(self, lines: bytes) -> int:
         """Write lines, after the rest of a truncated one; return how many are not written."""
@@ -188,7 +189,8 @@ class _LineFile(WatchedFileHandler):
                 end = data.rfind(b"\n", done, done + _AT_ONCE) + 1 or data.index(b"\n", done) + 1
                 done += os.write(file, data[done:end])
         except OSError as error:
-            self._warn(error.strerror or str(error))
+            self._error = error.strerror or str(error)
+            self._warn(self._error)
             data = self._rest + lines
             is_inside = data[done - 1 : done] != b"\n" if done else bool(self._rest)
             end = data.index(b"\n", done) + 1 if is_inside else done
@@ -207,7 +209,7 @@ class _LineFile(WatchedFileHandler):
         poll.register(file, select.POLLOUT)
         while not poll.poll(max(0, min(_STALLED, self.last_moment - time.monotonic())) * 1000):
             if self._lines.lost > self._reported:
-                self._warn(_SLOW)
+                self._warn(self._lines.why)
             if time.monotonic() > self.last_moment:
                 raise TimeoutError(errno.ETIMEDOUT, _SLOW)
 
@@ -222,7 +224,7 @@ class _LineFile(WatchedFileHandler):
             os.set_blocking(file, True)
         if self._rest:  # the file was moved with a truncated line
             self._rest = b""
-            self._lines.drop(1)
+            self._lines.drop(1, "a line was truncated when the file was moved")
         return open(file, "w", encoding="ascii")
 
     def _warn(self, why: str) -> None:

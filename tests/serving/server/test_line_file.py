@@ -164,6 +164,14 @@ def test_a_reader_that_stalls_does_not_hold_up_the_end(tmp_path, monkeypatch):
     os.close(reader)
 
 
+def test_the_end_of_an_idle_log_does_not_wait_for_further_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(access_log, "_PAUSE", 60.0)
+    kept = Counted(tmp_path / "log")
+    thread = kept._writer._thread
+    kept.close()
+    assert not thread.is_alive()
+
+
 def test_lines_behind_a_write_that_hangs_are_counted(tmp_path, monkeypatch):
     hanging, over, write = threading.Event(), threading.Event(), os.write
 
@@ -259,7 +267,8 @@ def test_no_line_is_lost_while_files_are_moved_away(tmp_path):
     assert written == b"".join(b"line %d\n" % number for number in range(count + 1))
 
 
-def test_a_truncated_line_is_not_continued_in_another_file(tmp_path, monkeypatch):
+def test_a_truncated_line_is_not_continued_in_another_file(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(access_log, "_WARNING_SECONDS", 0.0)
     full, log, old = Full(monkeypatch, 3), tmp_path / "log", tmp_path / "log.1"
     kept = Counted(log)
     kept.add(b"truncated\n")
@@ -273,6 +282,12 @@ def test_a_truncated_line_is_not_continued_in_another_file(tmp_path, monkeypatch
     new, gap, last = log.read_text().splitlines()
     assert (new, missing(gap), last) == ("new", 1, "last")
     assert (old.read_bytes(), kept.dropped) == (b"tru", 1)
+    assert caplog.messages == [
+        Containing("cannot be written: No space left on device"),
+        Containing("is written again"),
+        Containing("cannot be written: a line was truncated when the file was moved"),
+        Containing("is written again"),
+    ]
 
 
 def test_a_file_that_cannot_be_opened_again_costs_lines_until_it_can(tmp_path, caplog):
