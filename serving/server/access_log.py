@@ -187,7 +187,8 @@ class _LineFile(WatchedFileHandler):
             while done < len(data):
                 self._wait_for_room(file)
                 end = data.rfind(b"\n", done, done + _AT_ONCE) + 1 or data.index(b"\n", done) + 1
-                done += os.write(file, data[done:end])
+                with contextlib.suppress(BlockingIOError):  # another process has filled the pipe
+                    done += os.write(file, data[done:end])
         except OSError as error:
             self._error = error.strerror or str(error)
             self._warn(self._error)
@@ -219,9 +220,8 @@ class _LineFile(WatchedFileHandler):
             file = os.dup(1)  # blocking, as other processes share it
         else:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            # Do not wait for a pipe's reader.
+            # Do not wait for a pipe's reader, neither here nor in a write.
             file = os.open(self.baseFilename, flags | os.O_NONBLOCK, 0o666)
-            os.set_blocking(file, True)
         if self._rest:  # the file was moved with a truncated line
             self._rest = b""
             self._lines.drop(1, "a line was truncated when the file was moved")

@@ -1,5 +1,6 @@
 """A file of lines: nobody waits for it, whole lines alone, and what is missing is counted."""
 
+import contextlib
 import json
 import logging
 import os
@@ -161,6 +162,30 @@ def test_a_reader_that_stalls_does_not_hold_up_the_end(tmp_path, monkeypatch):
     assert not thread.is_alive()
     written = os.read(reader, 1 << 20).count(b"\nline") + 1
     assert written + kept.dropped == 20_000
+    os.close(reader)
+
+
+def test_another_process_that_fills_the_pipe_does_not_hold_up_the_end(tmp_path, monkeypatch):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    other = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    write = os.write
+
+    def fill_and_write(file, data):  # between the check for room and the write
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                write(other, b"x" * 4096)
+        return write(file, data)
+
+    monkeypatch.setattr(access_log.os, "write", fill_and_write)
+    kept = Counted(pipe)
+    thread = kept._writer._thread
+    kept.add(b"line\n")
+    kept.close()
+    assert not thread.is_alive()
+    assert kept.dropped == 1
+    os.close(other)
     os.close(reader)
 
 
