@@ -4,6 +4,7 @@ Requests never wait for the file, the disk or the reader of a pipe: they queue t
 thread of logging's `QueueListener` writes them.
 """
 
+import contextlib
 import errno
 import json
 import logging
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from deploykit.transforms.common.errors import FileError
@@ -23,7 +24,8 @@ logger = logging.getLogger("deploykit")
 
 STANDARD_OUTPUT = "-"
 
-_MAX_WAITING = 20_000  # lines that are not written yet; further ones are dropped
+_MAX_WAITING = 4 << 20  # bytes of lines that are not written yet; further ones are dropped
+_BATCH = 64 << 10  # bytes; the thread stops collecting lines after so many
 _AT_ONCE = 3900  # bytes; writes to a pipe are atomic up to 4096
 _PAUSE = 0.1  # seconds between writes
 _SLOW = "the reader is too slow"
@@ -48,7 +50,7 @@ class AccessLog:
         except OSError as error:
             reason = "no process reads this pipe" if error.errno == errno.ENXIO else error.strerror
             raise FileError("file-error", source=path, reason=reason) from None
-        self._writer = _Writer(self._lines.queue, self._file)
+        self._writer = _Writer(self._lines, self._file)
         self._writer.start()
 
     def write(self, protocol: str, method: str, peer: str, code: str, seconds: float,
@@ -75,55 +77,75 @@ class _Lines(QueueHandler):
 
     def __init__(self, dropped: Callable[[int], None]) -> None:
         super().__init__(SimpleQueue())
-        self._dropped, self.lost = dropped, 0
+        self._dropped, self.lost, self.why = dropped, 0, ""
+        self.queued = 0  # bytes
+        self.taken = 0  # bytes that the thread of the writer has removed
 
     def prepare(self, record: logging.LogRecord) -> Any:
         """Queue only the line, which ends with a newline."""
         return record.msg
 
     def enqueue(self, record: Any) -> None:
-        """Queue what `prepare` returns, or drop it if too many lines wait."""
-        if self.queue.qsize() < _MAX_WAITING:
+        """Queue what `prepare` returns, or drop it if too many bytes wait."""
+        if self.queued + len(record) <= self.taken + _MAX_WAITING:
+            self.queued += len(record)
             self.queue.put_nowait(record)
         else:
-            self.drop(1)
+            self.drop(1, _SLOW)
 
-    def drop(self, count: int) -> None:
-        """Count lost lines."""
+    def drop(self, count: int, why: str) -> None:
+        """Count lost lines, and keep the reason for the latest ones."""
         self.acquire()
-        self.lost += count
+        self.lost, self.why = self.lost + count, why
         self.release()
         self._dropped(count)
 
 
 class _Writer(QueueListener):
-    """Writes all queued lines at once, so that its thread seldom competes with requests."""
+    """Writes queued lines in batches, so that its thread seldom competes with requests."""
 
     queue: "SimpleQueue[bytes | None]"
-    _is_last = False
+
+    def __init__(self, lines: _Lines, file: "_LineFile") -> None:
+        super().__init__(lines.queue, file)
+        self._lines = lines
 
     def dequeue(self, block: bool) -> Any:
-        """Return a record with all queued lines; None after the last ones."""
-        if self._is_last:
+        """Return a record with the lines of a batch; None after the last ones."""
+        line = self.queue.get(block)
+        if line is None:
             return None
-        lines = [self.queue.get(block)]
-        time.sleep(_PAUSE)  # for further lines
-        lines += [self.queue.get_nowait() for _ in range(self.queue.qsize())]
-        self._is_last = None in lines
-        data = b"".join(line for line in lines if line)
-        return logging.makeLogRecord({"msg": data}) if data else None
+        if self._lines.queued - self._lines.taken < _BATCH:
+            time.sleep(_PAUSE)  # for further lines
+        batch = bytearray(line)
+        with contextlib.suppress(Empty):
+            while len(batch) < _BATCH:
+                line = self.queue.get_nowait()
+                if line is None:
+                    self.enqueue_sentinel()  # again, for the next call
+                    break
+                batch += line
+        self._lines.taken += len(batch)
+        return logging.makeLogRecord({"msg": bytes(batch)})
 
     def handle(self, record: logging.LogRecord) -> None:
         """Write lines without the handler's lock: on exit, logging would wait for it."""
         self.handlers[0].emit(record)
 
     def stop(self) -> None:
-        """Write the queued lines, and close the file; do not wait for a write that hangs."""
+        """Write or count the queued lines, and close the file, unless a write hangs."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         self.enqueue_sentinel()
         thread.join(2 * _LAST_WAIT)
+        lost = 0
+        with contextlib.suppress(Empty):
+            while True:
+                lost += self.queue.get_nowait() is not None
+        if lost:
+            self._lines.drop(lost, "a write hangs")
+        self.enqueue_sentinel()  # again, for a thread that is still alive
         if not thread.is_alive():
             self.handlers[0].close()
 
@@ -136,6 +158,7 @@ class _LineFile(WatchedFileHandler):
         self._path, self._lines = path, lines
         self._reported = 0  # lost lines, in the file
         self._rest = b""  # of a partly written line
+        self._error = ""  # of the last failed write
         self._failing = self._warned = False
         self._warned_at = -_WARNING_SECONDS
         self.last_moment = float("inf")  # to wait for a reader that has stalled
@@ -146,11 +169,11 @@ class _LineFile(WatchedFileHandler):
         lines: Any = record.msg  # bytes
         missing = self._lines.lost - self._reported
         if missing:
-            self._warn(_SLOW)
+            self._warn(self._lines.why)
             if not self._put(_line({"dropped": missing})):
                 self._reported += missing
         if lost := self._put(lines):
-            self._lines.drop(lost)
+            self._lines.drop(lost, self._error)
 
     def _put(self, lines: bytes) -> int:
         """Write lines, after the rest of a truncated one; return how many are not written."""
@@ -164,9 +187,11 @@ class _LineFile(WatchedFileHandler):
             while done < len(data):
                 self._wait_for_room(file)
                 end = data.rfind(b"\n", done, done + _AT_ONCE) + 1 or data.index(b"\n", done) + 1
-                done += os.write(file, data[done:end])
+                with contextlib.suppress(BlockingIOError):  # another process has filled the pipe
+                    done += os.write(file, data[done:end])
         except OSError as error:
-            self._warn(error.strerror or str(error))
+            self._error = error.strerror or str(error)
+            self._warn(self._error)
             data = self._rest + lines
             is_inside = data[done - 1 : done] != b"\n" if done else bool(self._rest)
             end = data.index(b"\n", done) + 1 if is_inside else done
@@ -183,9 +208,9 @@ class _LineFile(WatchedFileHandler):
         """Wait until a reader has capacity. TimeoutError: it stalled and must be given up."""
         poll = select.poll()
         poll.register(file, select.POLLOUT)
-        while not poll.poll(_STALLED * 1000):
+        while not poll.poll(max(0, min(_STALLED, self.last_moment - time.monotonic())) * 1000):
             if self._lines.lost > self._reported:
-                self._warn(_SLOW)
+                self._warn(self._lines.why)
             if time.monotonic() > self.last_moment:
                 raise TimeoutError(errno.ETIMEDOUT, _SLOW)
 
@@ -195,12 +220,11 @@ class _LineFile(WatchedFileHandler):
             file = os.dup(1)  # blocking, as other processes share it
         else:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            # Do not wait for a pipe's reader.
+            # Do not wait for a pipe's reader, neither here nor in a write.
             file = os.open(self.baseFilename, flags | os.O_NONBLOCK, 0o666)
-            os.set_blocking(file, True)
         if self._rest:  # the file was moved with a truncated line
             self._rest = b""
-            self._lines.drop(1)
+            self._lines.drop(1, "a line was truncated when the file was moved")
         return open(file, "w", encoding="ascii")
 
     def _warn(self, why: str) -> None:

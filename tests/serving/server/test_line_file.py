@@ -1,5 +1,6 @@
 """A file of lines: nobody waits for it, whole lines alone, and what is missing is counted."""
 
+import contextlib
 import json
 import logging
 import os
@@ -148,17 +149,93 @@ def test_a_reader_that_stalls_holds_up_nobody(tmp_path, caplog, monkeypatch):
     assert 0 < sum(gaps) <= kept.dropped  # at the end, the pipe was full again
 
 
-def test_a_reader_that_stalls_does_not_hold_up_the_end(tmp_path):
+def test_a_reader_that_stalls_does_not_hold_up_the_end(tmp_path, monkeypatch):
+    monkeypatch.undo()  # real times
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     kept = Counted(pipe)
     thread = kept._writer._thread
-    for _ in range(100_000):
-        kept.add(b"line of some length\n")
+    for _ in range(20_000):
+        kept.add(b"line of a usual length %150d\n" % 0)
     kept.close()
     assert not thread.is_alive()
+    written = os.read(reader, 1 << 20).count(b"\nline") + 1
+    assert written + kept.dropped == 20_000
     os.close(reader)
+
+
+def test_another_process_that_fills_the_pipe_does_not_hold_up_the_end(tmp_path, monkeypatch):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    other = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    write = os.write
+
+    def fill_and_write(file, data):  # between the check for room and the write
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                write(other, b"x" * 4096)
+        return write(file, data)
+
+    monkeypatch.setattr(access_log.os, "write", fill_and_write)
+    kept = Counted(pipe)
+    thread = kept._writer._thread
+    kept.add(b"line\n")
+    kept.close()
+    assert not thread.is_alive()
+    assert kept.dropped == 1
+    os.close(other)
+    os.close(reader)
+
+
+def test_the_end_of_an_idle_log_does_not_wait_for_further_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(access_log, "_PAUSE", 60.0)
+    kept = Counted(tmp_path / "log")
+    thread = kept._writer._thread
+    kept.close()
+    assert not thread.is_alive()
+
+
+def test_lines_behind_a_write_that_hangs_are_counted(tmp_path, monkeypatch):
+    hanging, over, write = threading.Event(), threading.Event(), os.write
+
+    def hang(file, data):
+        hanging.set()
+        over.wait()
+        return write(file, data)
+
+    monkeypatch.setattr(access_log.os, "write", hang)
+    kept = Counted(tmp_path / "log")
+    thread = kept._writer._thread
+    kept.add(b"hangs\n")
+    assert hanging.wait(30)
+    for _ in range(1000):
+        kept.add(b"line\n")
+    kept.close()
+    assert kept.dropped == 1000
+    over.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert (tmp_path / "log").read_bytes() == b"hangs\n"
+
+
+def test_memory_for_lines_that_wait_is_limited():
+    dropped = []
+    lines = access_log._Lines(dropped.append)
+    writer = access_log._Writer(lines, None)  # whose thread does not run
+    line = b"%6000d\n" % 0
+    for _ in range(1000):
+        lines.handle(logging.makeLogRecord({"msg": line}))
+    assert len(line) * lines.queue.qsize() == lines.queued
+    assert (4 << 20) - len(line) < lines.queued <= 4 << 20
+    assert sum(dropped) + lines.queue.qsize() == 1000
+    writer.enqueue_sentinel()
+    batches = [record.msg for record in iter(lambda: writer.dequeue(True), None)]
+    assert max(map(len, batches)) < (64 << 10) + len(line)
+    assert b"".join(batches) == line * (1000 - sum(dropped))
+    lines.handle(logging.makeLogRecord({"msg": line}))  # there is room again
+    assert lines.queue.qsize() == 1
 
 
 def test_a_reader_that_is_gone_may_come_back(tmp_path):
@@ -215,7 +292,8 @@ def test_no_line_is_lost_while_files_are_moved_away(tmp_path):
     assert written == b"".join(b"line %d\n" % number for number in range(count + 1))
 
 
-def test_a_truncated_line_is_not_continued_in_another_file(tmp_path, monkeypatch):
+def test_a_truncated_line_is_not_continued_in_another_file(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(access_log, "_WARNING_SECONDS", 0.0)
     full, log, old = Full(monkeypatch, 3), tmp_path / "log", tmp_path / "log.1"
     kept = Counted(log)
     kept.add(b"truncated\n")
@@ -229,6 +307,12 @@ def test_a_truncated_line_is_not_continued_in_another_file(tmp_path, monkeypatch
     new, gap, last = log.read_text().splitlines()
     assert (new, missing(gap), last) == ("new", 1, "last")
     assert (old.read_bytes(), kept.dropped) == (b"tru", 1)
+    assert caplog.messages == [
+        Containing("cannot be written: No space left on device"),
+        Containing("is written again"),
+        Containing("cannot be written: a line was truncated when the file was moved"),
+        Containing("is written again"),
+    ]
 
 
 def test_a_file_that_cannot_be_opened_again_costs_lines_until_it_can(tmp_path, caplog):

@@ -140,7 +140,6 @@ def test_a_log_that_was_moved_away_is_begun_anew(arguments, tmp_path):
         ask(server)
         until(lambda: lines(log))
         log.rename(old)
-        server.process.send_signal(signal.SIGHUP)  # as logrotate may, which changes nothing
         while not (log.exists() and log.stat().st_size):
             with grpc.insecure_channel(server.address, ALONE) as server.channel:
                 ask(server)
