@@ -10,11 +10,12 @@ import json
 import logging
 import os
 import select
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
+from logging.handlers import QueueListener, WatchedFileHandler
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -62,7 +63,7 @@ class AccessLog:
         }  # fmt: skip
         if bytes_in is not None:
             facts["bytes_in"] = bytes_in
-        self._lines.handle(logging.makeLogRecord({"msg": _line(facts)}))
+        self._lines.add(_line(facts))
 
     def close(self) -> None:
         """Write the queued lines, and stop. A second call has no effect."""
@@ -70,34 +71,34 @@ class AccessLog:
         self._writer.stop()
 
 
-class _Lines(QueueHandler):
-    """Queues lines without waiting, and counts those that are lost."""
+class _Lines:
+    """Queues lines without waiting, and counts those that are lost.
 
-    queue: "SimpleQueue[bytes | None]"
+    A `QueueHandler` would make a LogRecord of each, at 4 % of the throughput of small requests.
+    """
 
     def __init__(self, dropped: Callable[[int], None]) -> None:
-        super().__init__(SimpleQueue())
+        self.queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lock = threading.Lock()
         self._dropped, self.lost, self.why = dropped, 0, ""
         self.queued = 0  # bytes
         self.taken = 0  # bytes that the thread of the writer has removed
 
-    def prepare(self, record: logging.LogRecord) -> Any:
-        """Queue only the line, which ends with a newline."""
-        return record.msg
-
-    def enqueue(self, record: Any) -> None:
-        """Queue what `prepare` returns, or drop it if too many bytes wait."""
-        if self.queued + len(record) <= self.taken + _MAX_WAITING:
-            self.queued += len(record)
-            self.queue.put_nowait(record)
+    def add(self, line: bytes) -> None:
+        """Queue a line, which ends with a newline, or drop it if too many bytes wait."""
+        with self._lock:
+            has_room = self.queued + len(line) <= self.taken + _MAX_WAITING
+            if has_room:
+                self.queued += len(line)
+        if has_room:
+            self.queue.put(line)
         else:
             self.drop(1, _SLOW)
 
     def drop(self, count: int, why: str) -> None:
         """Count lost lines, and keep the reason for the latest ones."""
-        self.acquire()
-        self.lost, self.why = self.lost + count, why
-        self.release()
+        with self._lock:
+            self.lost, self.why = self.lost + count, why
         self._dropped(count)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -31,7 +30,7 @@ class Counted(AccessLog):
         super().__init__(str(path), count)
 
     def add(self, line: bytes) -> None:
-        self._lines.handle(logging.makeLogRecord({"msg": line}))
+        self._lines.add(line)
 
 
 def missing(line: str | bytes) -> int:
@@ -226,7 +225,7 @@ def test_memory_for_lines_that_wait_is_limited():
     writer = access_log._Writer(lines, None)  # whose thread does not run
     line = b"%6000d\n" % 0
     for _ in range(1000):
-        lines.handle(logging.makeLogRecord({"msg": line}))
+        lines.add(line)
     assert len(line) * lines.queue.qsize() == lines.queued
     assert (4 << 20) - len(line) < lines.queued <= 4 << 20
     assert sum(dropped) + lines.queue.qsize() == 1000
@@ -234,7 +233,7 @@ def test_memory_for_lines_that_wait_is_limited():
     batches = [record.msg for record in iter(lambda: writer.dequeue(True), None)]
     assert max(map(len, batches)) < (64 << 10) + len(line)
     assert b"".join(batches) == line * (1000 - sum(dropped))
-    lines.handle(logging.makeLogRecord({"msg": line}))  # there is room again
+    lines.add(line)  # there is room again
     assert lines.queue.qsize() == 1
 
 
