@@ -60,8 +60,8 @@ class Measurement:
     """Metadata of each round; empty in older results."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Metadata of the process: versions, threads, environment, memory."""
-    scenario: IfSet[Any] = None
-    """Set in results of version 0.1 only: the measurement is not comparable with others."""
+    scenario: IfSet[bool | None] = None
+    """True: version 0.1 measured it in a load scenario, so it is not comparable with others."""
 
     def check(self) -> None:
         """Raise GraphError if the fields of a loaded measurement contradict each other."""

@@ -118,15 +118,18 @@ def result_of(plain: Mapping[str, Any], path: str | os.PathLike[str]) -> Benchma
 
 
 def _renamed(plain: Mapping[str, Any]) -> Any:
-    """Return measurements with the setting names of older files replaced by the current ones."""
+    """Return measurements of older files with the current names and values."""
     value = plain.get("measurements")
-    if not isinstance(value, list):
-        return value
-    return [
-        {**item, "settings": renamed(item["settings"])}
-        if isinstance(item, dict) and isinstance(item.get("settings"), dict) else item
-        for item in value
-    ]  # fmt: skip
+    return [_current(item) for item in value] if isinstance(value, list) else value
+
+
+def _current(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return item
+    result = {**item, "scenario": bool(item.get("scenario")) or None}
+    if isinstance(item.get("settings"), dict):
+        result["settings"] = renamed(item["settings"])
+    return result
 
 
 def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = None) -> RunConfig:

@@ -45,7 +45,7 @@ def test_a_scenario_is_ignored_and_its_result_not_compared(tmp_path, caplog):
     result = deploykit.load_result(path)
     assert caplog.text == Containing(str(path), "load scenario", "ignored")
     (before,), (now,) = written(path.name)["measurements"], result.document()["measurements"]
-    assert before | {"summary": now["summary"]} == now
+    assert before | {"summary": now["summary"], "scenario": True} == now
     assert now["summary"]["verdict"] == Containing("unstable", "p90")
     with raises(GraphError, "no-measurement-pairs", hint=Containing("scenario")):
         deploykit.compare(result, path)
