@@ -220,13 +220,13 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 51_045,
-    "lines": 93_630,
+    "code lines": 51_116,
+    "lines": 93_771,
     "files": 536,
-    "lines of imports": 7_466,
-    "functions": 5_633,
+    "lines of imports": 7_474,
+    "functions": 5_642,
     "modules with CSV": 8,
-    "lines that name an engine": 136,
+    "lines that name an engine": 137,
     "starts of a child process": 47,
     "modules that read /proc or /sys": 14,
     "modules with ctypes": 6,
