@@ -26,7 +26,7 @@ logger = logging.getLogger("deploykit")
 STANDARD_OUTPUT = "-"
 
 _MAX_WAITING = 4 << 20  # bytes of lines that are not written yet; further ones are dropped
-_BATCH = 64 << 10  # bytes; the thread stops collecting lines after so many
+_BATCH = 64 << 10  # bytes; the thread stops collecting lines after this many
 _AT_ONCE = 3900  # bytes; writes to a pipe are atomic up to 4096
 _PAUSE = 0.1  # seconds between writes
 _SLOW = "the reader is too slow"
