@@ -220,11 +220,11 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 51_116,
-    "lines": 93_771,
+    "code lines": 51_125,
+    "lines": 93_788,
     "files": 536,
     "lines of imports": 7_474,
-    "functions": 5_642,
+    "functions": 5_644,
     "modules with CSV": 8,
     "lines that name an engine": 137,
     "starts of a child process": 47,

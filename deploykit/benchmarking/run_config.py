@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from msgspec import Meta
 
@@ -126,6 +126,7 @@ _ALLOCATORS = {
 }
 """Variables of the allocators that older files name."""
 logger = logging.getLogger("deploykit")
+T = TypeVar("T")
 
 
 def _one_of(names: Sequence[str]) -> str:
@@ -133,6 +134,22 @@ def _one_of(names: Sequence[str]) -> str:
     return rf"\A({'|'.join(names)})\Z"
 
 
+def _takes_former_settings(kind: type[T]) -> type[T]:
+    """Let the constructor accept the settings of version 0.1 that are variables now."""
+    made: Any = kind.__init__
+
+    @functools.wraps(made)
+    def make(self: Any, *values: Any, **keywords: Any) -> None:
+        former = {name: keywords.pop(name) for name in FORMER if name in keywords}
+        made(self, *values, **keywords)
+        env = dict(self.env) | FormerSettings(**former).variables
+        object.__setattr__(self, "env", process_variables.sorted_variables(env))
+
+    kind.__init__ = make  # type: ignore[method-assign]
+    return kind
+
+
+@_takes_former_settings
 @takes_former_names
 @dataclass(frozen=True)
 class RunConfig(AsHtml):

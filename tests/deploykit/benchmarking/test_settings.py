@@ -183,6 +183,9 @@ def test_former_settings_of_a_file_are_the_same_variables(caplog):
         "KMP_BLOCKTIME": "0", "KMP_AFFINITY": "", "OMP_NUM_THREADS": "2",
         "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1",
     }  # fmt: skip
+    assert RunConfig(**former, env={"A": "1"}) == RunConfig(
+        env={"A": "1", **dict(RunConfig.of(former).env)}
+    )
     assert not caplog.messages
     assert RunConfig.of({"batch": 2, "allocator": "tcmalloc"}) == RunConfig(2)
     assert caplog.messages == [Containing("allocator", "tcmalloc", "LD_PRELOAD")]
