@@ -183,14 +183,15 @@ def _only(models: ModelsLike, settings: tuple[RunConfig, ...]) -> tuple[ModelLik
                     "also made without them")  # fmt: skip
         settings = tuple(item for item in settings if item not in bare)
     got = [f"{len(several)} models"] * (len(several) != 1)
-    names = dict.fromkeys(name for item in settings for name in settings[0].changes(item))
-    for name in names:
-        is_setting = name in RunConfig.__dataclass_fields__
-        option = f"--{name.replace('_', '-')}" if is_setting else f"--env {name}"
+    first = settings[0]
+    for name in dict.fromkeys(name for item in settings for name in first.changes(item)):
         several_gpus = name == "device" and any(item.device == "all" for item in settings)
-        got.append("--device all" if several_gpus else f"several values of {option}")
-    if settings[0].concurrency > 1:
-        got.append(f"--concurrency {settings[0].concurrency}")
+        several_values = f"several values of --{name.replace('_', '-')}"
+        got.append("--device all" if several_gpus else several_values)
+    variables = dict.fromkeys(n for item in settings for n in first.changed_variables(item))
+    got += [f"several values of --env {name}" for name in variables]
+    if first.concurrency > 1:
+        got.append(f"--concurrency {first.concurrency}")
     if got:
         raise GraphError("files-one-measurement", got=got)
-    return several[0], settings[0]
+    return several[0], first

@@ -30,7 +30,7 @@ _NAME, _VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}"), re.compile(r"[^\0]{
 _FROM_FILES = re.compile(rf"(KMP|OMP|MALLOC)_\w*|TF_ENABLE_ONEDNN_OPTS|{CALLER_THREAD}")
 _NOT_FROM_FILES = re.compile(r"OMP_(TOOL|DEBUG)\w*|KMP_\w*(FILE|STATS)\w*|MALLOC_(CONF|TRACE)")
 """Variables that load a library (OMP_TOOL_LIBRARIES), name a file or configure jemalloc."""
-RESERVED = ("PYTHONPATH",)
+RESERVED = frozenset({"PYTHONPATH"})
 """Variables that every process of deploykit has, with its own value."""
 _OPENMP = ("KMP_", "OMP_")
 _OF_TENSORFLOW = (*_OPENMP, "TF_")
@@ -49,14 +49,11 @@ class FormerSettings:
     @property
     def variables(self) -> dict[str, str | None]:
         """The variables that the settings stand for."""
-        switch = None if self.caller_thread is None else int(self.caller_thread)
-        values = {
-            "KMP_BLOCKTIME": self.kmp_blocktime,
-            "KMP_AFFINITY": self.kmp_affinity,
-            "OMP_NUM_THREADS": self.omp_num_threads,
-            CALLER_THREAD: switch,
+        return {
+            variable: str(int(value) if isinstance(value, bool) else value)
+            for name, variable in FORMER.items()
+            if (value := getattr(self, name)) is not None
         }
-        return {name: str(value) for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,13 @@ class _Stored:
     env: dict[str, str | None] = field(default_factory=dict)
 
 
-FORMER = tuple(FormerSettings.__dataclass_fields__)
+FORMER: Mapping[str, str] = {
+    "kmp_blocktime": "KMP_BLOCKTIME",
+    "kmp_affinity": "KMP_AFFINITY",
+    "omp_num_threads": "OMP_NUM_THREADS",
+    "caller_thread": CALLER_THREAD,
+}
+"""The variable of each former setting."""
 
 
 def by_name(variables: Variables) -> dict[str, str | None]:

@@ -142,8 +142,9 @@ def _takes_former_settings(kind: type[T]) -> type[T]:
     def make(self: Any, *values: Any, **keywords: Any) -> None:
         former = {name: keywords.pop(name) for name in FORMER if name in keywords}
         made(self, *values, **keywords)
-        env = dict(self.env) | FormerSettings(**former).variables
-        object.__setattr__(self, "env", process_variables.sorted_variables(env))
+        if former:
+            env = dict(self.env) | FormerSettings(**former).variables
+            object.__setattr__(self, "env", process_variables.sorted_variables(env))
 
     kind.__init__ = make  # type: ignore[method-assign]
     return kind
@@ -227,9 +228,8 @@ class RunConfig(AsHtml):
         if self.in_engine != self:
             raise GraphError("settings-lacking", reason=self.left_out)
         own = dict(self.env)
-        for name in process_variables.RESERVED:
-            if name in own:
-                raise GraphError("variable-reserved", name=name)
+        for name in own.keys() & process_variables.RESERVED:
+            raise GraphError("variable-reserved", name=name)
         for part in replace(self, env=()).parts():
             for name in part.environment.keys() & own.keys() - {_GPUS}:
                 raise GraphError("variable-set-twice", variable=name, setting=part)
@@ -284,11 +284,14 @@ class RunConfig(AsHtml):
         return " and ".join(reasons)
 
     def changes(self, other: "RunConfig") -> list[str]:
-        """Return the names of the settings and of the variables that differ from others'."""
-        ours, theirs = dict(self.env), dict(other.env)
-        results = [n for n in {**ours, **theirs} if ours.get(n, "") != theirs.get(n, "")]
+        """Return the names of the settings, other than variables, that differ."""
         names = [field_.name for field_ in fields(self) if field_.name != "env"]
-        return results + [n for n in names if getattr(self, n) != getattr(other, n)]
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
+
+    def changed_variables(self, other: "RunConfig") -> list[str]:
+        """Return the names of the variables that differ; unset is not the same as not given."""
+        pairs = {*dict(self.env).items()} ^ {*dict(other.env).items()}
+        return sorted({name for name, _ in pairs})
 
     @classmethod
     def of(

@@ -3,16 +3,12 @@
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from deploykit.benchmarking.process_variables import (
-    CALLER_THREAD,
-    FormerSettings,
-    Given,
-    combinations,
-)
+from deploykit.benchmarking import process_variables
+from deploykit.benchmarking.process_variables import CALLER_THREAD, FORMER, Given
 from deploykit.benchmarking.run_config import FEED, RESIDENT, RunConfig
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
@@ -149,14 +145,10 @@ class RunConfigGrid:
         configs = [
             replace(base, **single, **dict(zip(given, values, strict=True))).with_variables(chosen)
             for values in itertools.product(*given.values())
-            for chosen in combinations(self._variables())
+            for chosen in process_variables.combinations(self._variables())
         ]
-        openmp = FormerSettings(
-            kmp_blocktime=self.kmp_blocktime,
-            kmp_affinity=self.kmp_affinity,
-            omp_num_threads=self.omp_num_threads,
-        ).variables
-        _refuse_twice(openmp, self.env)
+        former = {name: getattr(self, name) for name in FORMER if name != "caller_thread"}
+        openmp = process_variables.FormerSettings(**former).variables
         if openmp:
             pairs = ((config, config.with_variables(openmp)) for config in configs)
             configs = [item for pair in pairs for item in pair]
@@ -166,20 +158,17 @@ class RunConfigGrid:
         return configs
 
     def _variables(self) -> Given:
-        """Return the values of `env` and of `caller_thread`, by the names of variables."""
+        """Return the values of `env` and of `caller_thread`, by the names of variables.
+
+        GraphError: `env` has a variable that a former option sets.
+        """
+        for name, variable in FORMER.items():
+            if getattr(self, name) not in (None, ()) and variable in self.env:
+                option = f"--{name.replace('_', '-')}"
+                raise GraphError("give-one", options=[f"--env {variable}", option])
         switch = _listed("caller_thread", self.caller_thread)
-        if not switch:
-            return self.env
-        _refuse_twice([CALLER_THREAD], self.env)
-        return {**self.env, CALLER_THREAD: [str(int(value)) for value in switch]}
-
-
-def _refuse_twice(names: Iterable[str], given: Given) -> None:
-    """Raise GraphError for a variable that `env` and a former option set."""
-    for name in names:
-        if name in given:
-            option = "caller-thread" if name == CALLER_THREAD else name.lower().replace("_", "-")
-            raise GraphError("give-one", options=[f"--env {name}", f"--{option}"])
+        values = [str(int(value)) for value in switch]
+        return {**self.env, CALLER_THREAD: values} if values else self.env
 
 
 def beside_resident(settings: Sequence[RunConfig]) -> tuple[RunConfig, ...]:

@@ -101,7 +101,7 @@ def variable_lines(result: BenchmarkResult) -> list[str]:
         if (other := first.setdefault(key, measurement)) is measurement:
             continue
         before, after = dict(other.settings.env), dict(measurement.settings.env)
-        names = [n for n in {**before, **after} if before.get(n, "") != after.get(n, "")]
+        names = other.settings.changed_variables(measurement.settings)
         words = in_words({name: after.get(name) for name in names})
         against = in_words({name: before[name] for name in names if before.get(name) is not None})
         text = ", ".join(words) + (f" against {', '.join(against)}" if against else "")

@@ -207,7 +207,8 @@ def _extent(default: RunConfig, settings: RunConfig) -> tuple[int, int]:
 
     As a sort key, it makes two searches choose the same among equally fast settings.
     """
-    return len(default.changes(settings)), -sum(settings.threads or ())
+    count = len(default.changes(settings)) + len(default.changed_variables(settings))
+    return count, -sum(settings.threads or ())
 
 
 def without_one(default: RunConfig, settings: RunConfig) -> Iterator[RunConfig]:
@@ -216,14 +217,17 @@ def without_one(default: RunConfig, settings: RunConfig) -> Iterator[RunConfig]:
     A change is not worthwhile if reverting it costs nothing. Threads and concurrency count as one
     change, as the threads serve the concurrent calls.
     """
-    names = default.changes(settings)
+    names, variables = default.changes(settings), default.changed_variables(settings)
     together = [n for n in names if n in ("threads", "concurrency")]
     parts = [[n] for n in names if n not in together] + ([together] if together else [])
-    for part in parts if len(parts) > 1 else ():
-        env = {name: value for name, value in dict(settings.env).items() if name not in part}
-        env |= {name: value for name, value in dict(default.env).items() if name in part}
-        plain = {name: getattr(default, name) for name in part if hasattr(default, name)}
-        yield replace(settings, **plain, env=env)
+    if len(parts) + len(variables) == 1:
+        return
+    for part in parts:
+        yield replace(settings, **{name: getattr(default, name) for name in part})
+    ours, theirs = dict(default.env), dict(settings.env)
+    for variable in variables:
+        other = {name: value for name, value in theirs.items() if name != variable}
+        yield replace(settings, env=other | {n: v for n, v in ours.items() if n == variable})
 
 
 def _document(speed_verdict: SpeedVerdict) -> dict[str, Any]:

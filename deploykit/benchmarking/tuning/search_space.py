@@ -5,13 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
-from deploykit.benchmarking.process_variables import (
-    CALLER_THREAD,
-    TUNABLES,
-    Given,
-    combinations,
-    tunes_malloc,
-)
+from deploykit.benchmarking import process_variables
+from deploykit.benchmarking.process_variables import CALLER_THREAD, TUNABLES, Given
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.search import Coordinate
 from deploykit.transforms.common.flag import Flag
@@ -63,7 +58,7 @@ class TuneOptions:
     @property
     def variables(self) -> Sequence[Mapping[str, str | None]]:
         """Every combination of the values of `env`, of which the search starts from the first."""
-        return combinations(self.env)
+        return process_variables.combinations(self.env)
 
     def engines(self, own: str) -> tuple[str, ...]:
         """Return the engines to search in, starting with the first; `own` is that of the model."""
@@ -86,7 +81,7 @@ def held(variables: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
         name: tuple(item for item in settings.environment if item in variables)
         for name, settings in settings_of.items()
     }
-    if tunes_malloc(variables):
+    if process_variables.tunes_malloc(variables):
         results["keep_memory"] += (TUNABLES,)
     results["threads"] = tuple(variable for variable in _THREADS if variable in variables)
     return {name: names for name, names in results.items() if names}

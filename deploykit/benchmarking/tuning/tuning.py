@@ -123,9 +123,8 @@ def tune_model(
     first, *others = how.variables
     fixed = {name: value for name, value in first.items() if all(value == o[name] for o in others)}
     retained = held({**os.environ, **fixed})
-    absent = {}
-    if how.engine == AUTO:
-        absent = {engine: why for engine in ENGINES if (why := lacking(engine))}
+    tried = ENGINES if how.engine == AUTO else ()
+    absent = {engine: why for engine in tried if (why := lacking(engine))}
     return Recommendation(
         model, how.goal, how.latency_limit, final, search.trials, retained, search.complete,
         lacking=absent,
@@ -242,8 +241,9 @@ def _resumed(
     state: State, variables: Sequence[Mapping[str, str | None]]
 ) -> tuple[SettingsTrial, ...]:
     """Return the trials of an interrupted run; `variables` are the user's own."""
+    own = {pair for item in variables for pair in item.items()}
     try:
-        trials = tuple(_trial(item, variables) for item in state.stored.get("trials", ()))
+        trials = tuple(SettingsTrial.of(item, own) for item in state.stored.get("trials", ()))
     except (Error, KeyError, TypeError, ValueError) as error:
         logger.info("%s: the trials cannot be read (%s), so the search starts again",
                     state.path, error)  # fmt: skip
@@ -251,12 +251,6 @@ def _resumed(
     if trials:
         logger.info("%s: the search resumes after %d trials", state.path, len(trials))
     return trials
-
-
-def _trial(
-    plain: Mapping[str, Any], variables: Sequence[Mapping[str, str | None]]
-) -> SettingsTrial:
-    return SettingsTrial.of(plain, {pair for item in variables for pair in item.items()})
 
 
 @contextlib.contextmanager

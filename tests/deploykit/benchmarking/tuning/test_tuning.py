@@ -432,6 +432,11 @@ def test_each_change_is_taken_back_once():
         replace(start, env={"A": "1", "B": "3"}),
         replace(start, env={"A": "2"}),
     }
+    named_like_settings = replace(start, env={"A": "1", "batch": "1", "changes": "2"})
+    assert set(without_one(start, named_like_settings)) == {
+        replace(start, env={"A": "1", "batch": "1"}),
+        replace(start, env={"A": "1", "changes": "2"}),
+    }
     assert list(without_one(START, replace(START, threads=(1, 1)))) == []
 
 
