@@ -111,9 +111,18 @@ def measure_input(
         course = _Turns(seconds / rounds, rounds, sampler, advance, cold)
         interrupted = course.run(jobs)
     computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
-    result = course.results(pipeline.data.kind, computes)
     return InputResult(
-        result, model, pipeline, wait_ms, skipped, seen, start, interrupted, distinct, len(cold)
+        styles=course.results(pipeline.data.kind, computes),
+        model=model,
+        pipeline=pipeline,
+        settings=settings,
+        wait_ms=wait_ms,
+        skipped=skipped,
+        machine=seen,
+        started=start,
+        interrupted=interrupted,
+        distinct=distinct,
+        cold_files=len(cold),
     )
 
 

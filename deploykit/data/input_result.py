@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.bottleneck import Rates, ReadingCost, Verdict, undecided, verdict
 from deploykit.data.input_runner import PHASES, Stretch
 from deploykit.data.pipeline import Pipeline
@@ -160,6 +161,8 @@ class InputResult(AsHtml):
     model: Hidden[OpenedModel]
     pipeline: Annotated[Pipeline, Written(flat=True, by=_about)]
     """The pipeline that all styles built, over the valid records only."""
+    settings: RunConfig
+    """The settings of the model's process, which is also the one that reads."""
     wait_ms: Annotated[float | None, Written("simulated_accelerator_ms")]
     skipped: tuple[str, ...]
     """The damaged files that were skipped."""

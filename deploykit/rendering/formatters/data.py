@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from deploykit.api.records import RecordsInspection, RecordsVerification
 from deploykit.batch_inference.infer_run import Inferred
 from deploykit.batch_inference.reading.data_parts import place_of
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.bottleneck import bytes_in_words
 from deploykit.data.input_result import InputResult
 from deploykit.records.index import Index
@@ -133,6 +134,8 @@ _CAPTION = (
 def input_lines(input_result: InputResult) -> Iterator[str | Table]:
     """Yield the rates of each pipeline, its limit and advice."""
     yield table(input_result.styles, _COLUMNS, _CAPTION)
+    if input_result.settings != RunConfig():
+        yield f"settings: {input_result.settings}"
     for style in input_result.styles:
         yield from filled_lines(
             style, "{style}: {verdict.limit}: {verdict.reason}; {verdict.advice}"

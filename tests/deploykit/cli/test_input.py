@@ -70,12 +70,12 @@ def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
     steps = tmp_path / "steps.json"
     steps.write_text('{"format": 1, "columns": {"x": [0, 6], "id": 6}}')
     found = deploykit(
-        "benchmark", model, "--data", data.path, "--seconds=0.5", "--batch=4",
+        "benchmark", model, "--data", data.path, "--seconds=0.5", "--batch=4", "--env", "A=b c",
         "--simulated-compute-ms=5", "--preprocess", steps,
     )  # fmt: skip
     assert (found.status, found.stderr) == (0, Containing("float32 6", "csv, as they"))
     for word in ("items/s", "ceiling", "floor", "share", "CPU", *STYLES,
-                 "5 ms"):  # fmt: skip
+                 "5 ms", "A=b c"):  # fmt: skip
         assert word in found.stdout
     assert any(limit in found.stdout for limit in (INPUT, COMPUTE, UNDECIDED))
 
@@ -99,8 +99,10 @@ def training(tmp_path):
 
 
 def test_a_training_step_and_one_style(deploykit, training):
-    found = deploykit(*training, "--init=start")
+    found = deploykit(*training, "--init=start", "--env", "KMP_AFFINITY=none,0", "--threads=1x2")
     assert found.status == 0, found.stderr
+    settings = {"threads": [1, 2], "env": {"KMP_AFFINITY": "none,0"}}
+    assert found.document["settings"] == settings
     assert found.document["fed"] == {
         "x": Containing("float32 6", "records, as they"), "id": Containing("int64 from records"),
     }  # fmt: skip
