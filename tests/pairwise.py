@@ -92,6 +92,12 @@ def marks(
     return [pytest.mark.slow if combination in slow else pytest.mark.full]
 
 
+def drawn(values: Sequence[Any], count: int) -> list[Any]:
+    """Return parameters of which the seed draws so many for the slow tests; the rest has `full`."""
+    slow = set(random.Random(seed()).sample(range(len(values)), count))
+    return [pytest.param(value, marks=marks(place, slow)) for place, value in enumerate(values)]
+
+
 def once_each(
     names: Sequence[str], *dimensions: Sequence[Any], quick: int | None = None
 ) -> pytest.MarkDecorator:

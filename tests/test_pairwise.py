@@ -74,6 +74,18 @@ def test_what_is_neither_quick_nor_slow_is_full():
     assert [[mark.name for mark in each] for each in found] == [[], ["slow"], ["full"]]
 
 
+def test_the_seed_draws_some_for_the_slow_tests(monkeypatch):
+    found = set()
+    for seed in range(20):
+        monkeypatch.setenv(pairwise.SEED, str(seed))
+        drawn = pairwise.drawn("abcd", 2)
+        assert [each.values for each in drawn] == [(letter,) for letter in "abcd"]
+        names = [mark.name for each in drawn for mark in each.marks]
+        assert sorted(names) == ["full", "full", "slow", "slow"]
+        found |= {each.values for each, name in zip(drawn, names, strict=True) if name == "slow"}
+    assert len(found) == 4
+
+
 def test_the_environment_has_the_seed(monkeypatch):
     monkeypatch.setenv(pairwise.SEED, "12")
     assert pairwise.seed() == 12

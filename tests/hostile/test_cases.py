@@ -1,6 +1,7 @@
 """Every hostile file, and what each command does with it.
 
 The slow tests take each case with some commands: together every class of attack with every command.
+Of the cases that need a process, they take some.
 """
 
 import collections
@@ -96,25 +97,31 @@ def needs_a_process(case: Case, command: str) -> bool:
 
 
 def covers(combination: tuple[Case, str]) -> set[object]:
-    """Return the case, and the pairs of its class, how it is opened and run, and the command."""
+    """Return the pairs of its class, how it is opened and run, and the command.
+
+    The case too, unless it takes a process, as these take most of the time.
+    """
     case, command = combination
     how = needs_a_process(case, command)
-    return {case.id, *pairwise.pairs((case.kind, case.opened_as, command, how))}
+    found = pairwise.pairs((case.kind, case.opened_as, command, how))
+    return found if how else {case.id, *found}
 
 
 def some_commands(seed: int) -> list[tuple[Case, set[str]]]:
-    """Return each case with the commands that the slow tests run."""
+    """Return the cases of the slow tests, each with the commands that these run."""
     every = [(case, name) for case in CASES for name in names(case.opened_as)]
     chosen = collections.defaultdict(set)
     for case, name in pairwise.sample(every, covers, seed):
         chosen[case].add(name)
-    return [(case, chosen[case]) for case in CASES]
+    return [(case, chosen[case]) for case in CASES if case in chosen]
 
 
-def test_some_commands_are_every_case_and_every_command_of_a_class():
+def test_some_commands_are_every_light_case_and_every_command_of_a_class():
     found = some_commands(1)
     every = {(case.kind, name) for case in CASES for name in names(case.opened_as)}
-    assert [case for case, _ in found] == CASES
+    light = {case.id for case in CASES if not case.heavy and case.opened_as not in SERVED}
+    assert light <= {case.id for case, _ in found}
+    assert any(case.heavy for case, _ in found)
     assert all(wanted for _, wanted in found)
     assert {(case.kind, name) for case, wanted in found for name in wanted} == every
     assert sum(len(wanted) for _, wanted in found) < 1.1 * len(CASES)

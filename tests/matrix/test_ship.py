@@ -34,7 +34,7 @@ def test_each_kind_is_served(library, name, form, writer, calibrated, tmp_path):
     samples = np.random.default_rng(0).permutation(samples)  # every fourth is held out
     data = {model.graph.inputs[0].partition(":")[0]: samples} if calibrated else None
     found = deploykit.ship(
-        path, tmp_path / "out", calibration=data, budget=0.2, allow_low_accuracy=True
+        path, tmp_path / "out", calibration=data, budget=0.1, allow_low_accuracy=True
     )
     stages = {each["stage"]: each for each in found.document()["stages"]}
     served = stages["serve"]["document"]

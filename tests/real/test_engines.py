@@ -11,6 +11,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.engine_check import EngineCheck, compared_in
+from tests import pairwise
 from tests.deploykit.conftest import FASHION
 from tests.real import encoder
 
@@ -43,7 +44,7 @@ def assert_right(graph: Graph) -> EngineCheck:
     return found
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", pairwise.drawn(NETS, 4))
 def test_networks_of_keras_are_right(name, tmp_path):
     path = tmp_path / "model.keras"
     call("tests.real.keras_nets:save", name, str(path))

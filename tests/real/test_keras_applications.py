@@ -1,4 +1,4 @@
-"""The main job on whole Keras networks with random statistics."""
+"""The main job on whole Keras networks with random statistics: three of them in the slow tests."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from deploykit.pipelines.transform import OPTIMIZE
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.verify import verify
+from tests import pairwise
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, FOLDABLE, NO_LAYER, SHARED, leftovers
 from tests.support import ops
@@ -44,7 +45,7 @@ class Net:
     quantized: Graph
 
 
-@pytest.fixture(scope="module", params=NETS)
+@pytest.fixture(scope="module", params=pairwise.drawn([*NETS], 3))
 def net(request, tmp_path_factory) -> Net:
     path = tmp_path_factory.mktemp(request.param) / "model.keras"
     call("tests.real.keras_nets:save", request.param, str(path))

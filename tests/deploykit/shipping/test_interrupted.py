@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import pairwise
 from tests.deploykit.benchmarking.nets import dense, written
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +27,9 @@ def command(folder, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", pairwise.drawn([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], 1)
+)
 def test_it_goes_on(tmp_path, number):
     written(dense(), tmp_path / "net.pb")
     np.savez(tmp_path / "eval.npz", x=np.ones((9, 8), np.float32), labels=np.arange(9) % 3)

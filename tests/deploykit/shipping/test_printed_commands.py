@@ -6,12 +6,15 @@ import shlex
 
 import pytest
 
+from tests import pairwise
 from tests.deploykit.exporting.test_printed_commands import models  # noqa: F401  a fixture
 from tests.serving.served import Served
 
+KINDS = ("two inputs", "text", "dict of outputs", "photos", "scalars")
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["two inputs", "text", "dict of outputs", "photos", "scalars"])
+@pytest.mark.parametrize("kind", pairwise.drawn(KINDS, 2))
 def test_the_commands_of_ship_run_as_they_stand(models, kind, deploykit, tmp_path):  # noqa: F811
     folder = tmp_path / "my ship"
     shipped = deploykit("ship", models[kind], "-o", folder, "--budget", "0.1", "--json")

@@ -119,7 +119,9 @@ def most_grown(served: Served, before: int, uploads: list[UnfinishedUpload], siz
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("largest", "count"), [(64, 16), (256, 12), (256, 40)])
+@pytest.mark.parametrize(
+    ("largest", "count"), [(64, 16), (256, 12), pytest.param(256, 40, marks=pytest.mark.full)]
+)
 def test_memory_is_bounded_and_comes_back(tmp_path, largest, count):
     config = tmp_path / "models.config"
     config.write_text("model_config_list {}")

@@ -210,17 +210,17 @@ def test_memory_stays_over_ten_thousand_requests(served):
 
 @pytest.mark.parametrize(
     "reloads",
-    [pytest.param(300, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.full)],
+    [pytest.param(150, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.full)],
 )
 def test_memory_stays_over_many_reloads(model, tmp_path, reloads):
-    """At most 20 MiB after the first 200."""
+    """At most 20 MiB after the first hundred."""
     base, source = tmp_path / "half_plus_two", model / "00000123"
     publish(base, source, 1)
     server = Served(base, "--file_system_poll_wait_seconds=0.05")
     try:
         for version in range(2, reloads + 2):
             swap(server, base, source, version)
-            if version == 201:
+            if version == 101:
                 before = resident(server)
         assert resident(server) - before <= 20 * MIB
     finally:

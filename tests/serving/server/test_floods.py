@@ -35,7 +35,10 @@ def succeeded(ask, count: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rate", "count"), [(100, 100), (200, 400)])
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("rate", "count"), [(200, 100), pytest.param(200, 400, marks=pytest.mark.full)]
+)
 def test_a_flood_of_calls_that_never_send_their_request(served, rate, count):
     end, calls = threading.Event(), []
 
@@ -61,7 +64,9 @@ def test_a_flood_of_calls_that_never_send_their_request(served, rate, count):
 
 
 @pytest.mark.slow
-def test_a_flood_of_connections_that_say_little(served):
+@pytest.mark.alone
+@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.full)])
+def test_a_flood_of_connections_that_say_little(served, count):
     end = threading.Event()
 
     def flood(stack):
@@ -73,8 +78,8 @@ def test_a_flood_of_connections_that_say_little(served):
         thread.start()
         try:
             time.sleep(6)  # as many as are let in
-            good = succeeded(lambda: ask_rest(served), 200)
+            good = succeeded(lambda: ask_rest(served), count)
         finally:
             end.set()
             thread.join()
-    assert good >= 198
+    assert good >= 0.99 * count

@@ -17,7 +17,7 @@ import pytest
 import deploykit
 from deploykit.importers.keras import keras_files
 from deploykit.transforms.common.errors import FileError, GraphError, RefusedError
-from tests.pairwise import once_each
+from tests.pairwise import marks, once_each
 from tests.support import Containing, ops, raises, random, run, says
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -321,17 +321,21 @@ if __name__ == "__main__":  # child processes have no custom object
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+SOME = {("keras", "all"), ("tf_keras", "one")}
+REGISTERED = {
+    ("all", "my-pkg 2.0/é"): "keras True|h5 True",
+    ("one", "mine"): (
+        "keras keras-custom-layer layer 'Doubled'|h5 keras-custom-layer layer 'Doubled'"
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("registered", "package", "expected"),
+    ("library", "registered", "package", "expected"),
     [
-        ("all", "my-pkg 2.0/é", "keras True|h5 True"),
-        (
-            "one",
-            "mine",
-            "keras keras-custom-layer layer 'Doubled'|h5 keras-custom-layer layer 'Doubled'",
-        ),
+        pytest.param(library, *given, expected, marks=marks((library, given[0]), SOME))
+        for library in ("keras", "tf_keras")
+        for given, expected in REGISTERED.items()
     ],
 )
 def test_objects_that_the_program_has_registered_are_used(

@@ -20,7 +20,7 @@ from tests.deploykit.reporting.charts import made_up_charts as made_up
 from tests.deploykit.reporting.charts.legible import faults
 from tests.support import Containing
 
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 40))]
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 20))]
 Charts = Iterator[Chart | None]
 
 
