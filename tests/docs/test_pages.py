@@ -12,6 +12,7 @@ import pytest
 from deploykit.cli.main import COMMANDS
 from deploykit.importers.graph_files import load_graph, save_graph
 from docs.generator.__main__ import MARK
+from tests import pairwise
 from tests.deploykit.cli.test_outputs import LEAVES
 from tests.docs.walking import ROOT, blocks, walk, without_digits
 from tests.support import build, ops, tf
@@ -134,7 +135,7 @@ def test_each_recipe_has_commands():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", WALKED, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pairwise.drawn(WALKED, 6), ids=lambda page: page.stem)
 def test_a_page_runs_and_prints_what_it_says(page, tmp_path):
     """Blocks of text hold commands whose figures come from a clock: they are run, not compared."""
     compared = [text for _, text in blocks(page, "console")]

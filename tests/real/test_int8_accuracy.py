@@ -1,5 +1,6 @@
 """Real models with every layer in int8: what they keep on samples that calibrated nothing."""
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.session import Session
 from deploykit.verification.samples import Dataset
+from tests import pairwise
 from tests.real.conftest import made_by
 from tests.real.encoder import FORMS
 
@@ -39,12 +41,12 @@ def in_int8(graph: Graph, data: Mapping[str, Array], folder: Path) -> tuple[Grap
     )
 
 
-def test_efficientnet_lite0(tmp_path):
+def efficientnet_lite0(folder: Path) -> None:
     graph = deploykit.optimize(
         deploykit.load_graph(made_by("efficientnet_lite0/build.py") / "frozen.pb")
     )
     pictures = made_by("pictures/fetch.py")
-    nearest, rounded, codes = in_int8(graph, load_data(pictures / "calibration.npz"), tmp_path)
+    nearest, rounded, codes = in_int8(graph, load_data(pictures / "calibration.npz"), folder)
     held_out = load_data(pictures / "heldout.npz")
     few = Dataset.of(graph, {name: array[:143] for name, array in held_out.items()})
     with Evaluator(graph, few.feeds()) as judge:
@@ -65,18 +67,23 @@ def hidden_of(graph: Graph, feeds: list[dict[str, Array]]) -> Array:
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize(
-    "form", [FORMS[0], *(pytest.param(form, marks=pytest.mark.full) for form in FORMS[1:])]
-)
-def test_mini_lm(tmp_path, form):
-    folder = made_by("minilm/build.py")
-    graph = deploykit.optimize(deploykit.freeze(folder / form))
+def mini_lm(form: str, folder: Path) -> None:
+    made = made_by("minilm/build.py")
+    graph = deploykit.optimize(deploykit.freeze(made / form))
     graph = deploykit.transform(graph, PREPARE_LAYERS)
-    nearest, rounded, _ = in_int8(graph, load_data(folder / "calibration.npz"), tmp_path)
+    nearest, rounded, _ = in_int8(graph, load_data(made / "calibration.npz"), folder)
     for name in ("held_out", "other"):
-        feeds = Dataset.of(graph, load_data(folder / f"{name}.npz")).feeds()
+        feeds = Dataset.of(graph, load_data(made / f"{name}.npz")).feeds()
         exact = hidden_of(graph, feeds)
         noise = [((hidden_of(each, feeds) - exact) ** 2).sum() for each in (nearest, rounded)]
         before, after = 10 * np.log10((exact**2).sum() / np.array(noise))
         assert after > before
         assert after >= 25.7
+
+
+CHECKS = (efficientnet_lite0, *(functools.partial(mini_lm, form) for form in FORMS))
+
+
+@pytest.mark.parametrize("check", pairwise.drawn(CHECKS, 1), ids=["EfficientNet-Lite0", *FORMS])
+def test_real_models(check, tmp_path):
+    check(tmp_path)

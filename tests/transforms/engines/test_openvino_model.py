@@ -13,6 +13,7 @@ from deploykit.transforms.common.errors import GraphError, LoadError
 from deploykit.transforms.engines.engines import check_engine, lacking
 from deploykit.transforms.engines.openvino_model import Compiling, OpenVinoModel
 from deploykit.transforms.ir.tensors import numpy_type
+from tests import pairwise
 from tests.support import build, raises, random, run, says, tf
 
 TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
@@ -292,8 +293,7 @@ def test_the_guard_sees_what_reaches_out():
     assert "REACHED OUT: socket.getaddrinfo" in found.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", ["import tensorflow as tf", "import openvino"])
+@pytest.mark.parametrize("first", pairwise.drawn(["import tensorflow as tf", "import openvino"], 1))
 def test_both_engines_in_one_process(first):
     code = first + USE + "import tensorflow as tf; print(float(tf.reduce_sum(tf.ones([3]))))"
     assert in_process(code).stdout.splitlines()[-2:] == ["6.0 True", "3.0"]

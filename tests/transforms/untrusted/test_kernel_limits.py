@@ -37,7 +37,7 @@ from tests.transforms.layer_matrix import (
 BARS = {"float32": 1e-5, "float64": 1e-12, "float16": 1e-2, "bfloat16": 6e-2}
 EIGHT_BITS = 0.05  # of the largest value; a wrong channel or pixel is off by far more
 QUICK = 12  # cases of each transform in the quick suite
-SLOW = 100  # in the slow one, and those with every pair of two dimensions
+SLOW = 50  # in the slow one, and those with every pair of two dimensions
 
 
 def mirrored(case: Case, y):
