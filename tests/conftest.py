@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from contextvars import ContextVar
 
 import hypothesis
 import pytest
@@ -26,8 +27,11 @@ os.environ.setdefault("DEPLOYKIT_CACHE_DIR", "")  # no test finds what another r
 pytest.register_assert_rewrite("tests.support")  # it shows how texts differ
 
 from deploykit.transforms.runtime import child_process  # noqa: E402
-from tests import hanging, pairwise, support  # noqa: E402
+from tests import forking, hanging, pairwise, support  # noqa: E402
 from tests.forking import Forks  # noqa: E402
+
+# pytest names the test in the environment, and a child is only used again in the same one.
+CURRENT_TEST = "PYTEST_CURRENT_TEST"
 
 
 def pytest_addoption(parser):
@@ -70,14 +74,38 @@ def control_flow_of_today():
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_children():
-    """Fork the children that run TensorFlow."""
+    """Fork the children that run TensorFlow, and use them in several tests."""
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(Forks()) as forks:
         patch.setattr(child_process, "subprocess", forks)
-        yield
+        with child_process.reused_children():
+            yield
+
+
+@pytest.fixture(autouse=True)
+def few_idle_children():
+    """Keep few children for the next tests, and none that takes much memory."""
+    yield
+    forking.end_idle_children()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup():
+    os.environ.pop(CURRENT_TEST, None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call():
+    os.environ.pop(CURRENT_TEST, None)
 
 
 @pytest.fixture
-def started_children(monkeypatch):
+def new_children(monkeypatch):
+    """Use no child of another test in this one."""
+    monkeypatch.setattr(child_process, "_idle", ContextVar("_idle", default=None))
+
+
+@pytest.fixture
+def started_children(monkeypatch, new_children):
     """Start the children of this test as they are outside the tests."""
     monkeypatch.setattr(child_process, "subprocess", subprocess)
 

@@ -22,8 +22,10 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+import psutil
+
 from deploykit.system import machine
-from deploykit.transforms.runtime import child_main
+from deploykit.transforms.runtime import child_main, child_process
 
 # What children do most, beside TensorFlow.
 _IMPORTED = (
@@ -35,8 +37,25 @@ _IMPORTED = (
 _READ_WHEN_LOADED = ("PYTHONPATH", *machine._VARIABLES)
 _DEFAULTS = {("KERAS_BACKEND", "tensorflow")}  # which change nothing
 _AT_ONCE = 5  # parents, each of which takes 0.2 GB of memory
+_IDLE = 2  # children that wait for the next test
+_LARGE = 1 << 30  # bytes of memory of a child that does not
 _NUMBER = 8  # bytes of a process id and of a status
 _LARGEST = 1 << 20  # bytes of a request
+
+
+def end_idle_children() -> None:
+    """End the children that wait to be used again, but for the last ones that are small."""
+    children = child_process._idle.get()
+    if children is None:
+        return
+    for child in [*children]:
+        try:
+            is_small = psutil.Process(child.process.pid).memory_info().rss < _LARGE
+        except psutil.NoSuchProcess:  # it died
+            is_small = False
+        if not (is_small and child in children[-_IDLE:]):
+            children.remove(child)
+            child.end()
 
 
 class Forks:

@@ -31,7 +31,7 @@ HERE = "tests.transforms.runtime.test_child"
 
 
 @pytest.fixture(autouse=True)
-def kind(request):
+def kind(request, new_children):
     """Start children as outside the tests, unless a test asks for forked ones."""
     if getattr(request, "param", "started") == "started":
         request.getfixturevalue("started_children")
