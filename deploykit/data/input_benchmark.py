@@ -16,7 +16,7 @@ from typing import Any
 
 from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.rounds import spill
-from deploykit.benchmarking.run_config import SECONDS, RunConfig
+from deploykit.benchmarking.run_config import FEED, SECONDS, RunConfig
 from deploykit.benchmarking.system_load import Sampler
 from deploykit.data.data import open_data
 from deploykit.data.input_result import InputResult, Round, StyleResult
@@ -112,18 +112,10 @@ def measure_input(
         interrupted = course.run(jobs)
     computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
     return InputResult(
-        styles=course.results(pipeline.data.kind, computes),
-        model=model,
-        pipeline=pipeline,
-        settings=settings,
-        wait_ms=wait_ms,
-        skipped=skipped,
-        machine=seen,
-        started=start,
-        interrupted=interrupted,
-        distinct=distinct,
-        cold_files=len(cold),
-    )
+        course.results(pipeline.data.kind, computes), model, pipeline, wait_ms=wait_ms,
+        settings=replace(settings, input=FEED), skipped=skipped, machine=seen, started=start,
+        interrupted=interrupted, distinct=distinct, cold_files=len(cold),
+    )  # fmt: skip
 
 
 def _planned(
