@@ -506,7 +506,7 @@ def test_idle_tensors_and_layers_of_zeros(data, clock):
     found = quantize_calibrated(graph, data, QuantizeOptions(min_sqnr=15))
     assert not found.is_float
     assert {"conv", "zeros"} <= int8_of(found)
-    assert "never active" in why(found, "behind")
+    assert shows(why(found, "behind"), "never-active")
     assert any(note == Containing("never active") for note in found.notes)
 
 
