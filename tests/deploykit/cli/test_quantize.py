@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from deploykit.benchmarking.speed_verdict import SLOWER
 from deploykit.importers.graph_files import load_graph, save_graph
 from deploykit.quantization import (
     accuracy,
@@ -93,7 +94,7 @@ def test_a_tiny_net_as_it_is_measured(real):
     assert set(document) >= FACTS
     is_float = document["precision"] == "float32"  # the machine decides
     assert (document["result"] == "float") == is_float
-    assert is_float == document["speed"]["verdict"].startswith("slower")
+    assert is_float == document["speed"]["verdict"].startswith(SLOWER)
     assert is_float == (not INT8_OPS & set(ops(load_graph(folder / "out.pb"))))
     assert document["nodes_out"] == len(load_graph(folder / "out.pb"))
     assert sorted(path.name for path in folder.iterdir()) == ["out.pb", "out.pb.json", "some.npz"]
