@@ -223,9 +223,30 @@ def refusal(call: Callable[..., object], *arguments: Any, **named: Any) -> str:
     return coded(found.value)
 
 
+@functools.cache
+def reasons() -> dict[str, str]:
+    """Return the sentences that are no errors, such as why a transform skips a node, by a code.
+
+    The product has no codes for them. Each stands once, in golden/reasons.json.
+    """
+    return json.loads((GOLDEN / "reasons.json").read_bytes())
+
+
+def because(code: str, /, **fields: object) -> str:
+    """Return the sentence of a code in golden/reasons.json, with all its fields."""
+    template = reasons()[code]
+    assert fields.keys() == messages.fields_of(template), f"{code} has other fields: {template}"
+    return messages.render(template, fields)
+
+
+def skipped(node: str, code: str, /, **fields: object) -> str:
+    """Return what a report lists for a node that a transform skips for this reason."""
+    return f"node '{node}': {because(code, **fields)}"
+
+
 def says(code: str, /, **fields: object) -> str:
-    """Return the regular expression of an error's message; fields that are not given may be any."""
-    template = messages.catalogue()[code]
+    """Return the regular expression of a message or a reason; fields not given may be any."""
+    template = messages.template(code) or reasons()[code]
     unknown = fields.keys() - messages.fields_of(template) - {"source"}
     assert not unknown, f"{code} has no field {unknown}"
     found = rf"{re.escape(str(fields['source']))}: (?:.*: )?" if "source" in fields else ""
@@ -244,7 +265,7 @@ def says(code: str, /, **fields: object) -> str:
 
 
 def shows(text: object, code: str, /, **fields: object) -> bool:
-    """Say whether a text holds the message of an error, with these fields."""
+    """Say whether a text holds the message of an error or a reason, with these fields."""
     return re.search(says(code, **fields), str(text)) is not None
 
 

@@ -1,6 +1,7 @@
 """Each golden file belongs to one test; those of a transform show the graph before and after.
 
 Sentences of messages.json are compared in golden files alone: other tests compare codes and fields.
+Of sentences without a code in the product, golden/reasons.json holds each once, under a code.
 """
 
 import functools
@@ -47,6 +48,7 @@ def test_a_test_without_the_mark_compares_no_golden_file(mode, monkeypatch, tmp_
 
 
 SHORTEST, WORDS = 14, 4  # a part of a sentence: characters; words of one that is not whole
+TERMS = {"control inputs", "its inputs are"}  # too common to be quotations
 EXEMPT = (
     "benchmarks/",  # tables and sentences of their own
     "data/",
@@ -67,9 +69,10 @@ LITERAL = re.compile(r"""(["'])[$^]*(.*?)[$^ ]*\1""")
 @functools.cache
 def sentence_parts() -> tuple[dict[str, list[str]], str]:
     """Return what stands between the fields of messages, by its first characters and as a text."""
-    templates = messages.catalogue().values()
+    templates = (*messages.catalogue().values(), *support.reasons().values())
     texts = {text.strip() for each in templates for text, *_ in string.Formatter().parse(each)}
-    parts = [text for text in texts if len(text) >= SHORTEST and re.search(r"\w \w", text)]
+    long = [text for text in texts if len(text) >= SHORTEST and text not in TERMS]
+    parts = [text for text in long if re.search(r"\w \w", text)]
     by_start = defaultdict(list)
     for part in parts:
         by_start[part[:SHORTEST]].append(part)
@@ -95,6 +98,15 @@ def quotations(source: str) -> list[str]:
     return whole + [text for text in texts if len(text.split()) >= WORDS and text in parts]
 
 
+def test_reasons_are_used_and_stand_once():
+    found, others = support.reasons(), messages.catalogue()
+    assert list(found) == sorted(found)
+    assert not found.keys() & others.keys()
+    assert len({*found.values()} - {*others.values()}) == len(found)
+    tests = "".join(path.read_text() for path in GOLDEN.parent.rglob("*.py"))
+    assert [code for code in found if f'"{code}"' not in tests] == []
+
+
 def test_no_test_quotes_a_sentence():
     folder = GOLDEN.parent
     for path in sorted(folder.rglob("*.py")):
@@ -103,13 +115,20 @@ def test_no_test_quotes_a_sentence():
             assert not found, f"{path}: compare codes and fields, as support.raises and shows do"
 
 
+SENTENCES = {
+    "dataset-endless": messages.catalogue()["dataset-endless"].partition("(")[0],
+    "weights-differ-by-matrix": support.because("weights-differ-by-matrix"),
+}
+
+
 @pytest.mark.parametrize("is_quoted", [True, False])
+@pytest.mark.parametrize("code", SENTENCES)
 @pytest.mark.parametrize(
     "how", ["assert {!r} in text\n", "with raises(Error, match={!r}):\n", "X = {!r}\n"]
 )
-def test_a_quoted_sentence_is_seen(how, is_quoted):
-    sentence = messages.catalogue()["dataset-endless"].partition("(")[0]
-    text = sentence if is_quoted else "dataset-endless"
+def test_a_quoted_sentence_is_seen(how, code, is_quoted):
+    sentence = SENTENCES[code]
+    text = sentence if is_quoted else code
     words = " ".join(text.split()[-WORDS:])
     apart = how.format(text).replace(" ", " '\n    '")
     for source in (how.format(text), how.format(words), apart.replace("'", '"')):

@@ -10,7 +10,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
-from tests.support import assert_golden, random, says, tf, transform
+from tests.support import assert_golden, because, random, says, tf, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_shift_activations import (
     add,
@@ -147,32 +147,35 @@ def test_random_nets_keep_their_outputs(equal):
     assert count > 50, "hardly anything was scaled, so this shows nothing"
 
 
-DIVIDE = "cannot divide by the factors"
+def divide(reader: str, op: str) -> str:
+    return because("reader-cannot-divide", reader=reader, op=op)
+
+
 LEFT_ALONE = {
-    "activation": (lambda: net(relu), f"'relu' (Relu) {DIVIDE}"),
-    "one reader of two": (lambda: net(lambda y: conv(y, "second") * y), f"'mul' (Mul) {DIVIDE}"),
+    "activation": (lambda: net(relu), divide("relu", "Relu")),
+    "one reader of two": (lambda: net(lambda y: conv(y, "second") * y), divide("mul", "Mul")),
     "MaxPool over channels": (
         lambda: net(pooled("MaxPool", ksize=[1, 1, 1, 2], strides=[1, 1, 1, 2])),
-        f"'pool' (MaxPool) {DIVIDE}",
+        divide("pool", "MaxPool"),
     ),
-    "transposed": (lambda: graph_of(transposed_a, (3, C)), f"'second' (MatMul) {DIVIDE}"),
+    "transposed": (lambda: graph_of(transposed_a, (3, C)), divide("second", "MatMul")),
     "output": (
         lambda: with_tensors(net(lambda y: conv(y, "second")), outputs="first_biased"),
-        "'first_biased' is an output of the graph",
+        because("tensor-fetched", tensor="first_biased"),
     ),
     "output in its group": (
         lambda: with_tensors(
             net(lambda y: conv(add(conv(y, "second"), y), "third")), outputs="sum"
         ),
-        "'sum' is an output of the graph",
+        because("tensor-fetched", tensor="sum"),
     ),
     "fed": (
         lambda: with_tensors(net(lambda y: conv(y, "second")), inputs="first"),
-        "it is fed",
+        because("fed"),
     ),
     "sum with an activation": (
         lambda: net(lambda y: conv(add(relu(conv(y, "second")), y), "third")),
-        "'sum' adds or passes on 'relu', which has no layer to scale it",
+        because("summand-not-scalable", tensor="sum", summand="relu"),
     ),
 }
 
@@ -189,13 +192,13 @@ def test_ranges_without_the_maximum_change_nothing(equalized):
     graph = net(lambda y: conv(y, "second"))
     (step,) = equalized(graph, without_max=True)
     assert str(step.graph) == str(graph)
-    reason = "the ranges do not contain the channel_max of 'first_biased'; calibrate again"
+    reason = because("ranges-lack-channel-max", tensor="first_biased")
     assert f"node 'first': {reason}" in step.skipped
 
 
 NO_LAYERS = {
-    "fed weights": (fed_weights, "its weights are not constant"),
-    "channels first": (channels_first, "its data format is NCHW; convert_layout makes it NHWC"),
+    "fed weights": (fed_weights, because("weights-not-constant")),
+    "channels first": (channels_first, because("layout-unfit", layout="NCHW")),
 }
 
 

@@ -19,7 +19,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.layers.layers import LAYER_OPS
 from deploykit.transforms.runtime.differences import compare
 from tests.int8_cpus import needs_exact_sums
-from tests.support import Containing, ops, random, run, tf
+from tests.support import because, ops, random, run, tf
 from tests.transforms.fake_quant_nets import (
     Block,
     C,
@@ -288,27 +288,26 @@ def with_a_fed_range():
 
 
 REASONS = {
-    of_four_bits: {"out": "fake-quant 'out/weights' has 4 bits, expected 8"},
+    of_four_bits: {"out": because("fake-quant-bits", fake_quant="out/weights", got=4, expected=8)},
     without_zero: dict.fromkeys(
         ("first", "out"),
-        "the range of fake-quant 'first/out' is 0.5 to 2, which does not contain zero",
+        because("fake-quant-lacks-zero", fake_quant="first/out", range="0.5 to 2"),
     ),
     without_fake_quant: {
-        "first": "no fake-quant follows 'first/activation'",
-        "out": "no fake-quant is between 'first/activation' and it",
+        "first": because("no-fake-quant-after", tensor="first/activation"),
+        "out": because("no-fake-quant-between", tensor="first/activation"),
     },
-    with_float_weights: {"first": "its weights have no fake-quant"},
+    with_float_weights: {"first": because("weights-without-fake-quant")},
     with_two_signs: {
-        "first": "the weights of fake-quant 'asymmetric' have codes -58 to 193 about zero, "
-        "int8 kernels take -128 to 127"
+        "first": because("fake-quant-codes", fake_quant="asymmetric", min=-58, max=193)
     },
     with_a_range_per_channel: dict.fromkeys(
         ("first", "out"),
-        "fake-quant 'first/out' has a range per channel, int8 kernels take one a tensor",
+        because("fake-quant-per-channel", fake_quant="first/out"),
     ),
     with_a_fed_range: {
-        "first": "no fake-quant follows 'first/activation'",
-        "out": "the range of fake-quant 'fed' is not constant",
+        "first": because("no-fake-quant-after", tensor="first/activation"),
+        "out": because("fake-quant-not-constant", fake_quant="fed"),
     },
 }
 
@@ -326,7 +325,7 @@ def test_what_stays_float_is_named_and_right(make):
 def test_layers_to_keep_in_float():
     stated = read_fake_quants(net(residual, ("out/out",)))
     plan = stated.plan(("first",))
-    assert plan.reasons == {"first": Containing("keep_float")}
+    assert plan.reasons == {"first": because("listed", option="keep_float")}
     assert len(plan.chains) == 3
 
 

@@ -8,6 +8,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from tests.support import (
     assert_golden,
+    because,
     building,
     built,
     error,
@@ -170,7 +171,7 @@ def test_golden():
     assert_golden(graph, transform(graph, "flatten_products"))
 
 
-MOVES = "it moves axes, or its weights differ from one matrix of the batch to the next"
+MOVES = because("einsum-moves-axes")
 
 
 @pytest.mark.parametrize(
@@ -178,14 +179,11 @@ MOVES = "it moves axes, or its weights differ from one matrix of the batch to th
     [
         (lambda: net("abc,cd->bad"), MOVES),
         (lambda: net("abc,bcd->abd", weights=(4, 6, 5)), MOVES),
-        (lambda: net("abc,bd->acd", weights=(4, 5)), "it sums over other axes than the last ones "
-         "of its rows"),
-        (lambda: net("abc,cd->abcd"), "it sums over other axes than the last ones of its rows"),
-        (lambda: batched(weights=(4, 6, 5), x=(4, 3, 6)), "its weights differ from one matrix of "
-         "the batch to the next"),
-        (lambda: batched(x=(None, 6, 4), adj_x=True), "its first factor is transposed"),
-        (lambda: batched(x=(4, 6), weights=(1, 6, 5)), "the rank of its first factor is unknown, "
-         "or lower than that of its weights"),
+        (lambda: net("abc,bd->acd", weights=(4, 5)), because("einsum-sums-other-axes")),
+        (lambda: net("abc,cd->abcd"), because("einsum-sums-other-axes")),
+        (lambda: batched(weights=(4, 6, 5), x=(4, 3, 6)), because("weights-differ-by-matrix")),
+        (lambda: batched(x=(None, 6, 4), adj_x=True), because("first-factor-transposed")),
+        (lambda: batched(x=(4, 6), weights=(1, 6, 5)), because("product-rank-unknown")),
     ],
 )  # fmt: skip
 def test_left_alone(graph, reason):

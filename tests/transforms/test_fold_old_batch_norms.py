@@ -5,7 +5,7 @@ import pytest
 from deploykit.transforms.fold_old_batch_norms import fold_old_batch_norms
 from tests.differential.cases.fold_old_batch_norms import atrous, concatenated
 from tests.differential.graphs import conv, depthwise
-from tests.support import assert_golden, error, ops, random, transform
+from tests.support import assert_golden, because, error, ops, random, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fold_batch_norms import BAR, LAYERS, NORMS, layer_with_norm
 
@@ -87,13 +87,13 @@ def training(graph):
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (read_elsewhere, "'one' before 'concat' is used elsewhere too"),
-        (layer_fed, "'one' before 'concat' is used elsewhere too"),
-        (axis_fed, "the axis of 'concat' is not constant"),
-        (one_layer_twice, "'one' before 'concat' is used elsewhere too"),
-        (waited_for, "'concat' is used elsewhere too"),
-        (other_output_read, "its output 'bn:3' is read"),
-        (training, "the batch norm is in training mode"),
+        (read_elsewhere, because("joined-used-elsewhere", tensor="one", join="concat")),
+        (layer_fed, because("joined-used-elsewhere", tensor="one", join="concat")),
+        (axis_fed, because("join-axis-not-constant", join="concat")),
+        (one_layer_twice, because("joined-used-elsewhere", tensor="one", join="concat")),
+        (waited_for, because("join-used-elsewhere", join="concat")),
+        (other_output_read, because("second-output-read", tensor="bn:3")),
+        (training, because("norm-in-training")),
     ],
 )
 def test_leaves_alone_behind_joins(edit, reason):

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.shapes import static_shapes
-from tests.support import Containing, assert_golden, built, error, ops, random, tf, transform
+from tests.support import assert_golden, because, built, error, ops, random, skipped, tf, transform
 from tests.transforms.examples import Example
 
 LAYERS = {"conv2d": 4, "depthwise": 4, "conv3d": 5}
@@ -130,17 +130,17 @@ def test_a_pad_that_others_read_stays_for_them():
     assert error(graph, result, feeds(graph)) == 0
 
 
-NOT_SAME = "SAME is not known to set the zeros of 'pad'"
+NOT_SAME = because("padding-not-same", pad="pad")
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"value": 1.0}, "'pad' pads with other than zeros"),
+        ({"value": 1.0}, because("pad-not-zero", pad="pad")),
         ({"pads": (1, 0)}, NOT_SAME),
         ({"size": 8, "stride": 2}, NOT_SAME),
         ({"size": None, "stride": 2}, NOT_SAME),
-        ({"stride": 2, "padding": "SAME"}, "its padding depends on the size of the image"),
+        ({"stride": 2, "padding": "SAME"}, because("padding-depends-on-size")),
     ],
 )
 @pytest.mark.parametrize("kind", ["conv2d", "depthwise"])
@@ -161,7 +161,7 @@ def test_zeros_between_images_or_channels_are_left_alone():
     paddings = np.array([[0, 0], [1, 1], [1, 1], [1, 0]], np.int32)
     name = graph["pad"].inputs[1]
     graph.replace(graph[name], graph[name].with_attrs(value=paddings))
-    assert left_alone(graph) == [Containing("'layer'", "'pad' pads")]
+    assert left_alone(graph) == [skipped("layer", "pad-of-batch-or-channels", pad="pad")]
 
 
 def test_control_inputs_of_the_pad_are_kept():

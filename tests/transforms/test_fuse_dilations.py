@@ -5,16 +5,7 @@ import pytest
 
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
-from tests.support import (
-    Containing,
-    building,
-    built,
-    error,
-    ops,
-    random,
-    tf,
-    transform,
-)
+from tests.support import because, building, built, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
@@ -118,7 +109,10 @@ def test_channels_first_keeps_its_axes():
 
 
 LEFT_ALONE = {
-    "depthwise": ({"kind": "depthwise"}, "DepthwiseConv2dNative has dilations only under oneDNN"),
+    "depthwise": (
+        {"kind": "depthwise"},
+        because("kernel-dilations-onednn", op="DepthwiseConv2dNative"),
+    ),
     "conv3d": (
         {
             "kind": "conv3d",
@@ -126,15 +120,15 @@ LEFT_ALONE = {
             "paddings": ((2, 2),) * 3,
             "crops": ((0, 0),) * 3,
         },
-        "Conv3D has dilations only under oneDNN",
+        because("kernel-dilations-onednn", op="Conv3D"),
     ),
     "strides": (
         {"strides": [1, 2, 2, 1], "crops": ((0, 0), (0, 0))},
-        "the layer has strides",
+        because("layer-has-strides"),
     ),
     "cropped": (
         {"paddings": ((0, 1), (0, 1)), "crops": ((1, 0), (0, 0))},
-        "it crops more than was padded",
+        because("crops-exceed-padding"),
     ),
 }
 
@@ -158,7 +152,7 @@ def test_blocks_that_differ_are_left_alone():
     graph.add(graph["block"].with_name("other").with_attrs(value=np.array([2, 1], np.int32)))
     inputs = list(graph["merge"].inputs)
     graph.replace(graph["merge"], graph["merge"].with_data_inputs(inputs[0], "other", inputs[2]))
-    assert left_alone(graph) == [Containing("merges other blocks")]
+    assert left_alone(graph) == [because("blocks-differ")]
 
 
 @pytest.mark.parametrize("name", ["split", "layer"])
@@ -167,7 +161,7 @@ def test_what_is_fed_or_fetched_is_left_alone(name, role):
     graph = net()
     setattr(graph, role, (*getattr(graph, role), name))
     reader = {"split": "layer", "layer": "merge"}[name]
-    assert left_alone(graph) == [Containing(f"'{name}' is needed", f"'{reader}'")]
+    assert left_alone(graph) == [because("needed-elsewhere", node=name, reader=reader)]
 
 
 @pytest.mark.parametrize("name", ["weights", "block", "p", "c"])

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import Worker
-from tests.support import assert_golden, building, error, ops, random, tf, transform
+from tests.support import assert_golden, because, building, error, ops, random, tf, transform
 from tests.transforms.examples import Example
 
 C = 6
@@ -113,14 +113,13 @@ def test_golden():
     assert_golden(graph, transform(graph, "fuse_layer_norms"))
 
 
-NONE = "it is not a layer norm, or another node reads a part of it"
+NONE = because("not-layer-norm")
 
 
 @pytest.mark.parametrize(
     ("graph", "reason"),
     [(lambda form=form: net(form), NONE) for form in OTHERS]
-    + [(lambda: net(shape=(None, 2, 3, C)), "the number of normed axes is unknown, or more than "
-        "the kernel takes")],
+    + [(lambda: net(shape=(None, 2, 3, C)), because("normed-axes-unfit"))],
 )  # fmt: skip
 def test_left_alone(graph, reason):
     graph = graph()

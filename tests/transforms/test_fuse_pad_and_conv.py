@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support import error, transform
+from tests.support import because, error, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fuse_resize_pad_and_conv import (
     BAR,
@@ -34,21 +34,21 @@ def test_the_resize_in_front_stays():
 @pytest.mark.parametrize(
     ("pad", "conv", "reason"),
     [
-        ({}, {"dilations": [1, 2, 2, 1]}, "FusedPadConv2D takes no dilations"),
+        ({}, {"dilations": [1, 2, 2, 1]}, because("kernel-no-dilations", op="FusedPadConv2D")),
         (
             {"paddings": ((1, 0), (0, 0), (0, 0), (0, 0))},
             {},
-            "'pad' pads the batch or the channels",
+            because("pad-of-batch-or-channels", pad="pad"),
         ),
         (
             {"paddings": np.array(PADDINGS, np.int64)},
             {},
-            "the paddings of 'pad' are not int32",
+            because("paddings-not-int32", pad="pad"),
         ),
         (
             {},
             {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 1, 0, 0, 0, 0]},
-            "FusedPadConv2D takes no explicit padding",
+            because("kernel-no-explicit-padding", op="FusedPadConv2D"),
         ),
     ],
 )
@@ -59,7 +59,7 @@ def test_left_alone(pad, conv, reason):
 def test_paddings_that_are_fed_are_left_alone():
     graph = net(None, {})
     graph.inputs = ("x", "paddings")
-    check_left_alone(NAME, graph, "the paddings of 'pad' are not constant")
+    check_left_alone(NAME, graph, because("paddings-not-constant", pad="pad"))
 
 
 GRAPHS = [Example(NAME, lambda: net(None, {}), BAR, golden="pad")]

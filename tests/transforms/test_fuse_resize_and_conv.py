@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support import error, transform
+from tests.support import because, error, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fuse_resize_pad_and_conv import (
     BAR,
@@ -30,14 +30,18 @@ def test_fuses(conv, align_corners):
         (
             {"half_pixel_centers": True},
             {},
-            "the fused op cannot resize by half pixel centers as 'resize' does",
+            because("half-pixel-centers", resize="resize"),
         ),
-        ({}, {"data_format": "NCHW"}, "its data format is NCHW; convert_layout makes it NHWC"),
-        ({}, {"dilations": [1, 2, 1, 1]}, "FusedResizeAndPadConv2D takes no dilations"),
+        ({}, {"data_format": "NCHW"}, because("layout-unfit", layout="NCHW")),
+        (
+            {},
+            {"dilations": [1, 2, 1, 1]},
+            because("kernel-no-dilations", op="FusedResizeAndPadConv2D"),
+        ),
         (
             {},
             {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 1, 0, 0, 0, 0]},
-            "FusedResizeAndPadConv2D takes no explicit padding",
+            because("kernel-no-explicit-padding", op="FusedResizeAndPadConv2D"),
         ),
     ],
 )

@@ -7,6 +7,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from tests.support import (
     assert_golden,
+    because,
     building,
     built,
     error,
@@ -77,7 +78,7 @@ def test_fuses(conv, mode, align_corners):
 
 
 def test_half_pixel_centers_is_left_alone():
-    reason = "the fused op cannot resize by half pixel centers as 'resize' does"
+    reason = because("half-pixel-centers", resize="resize")
     check_left_alone("fuse_resize_pad_and_conv", net({"half_pixel_centers": True}, {}), reason)
 
 
@@ -88,7 +89,9 @@ def test_images_of_bytes_are_left_alone():
         y = tf.raw_ops.MirrorPad(input=y, paddings=PADDINGS, mode="REFLECT", name="pad")
         weights = tf.constant(random(3, 2, 3, 4), name="weights")
         tf.raw_ops.Conv2D(input=y, filter=weights, strides=[1] * 4, padding="SAME", name="conv")
-    check_left_alone("fuse_resize_pad_and_conv", graph, "'resize' returns float32 for uint8")
+    check_left_alone(
+        "fuse_resize_pad_and_conv", graph, because("resize-type", resize="resize", type="uint8")
+    )
 
 
 @pytest.mark.parametrize("name", ["resize", "pad"])
@@ -100,16 +103,13 @@ def test_what_others_need_is_left_alone(name, role):
     else:
         setattr(graph, f"{role}s", (*getattr(graph, f"{role}s"), name))
     reader = {"resize": "pad", "pad": "conv"}[name]
-    reason = f"'{name}' is needed by more than '{reader}'"
+    reason = because("needed-elsewhere", node=name, reader=reader)
     check_left_alone("fuse_resize_pad_and_conv", graph, reason)
 
 
 @pytest.mark.parametrize("batch", [None, 2])
 def test_other_batches_are_left_alone(batch):
-    reason = (
-        "TensorFlow runs the fused op correctly only for a batch of 1, and the batch is not known "
-        "to be 1"
-    )
+    reason = because("batch-not-one")
     check_left_alone("fuse_resize_pad_and_conv", net({}, {}, batch=batch), reason)
 
 
@@ -127,7 +127,7 @@ def test_tensorflow_computes_the_fused_op_wrong_from_the_second_image_on():
 def test_a_fed_layer_is_left_alone():
     graph = net({}, {})
     graph.inputs = ("x", "conv")
-    check_left_alone("fuse_resize_pad_and_conv", graph, "it is fed")
+    check_left_alone("fuse_resize_pad_and_conv", graph, because("fed"))
 
 
 def test_control_inputs_are_kept():

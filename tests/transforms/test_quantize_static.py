@@ -24,6 +24,7 @@ from tests.int8_cpus import needs_exact_sums
 from tests.support import (
     Containing,
     assert_golden,
+    because,
     build,
     ops,
     random,
@@ -430,36 +431,36 @@ def placed() -> Graph:
 LEFT_ALONE = {
     "double": (
         lambda: other(dtype="float64", weights=np.ones((3, 3, C, 2))),
-        "its type is float64, not float32",
+        because("type-unfit", type="float64", expected="float32"),
     ),
     "half": (
         lambda: other(dtype="float16", weights=np.ones((3, 3, C, 2), "half")),
-        "its type is float16, not float32",
+        because("type-unfit", type="float16", expected="float32"),
     ),
     "integers": (
         lambda: other("matmul", (None, C), "int32", weights=np.ones((C, 5), "int32")),
-        "its type is int32, not float32",
+        because("type-unfit", type="int32", expected="float32"),
     ),
     "channels first": (
         lambda: other(shape=(None, C, 9, 8), data_format="NCHW", weights=random(3, 3, C, 2)),
-        "its data format is NCHW; convert_layout makes it NHWC",
+        because("layout-unfit", layout="NCHW"),
     ),
     "groups": (
         lambda: other(weights=random(3, 3, C // 2, 4)),
-        "_FusedQuantizedConv2D takes no groups",
+        because("kernel-groups", op="_FusedQuantizedConv2D"),
     ),
     "explicit depthwise": (
         lambda: other("depthwise", **EXPLICIT, explicit_paddings=[0, 0, 1, 1, 1, 1, 0, 0]),
-        "_FusedQuantizedDepthwiseConv2D takes no explicit padding",
+        because("kernel-no-explicit-padding", op="_FusedQuantizedDepthwiseConv2D"),
     ),
     "signed input": (
         signed_conv,
-        "the input is signed, which would cost one bit of its codes, and its size is unknown",
+        because("input-signed"),
     ),
-    "a GPU": (placed, "it is placed on /device:GPU:0, and _FusedQuantizedConv2D runs on CPUs"),
+    "a GPU": (placed, because("device-unfit", device="/device:GPU:0", op="_FusedQuantizedConv2D")),
     "never active": (
         lambda: other(weights=np.zeros((3, 3, C, 2), np.float32)),
-        "'layer' was never active when it was calibrated",
+        because("never-active", tensor="layer"),
     ),
 }
 
@@ -469,7 +470,7 @@ def test_left_alone(make, reason, tmp_path):
     graph = make()
     path = tmp_path / "any.ranges.json"
     low = -0.5 if make is signed_conv else 0.0
-    active = 0.0 if "never" in reason else 1.0
+    active = 0.0 if shows(reason, "never-active") else 1.0
     path.write_text(
         json.dumps(
             {
@@ -500,7 +501,7 @@ def test_every_layer_can_stay_float(tmp_path):
         assert len(kinds(result)) == len(layers) - 1
         assert sqnr(graph, result) >= BAR_DB
     every = ", ".join(f"keep_float={name}" for name in layers)
-    assert left_alone(graph, path, every) == ["it is listed in keep_float"] * len(layers)
+    assert left_alone(graph, path, every) == [because("listed", option="keep_float")] * len(layers)
 
 
 def test_layers_in_branches_and_loops_stay(tmp_path):

@@ -2,16 +2,7 @@ import pytest
 
 from deploykit.transforms.common.errors import PipelineError
 from deploykit.transforms.ir.graph import Graph
-from tests.support import (
-    Containing,
-    assert_golden,
-    building,
-    error,
-    random,
-    says,
-    tf,
-    transform,
-)
+from tests.support import assert_golden, building, error, random, says, skipped, tf, transform
 from tests.transforms.examples import Example
 
 X = {"x": random(2, 4, seed=1)}
@@ -63,7 +54,7 @@ def test_a_node_that_has_both_keeps_both():
     text = "rename_attribute(old_attribute_name=transpose_b, new_attribute_name=transpose_a)"
     result = transform(graph, text)
     assert str(result) == str(graph)
-    assert result.skipped == [Containing("'product'", "'transpose_a' already")]
+    assert result.skipped == [skipped("product", "attribute-exists", attribute="transpose_a")]
 
 
 @pytest.mark.parametrize("names", [("nothing", "_new"), ("_old", "_old")])

@@ -15,8 +15,8 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.runtime.session import Session
 from deploykit.verification.tolerance import default_tolerance
 from tests.support import (
-    Containing,
     assert_golden,
+    because,
     building,
     built,
     error,
@@ -24,6 +24,7 @@ from tests.support import (
     raises,
     random,
     says,
+    skipped,
     tf,
     transform,
 )
@@ -346,11 +347,14 @@ def infinite_weights() -> Graph:
     return net(lambda y: conv(y, "second", weights=weights))
 
 
-BACK = "cannot take an offset back"
+def back(reader: str, op: str) -> str:
+    return because("reader-takes-no-offset", reader=reader, op=op)
+
+
 LEFT_ALONE = {
     "padded": (
         lambda: net(lambda y: conv(y, "second", 3)),
-        f"'second' (Conv2D) {BACK}",
+        back("second", "Conv2D"),
     ),
     "padded explicitly": (
         lambda: net(
@@ -358,42 +362,42 @@ LEFT_ALONE = {
                 y, "second", 3, padding="EXPLICIT", explicit_paddings=[0, 0, 1, 1, 0, 0, 0, 0]
             )
         ),
-        f"'second' (Conv2D) {BACK}",
+        back("second", "Conv2D"),
     ),
     "depthwise": (
         lambda: net(lambda y: depthwise(y, "second")),
-        f"'second' (DepthwiseConv2dNative) {BACK}",
+        back("second", "DepthwiseConv2dNative"),
     ),
-    "activation": (lambda: net(relu), f"'relu' (Relu) {BACK}"),
+    "activation": (lambda: net(relu), back("relu", "Relu")),
     "one reader of two": (
         lambda: net(lambda y: conv(y, "second") * y),
-        f"'mul' (Mul) {BACK}",
+        back("mul", "Mul"),
     ),
-    "padded AvgPool": (lambda: net(pooled("AvgPool", padding="SAME")), f"'pool' (AvgPool) {BACK}"),
+    "padded AvgPool": (lambda: net(pooled("AvgPool", padding="SAME")), back("pool", "AvgPool")),
     "MaxPool over channels": (
         lambda: net(pooled("MaxPool", ksize=[1, 1, 1, 2], strides=[1, 1, 1, 2])),
-        f"'pool' (MaxPool) {BACK}",
+        back("pool", "MaxPool"),
     ),
     "transposed": (
         lambda: graph_of(transposed_a, (3, C)),
-        f"'second' (MatMul) {BACK}",
+        back("second", "MatMul"),
     ),
-    "infinite weights": (infinite_weights, f"'second' (Conv2D) {BACK}"),
+    "infinite weights": (infinite_weights, back("second", "Conv2D")),
     "output": (
         lambda: with_tensors(net(lambda y: conv(y, "second")), outputs="first_biased"),
-        "it is an output of the graph",
+        because("graph-output"),
     ),
     "bias that is fed": (
         lambda: with_tensors(net(lambda y: conv(y, "second")), inputs="first_biased"),
-        f"'first_biased' (BiasAdd) {BACK}",
+        back("first_biased", "BiasAdd"),
     ),
     "fed": (
         lambda: with_tensors(net(lambda y: conv(y, "second")), inputs="first"),
-        "it is fed",
+        because("fed"),
     ),
     "sum of another shape": (
         lambda: net(lambda y: conv(y + random(1, 5, 1, seed=4), "second")),
-        f"'add' (AddV2) {BACK}",
+        back("add", "AddV2"),
     ),
 }
 
@@ -434,12 +438,15 @@ def depthwise_explicit() -> Graph:
 
 
 NO_LAYERS = {
-    "float64": (lambda: typed("float64"), "its type is float64, not float32"),
-    "fed weights": (fed_weights, "its weights are not constant"),
-    "channels first": (channels_first, "its data format is NCHW; convert_layout makes it NHWC"),
+    "float64": (
+        lambda: typed("float64"),
+        because("type-unfit", type="float64", expected="float32"),
+    ),
+    "fed weights": (fed_weights, because("weights-not-constant")),
+    "channels first": (channels_first, because("layout-unfit", layout="NCHW")),
     "depthwise, explicit padding": (
         depthwise_explicit,
-        "DepthwiseConv2dNative with explicit padding and a bias can crash TensorFlow under oneDNN",
+        because("kernel-explicit-crash", op="DepthwiseConv2dNative"),
     ),
 }
 
@@ -457,7 +464,7 @@ def test_what_the_ranges_do_not_hold_stays(shifted):
     graph = mobile_net(2)
     (step,) = shifted(graph, left_out={"sum0"})
     assert moved(step.graph) == {"start_biased", "project0_biased", "project1_biased", "sum1"}
-    assert Containing("'sum0'", "the ranges lack it") in step.skipped
+    assert skipped("sum0", "ranges-lack-it") in step.skipped
     assert error(graph, step.graph, feeds(graph)) <= default_tolerance(graph)
 
 

@@ -7,7 +7,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.remove_control_dependencies import remove_control_dependencies
 from deploykit.transforms.runtime.session import Session
-from tests.support import building, tf, transform
+from tests.support import building, skipped, tf, transform
 
 
 def mutable_table(raw, tf):
@@ -321,7 +321,7 @@ def test_what_keeps_control_inputs_is_reported_once_an_op():
     graph = stateful(table_find, through_a_group)
     remove_control_dependencies(graph)
     assert sorted(graph.skipped) == [
-        f"node '{op}': the control inputs that order this {op} are kept"
+        skipped(op, "order-kept", op=op, others="")
         for op in ("LookupTableFindV2", "LookupTableInsertV2")
     ]
 

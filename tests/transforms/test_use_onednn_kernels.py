@@ -12,8 +12,8 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.transforms.runtime.differences import compare
 from tests.support import (
-    Containing,
     assert_golden,
+    because,
     build,
     building,
     error,
@@ -340,32 +340,32 @@ EXPLICIT = {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 1, 1, 1, 0, 0]
 LEFT_ALONE = {
     "channels first": (
         lambda: net(shape=(None, C, 7, 6), behind=lambda y: y, data_format="NCHW"),
-        "its data format is NCHW; convert_layout makes it NHWC",
+        because("layout-unfit", layout="NCHW"),
     ),
     "explicit padding of a depthwise convolution": (
         lambda: net("depthwise", **EXPLICIT),
-        "_MklNativeFusedDepthwiseConv2dNative takes no explicit padding",
+        because("kernel-no-explicit-padding", op="_MklNativeFusedDepthwiseConv2dNative"),
     ),
     "transposed input": (
         lambda: net("matmul", shape=(C, 3), transpose_a=True),
-        "_MklNativeFusedMatMul does not transpose its input",
+        because("kernel-not-transposed", op="_MklNativeFusedMatMul"),
     ),
     "double": (
         lambda: net(dtype="float64", behind=lambda y: y, weights=np.ones((3, 3, C, 2))),
-        "its type is float64, not float32",
+        because("type-unfit", type="float64", expected="float32"),
     ),
     "half": (
         lambda: net(dtype="float16", behind=lambda y: y, weights=np.ones((3, 3, C, 2), "half")),
-        "its type is float16, not float32",
+        because("type-unfit", type="float16", expected="float32"),
     ),
     "integers": (
         lambda: net("matmul", dtype="int32", behind=lambda y: y, weights=np.ones((C, 5), "int32")),
-        "its type is int32, not float32",
+        because("type-unfit", type="int32", expected="float32"),
     ),
-    "fed weights": (fed_weights, "its weights are not constant"),
+    "fed weights": (fed_weights, because("weights-not-constant")),
     "a GPU": (
         lambda: placed("/device:GPU:0"),
-        "it is placed on /device:GPU:0, and _MklNativeFusedConv2D runs on CPUs",
+        because("device-unfit", device="/device:GPU:0", op="_MklNativeFusedConv2D"),
     ),
 }
 
@@ -383,7 +383,7 @@ def test_left_alone(make, reason):
 
 def test_a_layer_listed_in_skip_stays():
     text = "use_onednn_kernels(skip=layer)"
-    assert left_alone(net(), text) == [Containing("listed in skip")]
+    assert left_alone(net(), text) == [because("listed", option="skip")]
     with pytest.raises(GraphError, match=says("missing", name="laier")):
         transform(net(), "use_onednn_kernels(skip=laier)")
 

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from deploykit.benchmarking.speed_verdict import SLOWER
 from deploykit.importers.graph_files import load_graph, save_graph
 from deploykit.quantization import (
     accuracy,
@@ -21,7 +22,18 @@ from deploykit.storage.arrays import load_data
 from tests.deploykit.conftest import FASHION, command_line, refusals
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import INT8_OPS, LAYERS, Clock, residual_net
-from tests.support import Containing, assert_golden, build, building, ops, random, says, shows, tf
+from tests.support import (
+    Containing,
+    assert_golden,
+    because,
+    build,
+    building,
+    ops,
+    random,
+    says,
+    shows,
+    tf,
+)
 
 FACTS = {
     "result", "reason", "isa", "calibration_samples", "int8_layers", "all_layers", "layers",
@@ -93,7 +105,7 @@ def test_a_tiny_net_as_it_is_measured(real):
     assert set(document) >= FACTS
     is_float = document["precision"] == "float32"  # the machine decides
     assert (document["result"] == "float") == is_float
-    assert is_float == document["speed"]["verdict"].startswith("slower")
+    assert is_float == document["speed"]["verdict"].startswith(SLOWER)
     assert is_float == (not INT8_OPS & set(ops(load_graph(folder / "out.pb"))))
     assert document["nodes_out"] == len(load_graph(folder / "out.pb"))
     assert sorted(path.name for path in folder.iterdir()) == ["out.pb", "out.pb.json", "some.npz"]
@@ -196,7 +208,7 @@ def test_what_is_below_the_bar_is_refused(deploykit, net, data, clock, monkeypat
 
     Planted(monkeypatch, input_for_output)
     found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=0", "--json")
-    assert_not_quantized(found, "int8 is too inaccurate: SQNR ")
+    assert_not_quantized(found, says("int8-noise-held-out"))
     assert sorted(path.name for path in net.parent.iterdir()) == ["data.npz", "net.pb"]
 
 
@@ -216,17 +228,29 @@ SLOW = (0.9, 0.855, 0.945)
 @pytest.mark.parametrize(
     ("options", "speed", "why"),
     [
-        (["--calibration=data.npz"], SLOW, "int8 is significantly slower than float32: 0.9"),
+        (
+            ["--calibration=data.npz"],
+            SLOW,
+            says("int8-slower", rival="float32", ratio=Containing("0.9")),
+        ),
         (["--calibration=data.npz"], (1.42, 0.215, 9.33), ""),
         (["--calibration=data.npz"], (0.9, 0.8, 1.001), ""),
         (["--calibration=data.npz"], (1.0, 0.0, np.inf), ""),
-        (["--calibration=data.npz", "--min-sqnr=1000"], (2, 1.9, 2.1), "int8 is too inaccurate: "),
-        (["--calibration=data.npz", *(f"--keep-float={each}" for each in LAYERS)], SLOW, "no lay"),
+        (
+            ["--calibration=data.npz", "--min-sqnr=1000"],
+            (2, 1.9, 2.1),
+            says("int8-noise-at-most", expected=1000),
+        ),
+        (
+            ["--calibration=data.npz", *(f"--keep-float={each}" for each in LAYERS)],
+            SLOW,
+            says("no-int8-layer"),
+        ),
         ([], SLOW, says("weights-too-small", least=1024)),
         (["--minimum-size=1"], SLOW, ""),
-        (["--minimum-size=1", "--min-sqnr=300"], SLOW, "int8 is too inaccurate: "),
+        (["--minimum-size=1", "--min-sqnr=300"], SLOW, says("int8-inaccurate")),
         (["--mode=nodes", "--min-sqnr=1"], SLOW, ""),
-        (["--mode=nodes", "--min-sqnr=300"], SLOW, "int8 is too inaccurate: "),
+        (["--mode=nodes", "--min-sqnr=300"], SLOW, says("int8-inaccurate")),
     ],
 )
 def test_the_policy(deploykit, net, data, clock, monkeypatch, options, speed, why, allow):
@@ -414,7 +438,7 @@ def test_the_noisiest_weights_stay_float(deploykit, uneven, data):
     assert found.document["sqnr_db"] >= bar
     floats = [each for each in weights.values() if each["stored_in"] == "float"]
     assert 0 < len(floats) < len(weights) == 3
-    assert {each["why_float"] for each in floats} == {"quantization noise too high"}
+    assert {each["why_float"] for each in floats} == {because("noise-too-high")}
     noisiest = min(weights, key=lambda name: weights[name]["sqnr_db"])
     assert noisiest in [each["weight"] for each in floats]
     text = deploykit("quantize", uneven, *given, f"--min-sqnr={bar}", "--force").stdout

@@ -32,7 +32,7 @@ from deploykit.verification.engine_check import EngineCheck
 from tests.deploykit.benchmarking.made_up_results import measurement
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, residual_net, why
-from tests.support import Containing, build, ops, raises, random, says, tf
+from tests.support import Containing, because, build, ops, raises, random, says, tf
 
 pytest.importorskip("openvino")
 OTHERWISE = "OpenVINO differs from TensorFlow here"
@@ -250,7 +250,7 @@ def test_an_engine_that_computes_all_layers_wrong_gets_the_float_graph(
     Wrong(monkeypatch, LAYERS, 1.5)
     found = quantize_calibrated(net, data, WANTED)
     assert (found.is_float, found.graph, found.use.engine) == (True, net, "openvino")
-    assert found.reason == Containing("int8 layer differs", "TensorFlow in OpenVINO")
+    assert found.reason == because("int8-differs", engine="OpenVINO")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_float_graph_that_the_engine_does_not_compute(net, data, clock, monkey
         quantize_calibrated(net, data, WANTED)
     found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20, engine="auto"))
     assert found.use is None
-    assert found.engine_reason == Containing("TensorFlow runs the graph", f"{check.why}")
+    assert found.engine_reason == because("runs-in-tensorflow", why=check.why)
     assert set(clock.asked[-1]) == {PLAIN, INT8}, "TensorFlow's graphs alone are compared"
 
 

@@ -13,7 +13,7 @@ from deploykit.rendering.tables import drawn
 from deploykit.system import doctor
 from deploykit.system.doctor import LIBRARIES, examine, gpu_refusal, load, refusal, xla_tools
 from tests.deploykit.conftest import refusals
-from tests.support import Containing, assert_golden
+from tests.support import assert_golden
 
 TENSORFLOW = {"gpus": [], "cuda_build": True, "cuda_version": "12.5.1"}
 DRIVER = {"status": 0, "cuda": "12.8", "devices": 1}
@@ -22,45 +22,52 @@ WHEEL = {"wheel": "tensorflow", "tensorflow": "2.21.0"}
 MISSING = "cannot open shared object file"
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"tensorflow": {**TENSORFLOW, "cuda_build": False},
-          "installed": {"wheel": "tensorflow-cpu", "tensorflow": "2.21.0"},
-          "driver": {"missing": MISSING}},
-         "tensorflow-cpu 2.21.0 is built without CUDA; pip uninstall tensorflow-cpu, then "
-         "pip install 'tensorflow[and-cuda]==2.21.0'"),
-        ({"driver": {"missing": MISSING}, "libraries": dict.fromkeys(LIBRARIES, MISSING),
-          "variables": {"CUDA_VISIBLE_DEVICES": "-1"}},
-         "no NVIDIA driver was found (libcuda.so.1 does not load); install it, or start the "
-         "container with its GPU (docker run --gpus all)"),
-        ({"driver": {**DRIVER, "status": 100}, "variables": {"CUDA_VISIBLE_DEVICES": "-1"}},
-         "CUDA_VISIBLE_DEVICES=-1 hides every GPU; unset it"),
-        ({"driver": {**DRIVER, "status": 100}, "variables": {"CUDA_VISIBLE_DEVICES": ""}},
-         "CUDA_VISIBLE_DEVICES= hides every GPU; unset it"),
-        ({"driver": {**DRIVER, "status": 999, "devices": 0},
-          "variables": {"CUDA_VISIBLE_DEVICES": "0"}},
-         "the NVIDIA driver does not start: cuInit gave 999 (an unknown error)"),
-        ({"driver": {"error": "TensorFlow died of SIGSEGV"}},
-         "the NVIDIA driver does not start: TensorFlow died of SIGSEGV"),
-        ({"driver": {**DRIVER, "devices": 0}}, "the NVIDIA driver shows no device"),
-        ({"driver": {**DRIVER, "cuda": "11.4"}},
-         "the NVIDIA driver is made for CUDA 11.4, but tensorflow 2.21.0 for 12.5.1; "
-         "install a newer driver"),
-        ({"libraries": LOADED | {"libcudnn.so.9": MISSING}},
-         "libcudnn.so.9 does not load; pip install 'tensorflow[and-cuda]==2.21.0'"),
-        ({"libraries": LOADED | dict.fromkeys(("libcudnn.so.9", "libcufft.so.11"), MISSING)},
-         "libcufft.so.11, libcudnn.so.9 do not load; pip install 'tensorflow[and-cuda]==2.21.0'"),
-        ({"tensorflow": {"error": "no such symbol"}}, "it does not start: no such symbol"),
-        ({}, "its driver and its libraries load; deploykit doctor --debug shows TensorFlow's log"),
-    ],
-)  # fmt: skip
-def test_why_there_is_no_gpu(change, says):
-    found = {"tensorflow": TENSORFLOW, "driver": DRIVER, "libraries": LOADED, "variables": {},
-             "installed": WHEEL} | change  # fmt: skip
-    assert refusal(**found) == Containing("TensorFlow sees", "GPU", f"{says}")
+NO_GPU = {
+    "built without CUDA": {
+        "tensorflow": {**TENSORFLOW, "cuda_build": False},
+        "installed": {"wheel": "tensorflow-cpu", "tensorflow": "2.21.0"},
+        "driver": {"missing": MISSING},
+    },
+    "no driver, and devices are hidden": {
+        "driver": {"missing": MISSING},
+        "libraries": dict.fromkeys(LIBRARIES, MISSING),
+        "variables": {"CUDA_VISIBLE_DEVICES": "-1"},
+    },
+    "hidden devices": {
+        "driver": {**DRIVER, "status": 100},
+        "variables": {"CUDA_VISIBLE_DEVICES": "-1"},
+    },
+    "an empty list of devices": {
+        "driver": {**DRIVER, "status": 100},
+        "variables": {"CUDA_VISIBLE_DEVICES": ""},
+    },
+    "a driver that fails": {
+        "driver": {**DRIVER, "status": 999, "devices": 0},
+        "variables": {"CUDA_VISIBLE_DEVICES": "0"},
+    },
+    "a driver that dies": {"driver": {"error": "TensorFlow died of SIGSEGV"}},
+    "no device": {"driver": {**DRIVER, "devices": 0}},
+    "an old driver": {"driver": {**DRIVER, "cuda": "11.4"}},
+    "a missing library": {"libraries": LOADED | {"libcudnn.so.9": MISSING}},
+    "missing libraries": {
+        "libraries": LOADED | dict.fromkeys(("libcudnn.so.9", "libcufft.so.11"), MISSING)
+    },
+    "a TensorFlow that does not start": {"tensorflow": {"error": "no such symbol"}},
+    "an unknown cause": {},
+}
+
+
+@pytest.mark.golden("doctor_gpu")
+def test_why_there_is_no_gpu():
+    """The sentence names the first problem to fix."""
+    sentences = []
     gpu = {"tensorflow": {**TENSORFLOW, "gpus": [{"name": "/physical_device:GPU:0"}]}}
-    assert refusal(**(found | gpu)) is None
+    for case, change in NO_GPU.items():
+        found = {"tensorflow": TENSORFLOW, "driver": DRIVER, "libraries": LOADED, "variables": {},
+                 "installed": WHEEL} | change  # fmt: skip
+        sentences.append(f"{case}: {refusal(**found)}\n")
+        assert refusal(**(found | gpu)) is None
+    assert_golden("".join(sentences))
 
 
 def test_libraries_are_tried(tmp_path):
@@ -156,22 +163,21 @@ def test_a_tensorflow_that_does_not_start(started_children, monkeypatch, tmp_pat
     (package / "__init__.py").write_text(f"{start}\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     sentence = gpu_refusal()
-    assert sentence == Containing("TensorFlow sees", "GPU")
     assert why in sentence
     assert "\n" not in sentence
     found = examine()
     assert found["onednn"]["on"] is None
     text = [*drawn(lines(found))]
-    assert any(line.startswith("tensorflow ") and "does not start: " in line for line in text)
+    assert any(line.startswith("tensorflow ") and why in line for line in text)
     assert text[-1] == sentence
 
 
 def test_more_threads_than_the_control_group_allows():
     found = examine()
     found["machine"]["cpu_limit"] = 0.5
-    assert any("more than the 0.5 CPUs" in line for line in drawn(lines(found)))
+    assert any("--threads" in line for line in drawn(lines(found)))
     found["machine"]["cpu_limit"] = 4096.0
-    assert not any("more than the" in line for line in drawn(lines(found)))
+    assert not any("--threads" in line for line in drawn(lines(found)))
 
 
 @pytest.mark.golden("usage/doctor")

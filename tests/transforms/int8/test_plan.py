@@ -8,7 +8,7 @@ from deploykit.transforms.int8.affine_codes import Form
 from deploykit.transforms.int8.plan import Plan, plan
 from deploykit.transforms.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.ir.graph import Graph
-from tests.support import Containing, build, random, tf
+from tests.support import because, build, random, tf
 from tests.transforms.int8_nets import C, feeds_of, image, layer, ranges_of, relu
 
 
@@ -53,7 +53,7 @@ def test_a_float_branch_keeps_the_join_float():
     found = planned(joined(), keep_float=["b"])
     assert found.passing == set()
     assert found.forms["a/relu"].peak != found.forms["c/relu"].peak
-    assert found.reasons == {"b": Containing("keep_float")}
+    assert found.reasons == {"b": because("listed", option="keep_float")}
     assert found.reads["last"].peak > 0
 
 
@@ -98,5 +98,5 @@ def test_the_lowest_value_of_an_input_has_a_code_of_its_own(low, high):
 def test_an_input_without_a_range():
     graph = net(lambda: layer("conv", image(), "layer", bias=False), outputs=("layer",))
     found = plan(graph, Ranges("", 1, {"layer": TensorRange(0, 1)}))
-    assert found.reasons == {"layer": Containing("ranges do not", "'x'")}
+    assert found.reasons == {"layer": because("ranges-lack-tensor", tensor="x")}
     assert not found.chains

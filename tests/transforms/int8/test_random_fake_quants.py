@@ -8,7 +8,7 @@ from deploykit.transforms.int8.fake_quants import OPS, take_weights
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.differences import compare
 from tests.int8_cpus import needs_exact_sums
-from tests.support import Containing, build, ops, random, run, tf
+from tests.support import because, build, ops, random, run, shows, tf
 from tests.transforms.fake_quant_nets import Block, C, image, layer, made, net, rounded
 
 EXACT_DB, CLIPPED_DB = 60.0, 45.0
@@ -159,7 +159,8 @@ def test_many_clipped_codes_keep_a_layer_in_float32_and_few_are_counted(case, is
     if is_int8:
         assert (reasons, list(stated.clipped.values())) == ({}, [count])
     else:
-        assert [*reasons.values()] == [Containing("have the code 128", "at most 127")]
+        (reason,) = reasons.values()
+        assert shows(reason, "fake-quant-saturates", most=127)
         assert not stated.clipped
     feed = {"x": random(8, 10, 8, C)}
     expected = run(graph, feed)
@@ -232,19 +233,13 @@ def product_of_activations():
 REASONS = {
     "summed axis": (
         summed_axis,
-        {
-            "out": "fake-quant 'per_input' gives its weights several steps in one output channel, "
-            "int8 kernels take one"
-        },
+        {"out": because("fake-quant-several-steps", fake_quant="per_input")},
     ),
     "masked": (masked, {}),
     **{
         f"shifted, per channel: {per_channel}": (
             shifted(per_channel),
-            {
-                "out": "its weights are not multiples of one step per output channel of fake-quant "
-                "'weights'"
-            },
+            {"out": because("fake-quant-no-multiples", fake_quant="weights")},
         )
         for per_channel in (True, False)
     },
@@ -253,10 +248,7 @@ REASONS = {
     "bias of 16 bits": (rounded_bias(16), {}),
     "beyond": (
         beyond,
-        {
-            "out": "the weights of fake-quant 'weights' have codes -129 to 126 about zero, int8 "
-            "kernels take -128 to 127"
-        },
+        {"out": because("fake-quant-codes", fake_quant="weights", min=-129, max=126)},
     ),
 }
 
@@ -276,5 +268,5 @@ def test_what_stays_float_is_named(case):
 
 def test_a_product_of_activations_is_not_refused_for_the_weights_before_it():
     reasons = read_fake_quants(net(product_of_activations)).plan().reasons
-    assert reasons["first"] == "fake-quant 'weights' has 4 bits, expected 8"
-    assert "fake-quant 'weights'" not in reasons["out"]
+    assert reasons["first"] == because("fake-quant-bits", fake_quant="weights", got=4, expected=8)
+    assert "'weights'" not in reasons["out"]
