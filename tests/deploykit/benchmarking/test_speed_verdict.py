@@ -197,6 +197,18 @@ def test_a_verdict_says_what_its_intervals_do(wall, cpu, busy, drift):
     json.dumps(document(found), allow_nan=False)
 
 
+@pytest.mark.parametrize("drift", [0.0, 0.1])
+def test_cpu_time_alone_is_not_slower_on_a_loaded_machine(drift):
+    """Threads that wait for each other use CPU time too; the words say what the kind does."""
+    cpu = Ratio(0.5, 0.48, 0.52)
+    found = SpeedVerdict(Ratio(1.03, 0.99, 1.04), cpu, BUSY, drift)
+    assert (found.kind, found.significant, found.is_below(1)) == (ALIKE, False, False)
+    assert found.verdict == f"no difference above 4 %, 100 % more CPU time (92-108 %), {BUSY}"
+    assert replace(found, busy="").verdict.startswith("slower: 100 % more CPU time")
+    longer = replace(found, wall=Ratio(0.98, 0.96, 1.0))
+    assert (longer.kind, longer.verdict) == (SLOWER, Containing("slower: 100 % more", BUSY))
+
+
 def test_apart_a_machine_that_was_slower_is_told_from_a_model_that_is():
     a, b = in_turns(0, "plain", slowdown=1.06, processes="apart", copies=3)
     assert compare_apart(a, b).kind == SLOWER
