@@ -274,9 +274,11 @@ class RunConfig(AsHtml):
         inside, name = self.in_engine, TITLES.get(self.engine or "", "")
         names = [field_.name for field_ in fields(self)
                  if getattr(self, field_.name) != getattr(inside, field_.name)]  # fmt: skip
-        lacking = replace(self, env=dict({*dict(self.env).items()} - {*dict(inside.env).items()}))
-        alone = [RunConfig(**{n: getattr(lacking, n)}) for n in names if n != "threads"]
+        alone = [RunConfig(**{n: getattr(self, n)}) for n in names if n not in ("env", "threads")]
         reasons = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
+        used = dict(inside.env)
+        if unused := {n: value for n, value in dict(self.env).items() if n not in used}:
+            reasons.append(f"{name} does not use {', '.join(process_variables.options(unused))}")
         if self.threads is not None and "threads" in names:
             inside_an_op, at_once = self.threads
             reasons.append(f"{name} runs the ops of a call sequentially, which is threads "

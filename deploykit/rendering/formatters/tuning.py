@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
+from deploykit.benchmarking import process_variables
 from deploykit.benchmarking.comparing import Speedups
-from deploykit.benchmarking.process_variables import in_words
 from deploykit.benchmarking.results import thread_lines
 from deploykit.benchmarking.run_config import CONFIDENCE, RunConfig
 from deploykit.benchmarking.statistics import summary
@@ -53,7 +53,7 @@ def lines(recommendation: Recommendation) -> Iterator[str | Table]:
     yield from thread_lines(recommendation.final)
     yield from filled_lines(recommendation, "unstable: {impossible}", "recommended: {settings}")
     if recommendation.not_stored:
-        words = ", ".join(in_words(recommendation.not_stored))
+        words = ", ".join(process_variables.in_words(recommendation.not_stored))
         yield f"not in the settings of a file, which set no such variable: {words}; set it yourself"
     for name, given in recommendation.kept.items():
         yield f"not searched: {_SEARCHED[name]} ({', '.join(given)} is set)"
@@ -97,10 +97,7 @@ def options(settings: RunConfig) -> str:
     if settings.concurrency > 1:
         template += " --concurrency {concurrency}"
     template += "[[ --executor {executor}]]"
-    variables = (
-        f"{name}={'' if value is None else value}" for name, value in dict(settings.env).items()
-    )
-    words = [*filled_lines(settings, template), *(f"--env {shell_word(v)}" for v in variables)]
+    words = [*filled_lines(settings, template), *process_variables.options(settings.env)]
     return " ".join(word.strip() for word in words)
 
 
