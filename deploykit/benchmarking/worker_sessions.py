@@ -53,10 +53,13 @@ class Sessions:
         self._runners: list[Runner] = []
         self._bytes: list[int] = []
 
-    def open(self, job: Job) -> int:
-        """Open a session, and return its number."""
-        before = _forget_peak() if self._runners else None
+    def open(self, job: Job, alone: bool = False) -> int:
+        """Open a session, and return its number; `alone` drops the sessions before it."""
         like = next((runner for runner in self._runners if runner.is_graph_of(job)), None)
+        if alone:
+            self._runners.clear()
+            self._bytes.clear()
+        before = _forget_peak() if self._runners else None
         runner = opened(job, like)
         self._runners.append(runner)
         # Memory of other sessions is not this one's.
