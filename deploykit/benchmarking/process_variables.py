@@ -25,6 +25,8 @@ Given = Mapping[str, "str | int | Sequence[str | int | None] | None"]
 PRELOAD, TUNABLES = "LD_PRELOAD", "GLIBC_TUNABLES"
 CALLER_THREAD = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
 """Whether the thread that calls oneDNN runs a share of the work."""
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+"""The number of threads per op and of concurrent ops, where no session states it."""
 BLOCKTIME, TEXT = r"\A([0-9]{1,9}|infinite)\Z", r"\A[ -~]{0,1000}\Z"
 Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS)]
 _NAME, _VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}"), re.compile(r"[^\0]{0,4000}", re.DOTALL)

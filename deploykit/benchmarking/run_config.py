@@ -246,6 +246,13 @@ class RunConfig(AsHtml):
                 if part.environment:
                     yield part
 
+    def given_by(self, variables: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return the variables of an environment that already define these settings."""
+        names = [*self.environment]
+        if self.keep_memory is not None and process_variables.tunes_malloc(variables):
+            names.append(process_variables.TUNABLES)
+        return {name: variables[name] for name in names if name in variables}
+
     @property
     def without_openmp(self) -> "RunConfig":
         """These settings without OpenMP variables."""
