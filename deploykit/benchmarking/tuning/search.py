@@ -227,7 +227,7 @@ class Trials:
         began = time.monotonic()
         self._reference = started(job(default))
         self._worker: Worker | None = None
-        self._process: RunConfig | None = None
+        self._process: object = None
         try:
             self._usual = _warm(self._reference, job(default))
             self.onednn: bool = self._reference.ask("facts", 0).get("onednn", False)
@@ -272,12 +272,12 @@ class Trials:
             raise result
 
     def _opened(self, settings: RunConfig) -> _Turn:
-        """Open a session with these settings, in the last process if only its inputs change."""
-        process = replace(settings, batch=None, concurrency=1)
-        if self._worker is None or process != self._process:
+        """Open a session with these settings, in the last process if both can share one."""
+        job = self._job(settings)
+        if self._worker is None or job.process != self._process:
             self._stop()
-            self._worker, self._process = started(self._job(settings)), process
-        return _warm(self._worker, self._job(settings))
+            self._worker, self._process = started(job), job.process
+        return _warm(self._worker, job)
 
     def _figures(self, turn: _Turn, settings: RunConfig) -> Figures:
         items, usual_items = (

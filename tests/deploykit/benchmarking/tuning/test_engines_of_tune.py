@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,6 +132,27 @@ def test_a_wrong_engine_is_noted_once_and_never_run(small, monkeypatch):
                 made(RunConfig(batch=1, engine="openvino", threads=threads))
         assert [each.engine for each in compared] == [None, "openvino"]
         assert asked[runs:] == []
+
+
+def test_trials_share_processes_as_a_benchmark_does(small, monkeypatch):
+    asked = take_made_up_processes(monkeypatch)
+    monkeypatch.setattr(search, "check_answers", lambda jobs, graph, name: None)
+    model, start = open_model(small), RunConfig(batch=1)
+    fed = ((np.zeros((1, 8, 8, 3), np.float32),),)
+
+    def job(settings):
+        return Job(str(small), model.graph.inputs, model.graph.outputs, fed, settings)
+
+    with contextlib.closing(Trials(job, start, model)) as made:
+        for changes in ({"batch": 8}, {"executor": "caller"}, {"concurrency": 2}):
+            made(replace(start, **changes))
+        assert asked.count(("close",)) == 0
+        for threads in ((1, 1), (2, 1)):
+            made(RunConfig(batch=1, engine="openvino", threads=threads))
+        assert asked.count(("close",)) == 1
+        opened = [each for each in asked if each[0] == "open"]
+        assert len(opened) == 1 + 5
+        assert all(alone for _, _, alone in opened)
 
 
 def test_settings_to_copy_name_the_engine():
