@@ -5,10 +5,11 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from deploykit.api.public import Command, public
 from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs
+from deploykit.benchmarking.process_variables import THREADS
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import Recommendation, check_served, unlike
 from deploykit.benchmarking.tuning.search_space import TuneOptions
@@ -30,9 +31,7 @@ from deploykit.verification.samples import PathLike
 
 logger = logging.getLogger("deploykit")
 
-_INTRA = ("tensorflow_intra_op_parallelism", "TF_NUM_INTRAOP_THREADS")
-_INTER = ("tensorflow_inter_op_parallelism", "TF_NUM_INTEROP_THREADS")
-_BOTH = "tensorflow_session_parallelism"
+_INTRA, _INTER = "tensorflow_intra_op_parallelism", "tensorflow_inter_op_parallelism"
 _IN_CALL = -1  # TensorFlow: run the ops one by one in the caller's thread
 
 
@@ -45,16 +44,57 @@ def tuned_flags(flags: ServerFlags, tuned: RunConfig, name: str) -> tuple[Server
     check_served(tuned, name, engines=ENGINES)
     for words in unlike(tuned, os.environ):
         logger.info("%s recommends %s", name, words)
-    flags = _executor(flags, _threads(flags, tuned, name), tuned, name)
-    flags = _calls(_engine(flags, tuned, name), tuned.concurrency, name)
+    changes: dict[str, Any] = {}
+    threads = tuned.threads or ()
+
+    def gives_way(words: str, given: str) -> None:
+        logger.info("%s recommends %s; %s is set and overrides it", name, words, given)
+
+    for flag, expected in zip((_INTRA, _INTER), threads, strict=False):
+        given, value = _set_by(flags, flag)
+        if not given.startswith("--"):
+            changes[flag] = expected if value is None else value
+        if value not in (None, expected):
+            gives_way("threads {}x{}".format(*threads), given)
+    if tuned.executor is not None:
+        given, _ = _set_by(flags, _INTER)
+        if not given:
+            changes[_INTER] = _IN_CALL
+        elif flags.tensorflow_inter_op_parallelism != _IN_CALL:
+            gives_way(f"executor {tuned.executor}", given)
+    if tuned.engine not in (None, flags.engine):
+        if flags.engine == ServerFlags.engine:
+            changes["engine"] = tuned.engine
+        else:
+            gives_way(TITLES[tuned.engine or ""], f"--engine={flags.engine}")
+    if tuned.concurrency > 1:
+        words, slots = f"{tuned.concurrency} in flight", -(-tuned.concurrency // flags.workers)
+        for flag in ("max_in_flight", "grpc_max_threads"):
+            if (value := getattr(flags, flag)) is not None and value < slots:
+                gives_way(words, f"--{flag}={value}")
+        if flags.slots is None:
+            changes["slots"] = slots
+        elif flags.slots != slots:
+            gives_way(words, f"--slots={flags.slots}")
     batch = tuned.batch if tuned.batch is not None and tuned.batch > 1 else None
-    if batch is None or flags.enable_batching is None:
-        return flags, batch
-    given = "--enable_batching" if flags.enable_batching else "--noenable_batching"
-    if flags.batching_parameters_file:
-        given = f"--batching_parameters_file={flags.batching_parameters_file}"
-    _gives_way(name, f"batch {batch}", given)
-    return flags, None
+    if batch is not None and flags.enable_batching is not None:
+        given = "--enable_batching" if flags.enable_batching else "--noenable_batching"
+        if flags.batching_parameters_file:
+            given = f"--batching_parameters_file={flags.batching_parameters_file}"
+        gives_way(f"batch {batch}", given)
+        batch = None
+    return replace(flags, **changes), batch
+
+
+def _set_by(flags: ServerFlags, flag: str) -> tuple[str, int | None]:
+    """Return what sets a number of threads, as `--flag=2`, and the number; "" if nothing does."""
+    for item in (flag, "tensorflow_session_parallelism"):
+        if (value := getattr(flags, item)) is not None:
+            return f"--{item}={value}", value
+    variable = THREADS[flag == _INTER]
+    if (text := os.environ.get(variable)) is not None:
+        return f"{variable}={text}", int(text) if text.isdecimal() else 0  # TensorFlow's choice
+    return "", None
 
 
 def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
@@ -72,73 +112,6 @@ def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
             first = [item for item in signatures.values() if not item.batch_axes]  # others: logged
             if first and not any(map(may_share, first)):
                 raise GraphError("tuned-batch-fixed", name=name, batch=batch, model=model.name)
-
-
-def _set_by(flags: ServerFlags, flag: str, variable: str) -> tuple[str, int | None]:
-    """Return what sets a number of threads, as `--flag=2`, and the number; "" if nothing does."""
-    for item in (flag, _BOTH):
-        if (value := getattr(flags, item)) is not None:
-            return f"--{item}={value}", value
-    if (text := os.environ.get(variable)) is not None:
-        return f"{variable}={text}", int(text) if text.isdecimal() else 0  # TensorFlow's choice
-    return "", None
-
-
-def _threads(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
-    if tuned.threads is None:
-        return flags
-    results = {}
-    for (flag, variable), expected in zip((_INTRA, _INTER), tuned.threads, strict=True):
-        set_by, value = _set_by(flags, flag, variable)
-        if not set_by.startswith("--"):
-            results[flag] = expected if value is None else value
-        if value not in (None, expected):
-            _gives_way(name, "threads {}x{}".format(*tuned.threads), set_by)
-    return replace(flags, **results)  # type: ignore[arg-type]
-
-
-def _engine(flags: ServerFlags, tuned: RunConfig, name: str) -> ServerFlags:
-    """Return flags with the recommended engine, unless another one was requested."""
-    if tuned.engine is None or flags.engine == tuned.engine:
-        return flags
-    if flags.engine != ServerFlags.engine:
-        _gives_way(name, TITLES[tuned.engine], f"--engine={flags.engine}")
-        return flags
-    return replace(flags, engine=tuned.engine)  # type: ignore[arg-type]
-
-
-def _executor(
-    requested: ServerFlags, flags: ServerFlags, tuned: RunConfig, name: str
-) -> ServerFlags:
-    """Return flags that run ops in the caller's thread, unless inter-op threads were requested."""
-    if tuned.executor is None:
-        return flags
-    set_by, _ = _set_by(requested, *_INTER)
-    if not set_by:
-        return replace(flags, tensorflow_inter_op_parallelism=_IN_CALL)
-    if requested.tensorflow_inter_op_parallelism != _IN_CALL:
-        _gives_way(name, f"executor {tuned.executor}", set_by)
-    return flags
-
-
-def _calls(flags: ServerFlags, concurrency: int, name: str) -> ServerFlags:
-    """Return flags with the given concurrency, over all workers."""
-    if concurrency == 1:
-        return flags
-    words, slots = f"{concurrency} in flight", -(-concurrency // flags.workers)
-    most = {"max_in_flight": flags.max_in_flight, "grpc_max_threads": flags.grpc_max_threads}
-    for flag, value in most.items():
-        if value is not None and value < slots:
-            _gives_way(name, words, f"--{flag}={value}")
-    if flags.slots is None:
-        return replace(flags, slots=slots)
-    if flags.slots != slots:
-        _gives_way(name, words, f"--slots={flags.slots}")
-    return flags
-
-
-def _gives_way(name: str, words: str, given: str) -> None:
-    logger.info("%s recommends %s; %s is set and overrides it", name, words, given)
 
 
 DEFAULT = TuneOptions()

@@ -1,7 +1,7 @@
 """A measurement of one model with one RunConfig, and the job of the child process."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from msgspec import Meta
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.transforms.common.documents import ABOVE_ZERO, NOT_NEGATIVE, IfSet
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.engines.engines import MAX_BATCH
+from deploykit.transforms.engines.engines import MAX_BATCH, OPENVINO
 from deploykit.transforms.ir.tensors import Array
 
 
@@ -102,3 +102,11 @@ class Job:
     devices: tuple[str, ...] = ()
     """TensorFlow device names, one replica each. Default: the device of the settings. Devices from
     /CPU:1 on are emulated."""
+
+    @property
+    def process(self) -> tuple[RunConfig, tuple[str, ...]]:
+        """Key that is equal for jobs that share a process."""
+        alone = replace(self.settings, batch=None, concurrency=1, executor=None)
+        if alone.engine == OPENVINO:  # each graph is compiled for its own threads
+            alone = replace(alone, threads=None, precision=None)
+        return alone, self.devices

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from deploykit.transforms.common.documents import converted
 from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.engines.engines import MAX_THREADS
 
 Variables = tuple[tuple[str, str | None], ...] | Mapping[str, str | None]
@@ -24,6 +25,8 @@ Given = Mapping[str, "str | int | Sequence[str | int | None] | None"]
 PRELOAD, TUNABLES = "LD_PRELOAD", "GLIBC_TUNABLES"
 CALLER_THREAD = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
 """Whether the thread that calls oneDNN runs a share of the work."""
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+"""The number of threads per op and of concurrent ops, where no session states it."""
 BLOCKTIME, TEXT = r"\A([0-9]{1,9}|infinite)\Z", r"\A[ -~]{0,1000}\Z"
 Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS)]
 _NAME, _VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}"), re.compile(r"[^\0]{0,4000}", re.DOTALL)
@@ -167,6 +170,12 @@ def outside_tensorflow(variables: Variables) -> Variables:
 def in_words(variables: Variables) -> list[str]:
     """Return each variable as `NAME=VALUE` or `NAME unset`."""
     return [f"{n} unset" if v is None else f"{n}={v}" for n, v in dict(variables).items()]
+
+
+def options(variables: Variables) -> list[str]:
+    """Return each variable as an option of a command; `--env NAME=` unsets one."""
+    pairs = (f"{n}={'' if v is None else v}" for n, v in dict(variables).items())
+    return [f"--env {shell_word(pair)}" for pair in pairs]
 
 
 def preloads_malloc(variables: Mapping[str, str | None]) -> bool:

@@ -72,9 +72,15 @@ class BenchmarkResult(AsHtml):
 
         None: it is that first one.
         """
-        busy = self.conditions.busy if self.conditions else ""
         pairs = zip(partners(self.measurements), self.measurements, strict=True)
-        return [None if first is None else judge(first, item, busy=busy) for first, item in pairs]
+        return [
+            None if first is None else judge(first, item, busy=self.busy) for first, item in pairs
+        ]
+
+    @property
+    def busy(self) -> str:
+        """What loaded the machine, in words; empty: it was idle, or that is unknown."""
+        return self.conditions.busy if self.conditions else ""
 
 
 def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import hashlib
 import random
 import tempfile
@@ -240,20 +241,33 @@ def candidates_of(
     seen = check_devices(item.device for several in chosen.values() for item in several)
     chosen = {name: once_each(several, seen) for name, several in chosen.items()}
     feeding = feeding.read()
-    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        candidates = []
-        for number, (name, model) in enumerate(models.items()):
-            path, graph = Path(folder, f"{number}.pb"), model.graph
-            spill(graph, path)
-            fed = {
-                size: feeding.batches(graph, size)
-                for size in dict.fromkeys(item.batch for item in chosen[name])
-            }
-            jobs = [Job(str(path), graph.inputs, graph.outputs, fed[s.batch], s)
-                    for s in chosen[name]]  # fmt: skip
-            check_answers(jobs, graph, name)
-            candidates += [BenchmarkCandidate("", name, model.sha256, job) for job in jobs]
+    candidates = []
+    with contextlib.ExitStack() as stack:
+        for name, model in models.items():
+            job, _ = stack.enter_context(jobs_of(model.graph, feeding))
+            jobs = [job(item) for item in chosen[name]]
+            check_answers(jobs, model.graph, name)
+            candidates += [BenchmarkCandidate("", name, model.sha256, item) for item in jobs]
         yield _named(candidates)
+
+
+@contextlib.contextmanager
+def jobs_of(
+    graph: Graph, feeding: BenchmarkInputs
+) -> Iterator[tuple[Callable[[RunConfig], Job], str]]:
+    """Yield a function that returns the job of settings, and the SHA-256 of the graph.
+
+    The graph's file exists inside the block. Jobs of the same batch share its arrays. `feeding`
+    has been read.
+    """
+    fed = functools.cache(lambda size: feeding.batches(graph, size))
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        path = Path(folder, "model.pb")
+        sha256 = spill(graph, path)
+        yield (
+            lambda s: Job(str(path), graph.inputs, graph.outputs, fed(s.batch), s),
+            sha256,
+        )
 
 
 def _named(candidates: Sequence[BenchmarkCandidate]) -> list[BenchmarkCandidate]:

@@ -246,6 +246,13 @@ class RunConfig(AsHtml):
                 if part.environment:
                     yield part
 
+    def given_by(self, variables: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return the variables of an environment that already define these settings."""
+        names = [*self.environment]
+        if self.keep_memory is not None and process_variables.tunes_malloc(variables):
+            names.append(process_variables.TUNABLES)
+        return {name: variables[name] for name in names if name in variables}
+
     @property
     def without_openmp(self) -> "RunConfig":
         """These settings without OpenMP variables."""
@@ -274,9 +281,11 @@ class RunConfig(AsHtml):
         inside, name = self.in_engine, TITLES.get(self.engine or "", "")
         names = [field_.name for field_ in fields(self)
                  if getattr(self, field_.name) != getattr(inside, field_.name)]  # fmt: skip
-        lacking = replace(self, env=dict({*dict(self.env).items()} - {*dict(inside.env).items()}))
-        alone = [RunConfig(**{n: getattr(lacking, n)}) for n in names if n != "threads"]
+        alone = [RunConfig(**{n: getattr(self, n)}) for n in names if n not in ("env", "threads")]
         reasons = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
+        used = dict(inside.env)
+        if unused := {n: value for n, value in dict(self.env).items() if n not in used}:
+            reasons.append(f"{name} does not use {', '.join(process_variables.options(unused))}")
         if self.threads is not None and "threads" in names:
             inside_an_op, at_once = self.threads
             reasons.append(f"{name} runs the ops of a call sequentially, which is threads "

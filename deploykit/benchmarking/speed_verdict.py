@@ -85,21 +85,20 @@ class SpeedVerdict:
     @written()
     def verdict(self) -> str:
         """The verdict in words, including the load of the machine."""
-        if self.busy and self.kind != UNDECIDED:
-            return f"{replace(self, busy='').verdict}, {self.busy}"
-        times = self.wall.in_words()
-        if self.kind == FASTER or self.wall.high < 1 / (1 + self.drift):
-            return f"{self.kind}: {times}{self._work()}"
-        if self.kind == SLOWER:
-            return f"{SLOWER}: {self._work()[2:]}; wall time {times}"
-        if self.kind == ALIKE:
-            return f"{ALIKE} above {_percent(self.wall.reach)} %{self._work()}"
+        kind, times, work = self.kind, self.wall.in_words(), self._work()
+        load = f", {self.busy}" if self.busy else ""
+        if kind == FASTER or self.wall.high < 1 / (1 + self.drift):
+            return f"{kind}: {times}{work}{load}"
+        if kind == SLOWER:
+            return f"{SLOWER}: {work[2:]}; wall time {times}{load}"
+        if kind == ALIKE:
+            return f"{ALIKE} above {_percent(self.wall.reach)} %{work}{load}"
         if math.isinf(self.wall.high):
             return f"{UNDECIDED}: too few sessions or rounds; measure longer"
         why = self.busy or "high variance"
         if self.drift and not self.wall.low < 1 < self.wall.high:
             why = f"a machine itself changes by up to {_percent(self.drift)} % between two results"
-        return f"{UNDECIDED}: {why}; {times}{self._work()}"
+        return f"{UNDECIDED}: {why}; {times}{work}"
 
     def _work(self) -> str:
         """Return the difference in CPU time in words, if it is significant."""

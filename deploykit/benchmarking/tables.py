@@ -96,7 +96,7 @@ def variable_lines(result: BenchmarkResult) -> list[str]:
     """Return the effect of environment variables, where measured with several values."""
     first: dict[tuple[str, RunConfig], Measurement] = {}
     keys = [(item.model, replace(item.settings, env=())) for item in result.measurements]
-    lines, busy = [], result.conditions.busy if result.conditions else ""
+    lines = []
     for key, measurement in zip(keys, result.measurements, strict=True):
         if (other := first.setdefault(key, measurement)) is measurement:
             continue
@@ -105,7 +105,7 @@ def variable_lines(result: BenchmarkResult) -> list[str]:
         words = in_words({name: after.get(name) for name in names})
         against = in_words({name: before[name] for name in names if before.get(name) is not None})
         text = ", ".join(words) + (f" against {', '.join(against)}" if against else "")
-        effect = judge(other, measurement, busy=busy)
+        effect = judge(other, measurement, busy=result.busy)
         runtime = _openmp_runtime(measurement, effect) if any(map(is_openmp, names)) else ""
         start = f"{other.name}, " if len({*keys}) > 1 else ""
         lines.append(f"{start}{text}: {effect.verdict}{runtime}")

@@ -5,7 +5,7 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ from deploykit.benchmarking.engines.engine_choice import import_engine, opened
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.measurement import Job, Measurement, Turn
-from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.statistics import steady_from
 from deploykit.system.cpu_usage import cpu_seconds
 from deploykit.transforms.common.errors import CrashError, Error, LimitError
-from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, TITLES
+from deploykit.transforms.engines.engines import TENSORFLOW, TITLES
 from deploykit.transforms.runtime.child_process import Worker, limits
 from deploykit.transforms.runtime.memory import give_back
 
@@ -53,10 +52,13 @@ class Sessions:
         self._runners: list[Runner] = []
         self._bytes: list[int] = []
 
-    def open(self, job: Job) -> int:
-        """Open a session, and return its number."""
-        before = _forget_peak() if self._runners else None
+    def open(self, job: Job, alone: bool = False) -> int:
+        """Open a session, and return its number; `alone` drops the sessions before it."""
         like = next((runner for runner in self._runners if runner.is_graph_of(job)), None)
+        if alone:
+            self._runners.clear()
+            self._bytes.clear()
+        before = _forget_peak() if self._runners else None
         runner = opened(job, like)
         self._runners.append(runner)
         # Memory of other sessions is not this one's.
@@ -125,14 +127,6 @@ class BenchmarkCandidate:
     model: str
     sha256: str
     job: Job
-
-    @property
-    def process(self) -> tuple[RunConfig, tuple[str, ...]]:
-        """Key that is equal for candidates that share a process."""
-        alone = replace(self.job.settings, batch=None, concurrency=1, executor=None)
-        if alone.engine == OPENVINO:  # each graph is compiled for its own threads
-            alone = replace(alone, threads=None, precision=None)
-        return alone, self.job.devices
 
 
 @dataclass
@@ -265,7 +259,7 @@ class SessionPool:
         self._stack = stack
         self._groups: dict[Any, list[CandidateRun]] = {}
         for course in self.courses:
-            self._groups.setdefault(course.candidate.process, []).append(course)
+            self._groups.setdefault(course.candidate.job.process, []).append(course)
 
     @property
     def _on_gpu(self) -> bool:
@@ -279,7 +273,7 @@ class SessionPool:
         processes: dict[Any, Process] = {}
         for course in self.courses:
             yield course.candidate.name
-            group = course.candidate.process
+            group = course.candidate.job.process
             if group not in processes:
                 processes[group] = self._start(course)
             course.open(processes[group])

@@ -13,7 +13,6 @@ from deploykit.transforms.common.errors import GraphError, LoadError, Verificati
 from deploykit.transforms.engines.engines import OPENVINO, TENSORFLOW, TITLES, lacking
 from deploykit.transforms.engines.openvino_model import imported
 from deploykit.transforms.ir.graph import Graph
-from deploykit.transforms.runtime.child_process import Worker
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 from deploykit.verification.engine_check import compared_in
 from deploykit.verification.engine_feeds import EngineFeeds
@@ -54,13 +53,6 @@ def warn_emulated(model: OpenedModel, why: str) -> None:
     if use is not None and use.engine != TENSORFLOW:
         logger.warning("%s was written for %s; TensorFlow only emulates it, which is slow: %s",
                        model.source, TITLES[use.engine], why)  # fmt: skip
-
-
-def started(job: Job) -> Worker:
-    """Return a worker process with a Runner, in the environment of the settings."""
-    settings = job.settings
-    runs = TITLES[settings.engine or TENSORFLOW]
-    return Worker(f"{__name__}:opened", job, forced=settings.environment, runs=runs)
 
 
 def import_engine(engine: str) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar
 
 from deploykit.benchmarking import process_variables
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.process_variables import TUNABLES, tunes_malloc
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.speed_verdict import (
@@ -76,19 +75,15 @@ class Recommendation(AsHtml):
     def latency(self) -> Measurement:
         """The fastest with the default batch and no concurrency; the default if none is faster."""
         shape = self.default.settings.batch, 1
-        alone = [e for e in self.final.measurements
-                 if (e.settings.batch, e.settings.concurrency) == shape]  # fmt: skip
+        alone = [item for item in self.final.measurements
+                 if (item.settings.batch, item.settings.concurrency) == shape]  # fmt: skip
         return self._best(alone, latency) or self.default
 
     @property
     def throughput(self) -> Measurement | None:
         """The highest throughput within the latency limit; None: no candidate meets it."""
         limit = math.inf if self.latency_limit is None else self.latency_limit
-        fit = [
-            measurement
-            for measurement in self.final.measurements
-            if summary(measurement).p99 <= limit
-        ]
+        fit = [item for item in self.final.measurements if summary(item).p99 <= limit]
         return self._best(fit, seconds_an_item)
 
     def _best(self, candidates: Sequence[Measurement], figure: Figure) -> Measurement | None:
@@ -98,21 +93,19 @@ class Recommendation(AsHtml):
         same, unless their measurements contradict each other.
         """
         default = self.default
-        results = [
-            candidate
-            for candidate in candidates
-            if candidate is default
+        faster = [
+            item
+            for item in candidates
+            if item is default
             or default not in candidates
-            or judge(default, candidate, figure=figure).kind == FASTER
+            or judge(default, item, figure=figure).kind == FASTER
         ]
-        results.sort(key=lambda item: _extent(default.settings, item.settings))
-
-        def is_beaten(measurement: Measurement) -> bool:
-            verdicts = (judge(measurement, other, figure=figure) for other in results)
-            return any(v.kind == FASTER and v.wall.value > WORTH for v in verdicts)
-
-        unbeaten = (result for result in results if not is_beaten(result))
-        return next(unbeaten, results[0] if results else None)
+        faster.sort(key=lambda item: _extent(default.settings, item.settings))
+        for item in faster:
+            verdicts = (judge(item, other, figure=figure) for other in faster)
+            if not any(v.kind == FASTER and v.wall.value > WORTH for v in verdicts):
+                return item
+        return faster[0] if faster else None
 
     @property
     @written("settings")
@@ -155,24 +148,20 @@ class Recommendation(AsHtml):
         """Settings of the final measurement that are not recommended but may be faster."""
         chosen = (self.default, self.latency, self.throughput)
         return [
-            f"{measurement.settings} ({verdict.wall.in_words()} the items)"
-            for measurement in self.final.measurements
-            if measurement not in chosen
-            and not (verdict := self.more(measurement)).is_decided
+            f"{item.settings} ({verdict.wall.in_words()} the items)"
+            for item in self.final.measurements
+            if item not in chosen
+            and not (verdict := self.more(item)).is_decided
             and verdict.wall.value > 1
         ]
 
     def faster(self, chosen: Measurement) -> SpeedVerdict:
         """Return the speed of a choice relative to the default settings, by latency."""
-        return self._judged(chosen, latency)
+        return judge(self.default, chosen, figure=latency, busy=self.final.busy)
 
     def more(self, chosen: Measurement) -> SpeedVerdict:
         """Return the throughput of a choice relative to the default settings."""
-        return self._judged(chosen, seconds_an_item)
-
-    def _judged(self, chosen: Measurement, figure: Figure) -> SpeedVerdict:
-        busy = self.final.conditions.busy if self.final.conditions else ""
-        return judge(self.default, chosen, figure=figure, busy=busy)
+        return judge(self.default, chosen, figure=seconds_an_item, busy=self.final.busy)
 
     def at_most(self, chosen: Measurement) -> float | None:
         """Return the largest gain in throughput that the cores allow; None: CPU times are unknown.
@@ -224,10 +213,11 @@ def without_one(default: RunConfig, settings: RunConfig) -> Iterator[RunConfig]:
         return
     for part in parts:
         yield replace(settings, **{name: getattr(default, name) for name in part})
-    ours, theirs = dict(default.env), dict(settings.env)
+    before = dict(default.env)
     for variable in variables:
-        other = {name: value for name, value in theirs.items() if name != variable}
-        yield replace(settings, env=other | {n: v for n, v in ours.items() if n == variable})
+        others = {name: value for name, value in dict(settings.env).items() if name != variable}
+        former = {variable: before[variable]} if variable in before else {}
+        yield replace(settings, env=others | former)
 
 
 def _document(speed_verdict: SpeedVerdict) -> dict[str, Any]:
@@ -248,20 +238,19 @@ def check_served(
     """
     device = settings.device == "cpu" or (gpu and settings.device in _ONE_GPU)
     plain = settings.precision is None or (settings.precision, settings.device) == ("fp32", "cpu")
-    refused = {"precision": not plain, "input": settings.input != "feed", "device": not device,
-               "engine": settings.engine not in (None, *engines)}  # fmt: skip
-    for setting, is_refused in refused.items():
-        if is_refused:
-            raise GraphError(
-                "tuned-setting-not-served", name=name, field=setting, got=getattr(settings, setting)
-            )
+    is_served = {"precision": plain, "input": settings.input == "feed", "device": device,
+                 "engine": settings.engine in (None, *engines)}  # fmt: skip
+    for field_, served in is_served.items():
+        if not served:
+            got = getattr(settings, field_)
+            raise GraphError("tuned-setting-not-served", name=name, field=field_, got=got)
 
 
 def to_set(settings: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables to add for settings that these variables do not define."""
     added: dict[str, str] = {}
     for part in settings.parts():
-        if not _held(part, variables):
+        if not part.given_by(variables):
             added |= {name: value for name, value in part.environment.items() if value is not None}
     return added
 
@@ -269,21 +258,12 @@ def to_set(settings: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
 def unlike(settings: RunConfig, variables: Mapping[str, str]) -> Iterator[str]:
     """Yield, in words, the recommended settings that these variables contradict or lack."""
     for part in settings.parts():
-        expected = part.environment
-        held = {n: v for n, v in _held(part, variables).items() if v != expected.get(n)}
-        if part.device != "cpu":
-            held = {n: v for n, v in _held(part, variables).items() if v in _NO_GPU}
+        expected, on_gpu = part.environment, part.device != "cpu"
+        held = {n: v for n, v in part.given_by(variables).items()
+                if (v in _NO_GPU if on_gpu else v != expected.get(n))}  # fmt: skip
         unset = [f"{n}={v}" for n, v in expected.items() if v not in (None, variables.get(n))]
         if held:
             text = " and ".join(f"{n}={v}" for n, v in held.items())
             yield f"{part}; {text} {'is' if len(held) == 1 else 'are'} set and not changed"
         elif unset:
             yield f"{part}; this process started without {' '.join(unset)}, and cannot change that"
-
-
-def _held(part: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that already define a setting."""
-    results = {name: variables[name] for name in part.environment if name in variables}
-    if part.keep_memory is not None and tunes_malloc(variables):
-        results[TUNABLES] = variables[TUNABLES]
-    return results

@@ -1,16 +1,19 @@
 """Coordinate search of settings for the lowest latency and the highest throughput."""
 
+import functools
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from deploykit.benchmarking.engines.engine_choice import check_answers, started
+from deploykit.benchmarking.engines.engine_choice import check_answers
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.worker_sessions import Outcome, started
 from deploykit.importers.open_model import OpenedModel
 from deploykit.transforms.common.documents import Flat, IfSet, Written, converted
 from deploykit.transforms.common.errors import Error
@@ -72,17 +75,15 @@ class Search:
     """Runs a trial. It may raise an Error, which is stored; the error of the start is passed on."""
     start: RunConfig
     coordinates: Sequence[Coordinate]
-    seconds: float
-    """Time limit from the start of the search, including `last` for the final measurement."""
+    left: Callable[[Sequence[SettingsTrial]], float]
+    """Seconds that are left for trials, if these are the best in the end."""
     latency_limit: float | None = None
     """Limit on p99 of the throughput choice, in milliseconds."""
-    done: Iterable[SettingsTrial] = ()
+    done: Sequence[SettingsTrial] = ()
     """Trials of an earlier search, whose time counts."""
     keep: Callable[[Sequence[SettingsTrial]], None] = lambda trials: None
     """Stores all trials, after each trial."""
     advance: Callable[[str, int], None] = lambda name, count: None
-    last: Callable[[Sequence[SettingsTrial]], float] = lambda best: 0.0
-    """Seconds that the final measurement takes, if the best settings do not change."""
     clock: Callable[[], float] = time.monotonic
     best: dict[str, RunConfig] = field(default_factory=dict)
     complete: bool = False
@@ -90,7 +91,11 @@ class Search:
 
     def __post_init__(self) -> None:
         self._trials = {item.settings: item for item in self.done}
-        self._began = self.clock() - sum(trial.seconds for trial in self._trials.values())
+
+    @property
+    def trials(self) -> tuple[SettingsTrial, ...]:
+        """All trials in the order in which they ran."""
+        return tuple(self._trials.values())
 
     @property
     def finalists(self) -> tuple[SettingsTrial, ...]:
@@ -101,37 +106,31 @@ class Search:
     @property
     def runner_up(self) -> SettingsTrial | None:
         """Settings that beat the lowest latency, but not clearly; None: none did."""
-        shape = (self.start.batch, self.start.concurrency)
-        levels = {
-            trial.settings: level(trial.figures.faster)[0]
+        ranked = [
+            (level(trial.figures.faster)[0], trial)
             for trial in self.trials
-            if trial.figures and (trial.settings.batch, trial.settings.concurrency) == shape
-        }
-        first = max(levels, key=lambda item: levels[item], default=None)
-        return None if first is None or first == self.best["latency"] else self._trials[first]
-
-    @property
-    def trials(self) -> tuple[SettingsTrial, ...]:
-        """All trials in the order in which they ran."""
-        return tuple(self._trials.values())
+            if trial.figures and self._is_lone_call(trial.settings)
+        ]
+        _, first = max(ranked, key=lambda pair: pair[0], default=(0.0, None))
+        return None if first is None or first.settings == self.best["latency"] else first
 
     def run(self) -> None:
         """Run the search; `best` always contains the best settings so far."""
         self._try(self.start)
         self.best = dict.fromkeys(GOALS, self.start)
-        improved = True
-        while improved:
-            improved = False
-            for change in (change for coordinate in self.coordinates for change in coordinate):
-                for goal in GOALS:
-                    settings = self._changed(self.best[goal], change)
-                    if not self._makes_sense(goal, settings):
-                        continue
-                    if settings not in self._trials and not self._has_time():
-                        return
-                    if self._is_better(goal, self._try(settings), self._trials[self.best[goal]]):
-                        self.best[goal] = settings
-                        improved = True
+        before: dict[str, RunConfig] = {}
+        while self.best != before:
+            before = dict(self.best)
+            for change, goal in itertools.product(itertools.chain(*self.coordinates), GOALS):
+                best = self.best[goal]
+                settings = self._changed(best, change)
+                if not self._makes_sense(goal, settings):
+                    continue
+                longest = max(trial.seconds for trial in self.trials)
+                if settings not in self._trials and longest > self._left:
+                    return
+                if self._is_better(goal, self._try(settings), self._trials[best]):
+                    self.best[goal] = settings
         self.complete = True
 
     def _changed(self, settings: RunConfig, change: Mapping[str, Any]) -> RunConfig:
@@ -142,61 +141,54 @@ class Search:
         result = replace(settings, **plain, env=env)
         return replace(result, env=result.in_engine.env)
 
+    def _is_lone_call(self, settings: RunConfig) -> bool:
+        shape = (self.start.batch, self.start.concurrency)
+        return (settings.batch, settings.concurrency) == shape
+
     def _makes_sense(self, goal: str, settings: RunConfig) -> bool:
-        if settings.in_engine != settings:
-            return False
         several = 1 if settings.engine else settings.concurrency  # other engines have streams
-        if settings.threads is not None and settings.threads[1] < several:
-            return False  # calls would wait for each other
-        shape = (settings.batch, settings.concurrency)
-        return goal == "throughput" or shape == (self.start.batch, self.start.concurrency)
+        would_wait = settings.threads is not None and settings.threads[1] < several
+        if settings.in_engine != settings or would_wait:
+            return False
+        return goal == "throughput" or self._is_lone_call(settings)
 
     def _try(self, settings: RunConfig) -> SettingsTrial:
         if settings in self._trials:
             return self._trials[settings]
-        self.advance(str(settings), self._expected())
-        began = self.clock()
-        figures, failure = None, ""
+        count, spent = len(self._trials), sum(trial.seconds for trial in self.trials)
+        more = int(max(0.0, self._left) * count / spent) if spent else 0
+        self.advance(str(settings), count + 1 + more)  # as many as at the speed so far
+        began, figures, failure = self.clock(), None, ""
         try:
             figures = self.trial(settings)
         except Error as error:
             if settings == self.start:
                 raise
             failure = str(error)
-        settings_trial = SettingsTrial(settings, figures, failure, self.clock() - began)
-        self._trials[settings] = settings_trial
+        trial = SettingsTrial(settings, figures, failure, self.clock() - began)
+        self._trials[settings] = trial
         self.keep(self.trials)
-        return settings_trial
+        return trial
+
+    @property
+    def _left(self) -> float:
+        return self.left(self.finalists) - sum(trial.seconds for trial in self.done)
 
     def _is_better(self, goal: str, new: SettingsTrial, old: SettingsTrial) -> bool:
         a, b, limit = new.figures, old.figures, self.latency_limit
         if a is None or b is None:
             return False
-        if goal == "throughput" and limit is not None:
+        meets = goal == "throughput"
+        if meets and limit is not None:
             meets = a.p99_ms <= limit
             if meets != (b.p99_ms <= limit):
                 return meets
-        else:
-            meets = goal == "throughput"
         # Settings beyond the limit are compared by latency, on the way to meeting it.
-        return _clearly(a.more, b.more) if meets else _clearly(a.faster, b.faster)
-
-    def _has_time(self) -> bool:
-        longest = max(trial.seconds for trial in self._trials.values())
-        spent = self.clock() - self._began
-        return spent + longest + self.last(self.finalists) <= self.seconds
-
-    def _expected(self) -> int:
-        """Return the expected number of trials, at the speed of those so far."""
-        spent, count = self.clock() - self._began, len(self._trials)
-        left = max(0.0, self.seconds - spent - self.last(self.finalists))
-        return count + 1 + (int(left * count / spent) if spent else 0)
-
-
-def _clearly(new: Sequence[float], old: Sequence[float]) -> bool:
-    """Return whether gains are larger than others, beyond the scatter of their rounds."""
-    (a, error_a), (b, error_b) = level(new), level(old)
-    return a - b > max(math.log1p(CLEARLY), NOISE * math.hypot(error_a, error_b))
+        (new_level, error), (old_level, old_error) = (
+            level(item.more if meets else item.faster) for item in (a, b)
+        )
+        noise = NOISE * math.hypot(error, old_error)
+        return new_level - old_level > max(math.log1p(CLEARLY), noise)
 
 
 def level(gains: Sequence[float]) -> tuple[float, float]:
@@ -213,11 +205,14 @@ FEWEST = 6  # rounds before a clearly slower trial stops
 WARM_UP_SECONDS = 0.25
 ENOUGH_SECONDS = 5.0  # total of all rounds; a slow model gets fewer rounds
 
+_Turn = Callable[[float], Outcome]
+"""Runs a session for some seconds."""
+
 
 class Trials:
-    """One process with the default settings, and another with the settings last tried.
+    """A session with the default settings, and another with the settings last tried.
 
-    Outputs of another engine are compared with TensorFlow's before it is tried.
+    Each has a process. Outputs of another engine are compared with TensorFlow's before it is tried.
     """
 
     def __init__(
@@ -227,17 +222,16 @@ class Trials:
         self._job, self._default, self._model = job, default, model
         self._compared: dict[object, Error | None] = {}
         self._check_answers(default)
-        self.until = float("inf")
-        """Deadline (time.monotonic) after which a hanging trial is stopped."""
+        self.left: Callable[[], float] = lambda: limits.seconds
+        """Returns the seconds after which a hanging trial is stopped."""
         began = time.monotonic()
         self._reference = started(job(default))
         self._worker: Worker | None = None
-        self._process: RunConfig | None = None
+        self._process: object = None
         try:
-            self.onednn: bool = self._reference.ask("facts").get("onednn", False)
+            self._usual = _warm(self._reference, job(default))
+            self.onednn: bool = self._reference.ask("facts", 0).get("onednn", False)
             """Whether TensorFlow uses oneDNN by default."""
-            self._reference.ask("run", 0, 1)
-            self._reference.ask("run", WARM_UP_SECONDS)
         except BaseException:
             self._reference.close()
             raise
@@ -246,18 +240,24 @@ class Trials:
     def __call__(self, settings: RunConfig) -> Figures:
         """Run with these settings. Error: TensorFlow refuses them, dies or hangs."""
         self._check_answers(settings)
-        left = max(self.until - time.monotonic(), 1.0)
+        seconds = min(limits.seconds, max(self.left(), 1.0))
         try:
-            with ResourceLimits(min(limits.seconds, left), limits.memory, limits.show_log):
-                worker = self._reference
-                if settings != self._default:
-                    worker = self._ready(settings)
-                    worker.ask("run", 0, 1)
-                    worker.ask("run", WARM_UP_SECONDS)
-                return self._figures(worker, settings)
+            with ResourceLimits(seconds, limits.memory, limits.show_log):
+                turn = self._usual if settings == self._default else self._opened(settings)
+                return self._figures(turn, settings)
         except Error:
             self._stop()  # it may be dead
             raise
+
+    def close(self) -> None:
+        """End both processes."""
+        self._reference.close()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
 
     def _check_answers(self, settings: RunConfig) -> None:
         """Compare the engine's outputs with TensorFlow's, once per batch size."""
@@ -271,27 +271,15 @@ class Trials:
         if (result := self._compared[key]) is not None:
             raise result
 
-    def close(self) -> None:
-        """End both processes."""
-        self._reference.close()
-        self._stop()
+    def _opened(self, settings: RunConfig) -> _Turn:
+        """Open a session with these settings, in the last process if both can share one."""
+        job = self._job(settings)
+        if self._worker is None or job.process != self._process:
+            self._stop()
+            self._worker, self._process = started(job), job.process
+        return _warm(self._worker, job)
 
-    def _ready(self, settings: RunConfig) -> Worker:
-        """Return a process with these settings; reuse the last one if only its inputs change."""
-        process = replace(settings, batch=None, concurrency=1)
-        if self._worker is not None and process == self._process:
-            self._worker.ask("go_on_with", self._job(settings))
-            return self._worker
-        self._stop()
-        self._worker, self._process = started(self._job(settings)), process
-        return self._worker
-
-    def _stop(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-        self._worker = self._process = None
-
-    def _figures(self, worker: Worker, settings: RunConfig) -> Figures:
+    def _figures(self, turn: _Turn, settings: RunConfig) -> Figures:
         items, usual_items = (
             samples_in(self._job(item).batches[0]) for item in (settings, self._default)
         )
@@ -299,14 +287,13 @@ class Trials:
         total, faster, more = 0, [], []
         end = time.monotonic() + ENOUGH_SECONDS
         for _ in range(TURNS):
-            calls, used = usual, usual_time = self._reference.ask("run", TURN_SECONDS)
-            if worker is not self._reference:
-                calls, used = worker.ask("run", TURN_SECONDS)
+            usual, usual_time, *_ = outcome = self._usual(TURN_SECONDS)
+            calls, used, *_ = outcome if turn is self._usual else turn(TURN_SECONDS)
             latencies_ns += calls
             total += used
             faster.append(statistics.median(usual) / statistics.median(calls))
             more.append(items * len(calls) / used / (usual_items * len(usual) / usual_time))
-            is_slower = len(faster) >= FEWEST and _are_losses(faster) and _are_losses(more)
+            is_slower = len(faster) >= FEWEST and all(map(_is_loss, (faster, more)))
             if is_slower or time.monotonic() > end:
                 break
         return Figures(
@@ -318,7 +305,15 @@ class Trials:
         )
 
 
-def _are_losses(gains: Sequence[float]) -> bool:
+def _warm(worker: Worker, job: Job) -> _Turn:
+    """Open and warm up the only session of a process, and return what runs it."""
+    turn = functools.partial(worker.ask, "turn", worker.ask("open", job, True))
+    turn(0, 1)
+    turn(WARM_UP_SECONDS)
+    return turn
+
+
+def _is_loss(gains: Sequence[float]) -> bool:
     """Return whether gains are below 1, beyond the scatter of their rounds."""
     middle, error = level(gains)
     return middle + NOISE * error < 0

@@ -1,12 +1,12 @@
 """TuneOptions, and the settings that tuning tries."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit.benchmarking import process_variables
-from deploykit.benchmarking.process_variables import CALLER_THREAD, TUNABLES, Given
+from deploykit.benchmarking.process_variables import CALLER_THREAD, THREADS, Given
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.search import Coordinate
 from deploykit.transforms.common.flag import Flag
@@ -67,24 +67,15 @@ class TuneOptions:
         return (self.engine or (TENSORFLOW if lacking(own) else own),)
 
 
-_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-
-
 def held(variables: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
     """Return the settings that the user's environment already defines, with the variable names."""
-    settings_of = {
-        "onednn": RunConfig(onednn=True),
-        "caller_thread": RunConfig(env={CALLER_THREAD: "1"}),
-        "keep_memory": RunConfig(keep_memory=True),
+    results: dict[str, Iterable[str]] = {
+        "onednn": RunConfig(onednn=True).given_by(variables),
+        "caller_thread": RunConfig(env={CALLER_THREAD: "1"}).given_by(variables),
+        "keep_memory": RunConfig(keep_memory=True).given_by(variables),
+        "threads": [name for name in THREADS if name in variables],
     }
-    results = {
-        name: tuple(item for item in settings.environment if item in variables)
-        for name, settings in settings_of.items()
-    }
-    if process_variables.tunes_malloc(variables):
-        results["keep_memory"] += (TUNABLES,)
-    results["threads"] = tuple(variable for variable in _THREADS if variable in variables)
-    return {name: names for name, names in results.items() if names}
+    return {name: tuple(names) for name, names in results.items() if names}
 
 
 def coordinates(
@@ -109,12 +100,15 @@ def coordinates(
             streams.append({"threads": (1, flight), "concurrency": flight})
             streams.append({"threads": usual, "concurrency": flight})
     alone = dict.fromkeys([(cores, 1), (1, cores), (max(1, cores // 2), 1), (1, 1)])
+    others = [  # without the settings that a single engine has
+        {"onednn": None, "executor": None, "engine": name} for name in reversed(engines)
+    ]
     lean = [{"executor": "caller", "threads": (1, 1)}]  # many small ops gain only by both
     if "threads" in retained:
         lean = []
         streams = [{"concurrency": stream["concurrency"]} for stream in streams]
     named: list[tuple[str, Coordinate]] = [
-        ("engine", _engines(engines)),
+        ("engine", others if len(engines) > 1 else []),
         ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
         ("executor", [{"executor": "caller"}, *lean, {"executor": None}]),
         ("env", [{"env": item} for item in variables if len(variables) > 1]),
@@ -125,16 +119,3 @@ def coordinates(
         ("threads", [{"threads": item} for item in (usual, *alone)]),
     ]
     return [changes for name, changes in named if changes and name not in retained]
-
-
-def _engines(names: Sequence[str]) -> Coordinate:
-    """Return the changes of the engine, if there are several; they reset settings of a single
-    engine.
-    """
-    if len(names) == 1:
-        return []
-    retained = ("batch", "concurrency", "threads", "keep_memory", "env", "engine")
-    bare = {
-        field_.name: field_.default for field_ in fields(RunConfig) if field_.name not in retained
-    }
-    return [{**bare, "engine": None if name == TENSORFLOW else name} for name in reversed(names)]

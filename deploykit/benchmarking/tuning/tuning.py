@@ -8,17 +8,16 @@ import contextlib
 import functools
 import logging
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from deploykit.benchmarking.engines.engine_choice import warn_emulated
 from deploykit.benchmarking.inputs import SYNTHETIC, BenchmarkInputs, samples_in
 from deploykit.benchmarking.measurement import Job
-from deploykit.benchmarking.rounds import ROUNDS, Advance, everyone, measure, spill
+from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.benchmarking.rounds import ROUNDS, Advance, everyone, jobs_of, measure
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.search import Search, SettingsTrial, Trials
@@ -42,33 +41,19 @@ MAX_LAST = 6
 LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and calls at the ends of rounds
 
 
-@dataclass(frozen=True)
 class _Pace:
     """Division of the time between trials and the final measurement."""
 
-    seconds: float
-    began: float = field(default_factory=time.monotonic)
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self.measured = max(1.0, min(10.0, seconds / 45))  # seconds of each of the best, in the end
+        self.warm_up = max(1.0, self.measured / 3)  # at most, before
 
-    @property
-    def measured(self) -> float:
-        """Seconds to measure each of the best in the end."""
-        return max(1.0, min(10.0, self.seconds / 45))
-
-    @property
-    def warm_up(self) -> float:
-        """Maximum seconds to warm up each of the best before."""
-        return max(1.0, self.measured / 3)
-
-    @property
-    def left(self) -> float:
-        """Remaining seconds of the whole budget."""
-        return self.began + self.seconds - time.monotonic()
-
-    def last(self, start_seconds: float, best: Sequence[SettingsTrial]) -> float:
-        """Return the seconds of the final measurement, if the best settings do not change."""
+    def left(self, start_seconds: float, best: Sequence[SettingsTrial] = ()) -> float:
+        """Return the remaining seconds before the final measurement of the best."""
         late = sum(item.figures.p50_ms for item in best if item.figures) / 1000
         item = 2 * start_seconds + self.warm_up + 1.4 * self.measured  # two processes of each
-        return FINALISTS * item + LATE_CALLS * late
+        return self._end - time.monotonic() - FINALISTS * item - LATE_CALLS * late
 
 
 def tune_model(
@@ -85,50 +70,71 @@ def tune_model(
     at the end. `advance` is called with the next step, and with the estimated number of steps.
     Errors are those of the API's function.
     """
-    pace = _Pace(60 * how.budget)
-    graph, feeding = model.graph, feeding.read()
-    fed = functools.cache(lambda size: feeding.batches(graph, size))
-    sizes = _batches(fed, how.batches)
-    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        path = Path(folder, "model.pb")
-        sha256_of_graph = spill(graph, path)
-
-        def job(settings: RunConfig) -> Job:
-            return Job(str(path), graph.inputs, graph.outputs, fed(settings.batch), settings)
-
-        bound = _bound(graph, sha256_of_graph, feeding) | {"env": how.variables}
-        stored_trials = State(state, "tuning", bound)
-        own = model.about.engine.engine if model.about.engine else TENSORFLOW
-        if how.engine is None and (why := lacking(own)):
-            warn_emulated(model, why)
-        engines = how.engines(own)
-        among = _Among(sizes, engines, how.variables)
-        search, last = _searched(model, job, among, pace, how.latency_limit, stored_trials, advance)
-        with _explained(state, search):
-            chosen = _measured_last(search)
-            left = (pace.left - last + FINALISTS * pace.measured) / len(chosen)
-            final = measure(
-                [
-                    BenchmarkCandidate(str(item), model.source, model.sha256, job(item))
-                    for item in chosen
-                ],
-                seconds=max(1.0, min(pace.measured, left)),
-                warm_up=pace.warm_up,
-                advance=lambda name, steps: advance(name, steps and len(search.trials) + steps),
-                undecided=everyone,  # candidates are compared with each other too
-            )
-            if final.interrupted:
-                raise KeyboardInterrupt
-    stored_trials.forget()
-    first, *others = how.variables
-    fixed = {name: value for name, value in first.items() if all(value == o[name] for o in others)}
-    retained = held({**os.environ, **fixed})
-    tried = ENGINES if how.engine == AUTO else ()
-    absent = {engine: why for engine in tried if (why := lacking(engine))}
+    pace, feeding = _Pace(60 * how.budget), feeding.read()
+    own = model.about.engine.engine if model.about.engine else TENSORFLOW
+    if how.engine is None and (why := lacking(own)):
+        warn_emulated(model, why)
+    with jobs_of(model.graph, feeding) as (job, sha256_of_graph), contextlib.ExitStack() as stack:
+        sizes, engines, variables = _batches(job, how.batches), how.engines(own), how.variables
+        default = RunConfig(batch=sizes[0], engine=engines[0], env=variables[0])
+        default.check_here()
+        bound = _bound(model.graph, sha256_of_graph, feeding) | {"env": variables}
+        stored = State(state, "tuning", bound)
+        earlier = _resumed(stored, variables)
+        trials = stack.enter_context(contextlib.closing(Trials(job, default, model)))
+        trials.left = left = functools.partial(pace.left, trials.start_seconds)
+        retained = held({**os.environ, **variables[0]})
+        search = Search(
+            trials,
+            default,
+            coordinates(usable_cores(), sizes, trials.onednn, retained, engines, variables),
+            left=left,
+            latency_limit=how.latency_limit,
+            done=earlier,
+            keep=lambda result: stored.keep("trials", document(result)),
+            advance=advance,
+        )
+        try:
+            search.run()
+            stack.close()
+            final = _measured(search, model, job, pace, left(search.finalists), advance)
+        except KeyboardInterrupt:
+            for goal, settings in search.best.items():
+                logger.info("best %s so far: %s", goal, settings)
+            if state is not None and search.trials:
+                logger.info("%d trials are stored in %s; run the same command to resume",
+                            len(search.trials), state)  # fmt: skip
+            raise
+    stored.forget()
+    same = {n: v for n, v in variables[0].items() if all(v == other[n] for other in variables)}
+    absent = {e: why for e in ENGINES if how.engine == AUTO and (why := lacking(e))}
     return Recommendation(
-        model, how.goal, how.latency_limit, final, search.trials, retained, search.complete,
-        lacking=absent,
+        model, how.goal, how.latency_limit, final, search.trials, held({**os.environ, **same}),
+        search.complete, lacking=absent,
     )  # fmt: skip
+
+
+def _measured(
+    search: Search,
+    model: OpenedModel,
+    job: Callable[[RunConfig], Job],
+    pace: _Pace,
+    left: float,
+    advance: Advance,
+) -> BenchmarkResult:
+    """Measure the best settings; `left` are the seconds that are left besides those planned."""
+    chosen = _measured_last(search)
+    seconds = (left + FINALISTS * pace.measured) / len(chosen)
+    result = measure(
+        [BenchmarkCandidate(str(item), model.source, model.sha256, job(item)) for item in chosen],
+        seconds=max(1.0, min(pace.measured, seconds)),
+        warm_up=pace.warm_up,
+        advance=lambda name, steps: advance(name, steps and len(search.trials) + steps),
+        undecided=everyone,  # candidates are compared with each other too
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
 
 
 def _measured_last(search: Search) -> list[RunConfig]:
@@ -137,66 +143,19 @@ def _measured_last(search: Search) -> list[RunConfig]:
     It adds variants of gains too small for a trial: the lowest latency with one concurrent op or
     one thread, and the runner-up.
     """
-    result = dict.fromkeys(finalist.settings for finalist in search.finalists)
+    best, others = search.best["latency"], [*search.finalists]
     if (other := search.runner_up) is not None:
-        result[other.settings] = None
-    best = search.best["latency"]
-    for settings in dict.fromkeys([best, *result]):
-        result |= dict.fromkeys(without_one(search.start, settings))
-        if settings == best:
-            result |= dict.fromkeys(
-                replace(best, **coordinate[-1 if best.executor else 1])
-                for coordinate in search.coordinates
-                if [*coordinate[0]] == ["threads"]
-            )
-    tried = {trial.settings for trial in search.trials if trial.failure}
-    possible = [item for item in result if item not in tried and item.in_engine == item]
-    return possible[:MAX_LAST]
-
-
-@dataclass(frozen=True)
-class _Among:
-    """Values to try; the first of each are the default."""
-
-    sizes: Sequence[int | None]
-    engines: Sequence[str]
-    variables: Sequence[Mapping[str, str | None]]
-
-
-def _searched(
-    model: OpenedModel,
-    job: Callable[[RunConfig], Job],
-    among: _Among,
-    pace: _Pace,
-    latency_limit: float | None,
-    stored_trials: State,
-    advance: Advance,
-) -> tuple[Search, float]:
-    """Return the finished search, and the seconds of the final measurement."""
-    variables = among.variables[0]
-    default = RunConfig(batch=among.sizes[0], engine=among.engines[0], env=variables)
-    default.check_here()
-    kept = held({**os.environ, **variables})
-    earlier = _resumed(stored_trials, among.variables)
-    with contextlib.closing(Trials(job, default, model)) as trials:
-        last = functools.partial(pace.last, trials.start_seconds)
-        trials.until = time.monotonic() + pace.left - last(())
-        search = Search(
-            trials,
-            default,
-            coordinates(
-                usable_cores(), among.sizes, trials.onednn, kept, among.engines, among.variables
-            ),
-            seconds=pace.left,
-            latency_limit=latency_limit,
-            done=earlier,
-            keep=lambda result: stored_trials.keep("trials", document(result)),
-            advance=advance,
-            last=last,
-        )
-        with _explained(stored_trials.path, search):
-            search.run()
-    return search, last(search.finalists)
+        others.append(other)
+    chosen = [trial.settings for trial in others]
+    threads = [
+        replace(best, **coordinate[-1 if best.executor else 1])
+        for coordinate in search.coordinates
+        if [*coordinate[0]] == ["threads"]
+    ]
+    reverted = [item for settings in chosen for item in without_one(search.start, settings)]
+    every = dict.fromkeys([*chosen, *without_one(search.start, best), *threads, *reverted])
+    failed = {trial.settings for trial in search.trials if trial.failure}
+    return [item for item in every if item not in failed and item.in_engine == item][:MAX_LAST]
 
 
 def _bound(graph: Graph, sha256: str, feeding: BenchmarkInputs) -> dict[str, Any]:
@@ -217,11 +176,11 @@ def _bound(graph: Graph, sha256: str, feeding: BenchmarkInputs) -> dict[str, Any
     }
 
 
-def _batches(feeds: Any, requested: Sequence[int]) -> list[int | None]:
+def _batches(job: Callable[[RunConfig], Job], requested: Sequence[int]) -> list[int | None]:
     """Return the batch sizes to try, smallest first; None: the batch that the inputs require."""
 
     def samples(size: int | None) -> int:
-        return samples_in(feeds(size)[0])
+        return samples_in(job(RunConfig(batch=size)).batches[0])
 
     if requested:
         for size in requested:
@@ -251,17 +210,3 @@ def _resumed(
     if trials:
         logger.info("%s: the search resumes after %d trials", state.path, len(trials))
     return trials
-
-
-@contextlib.contextmanager
-def _explained(state: str | os.PathLike[str] | None, search: Search) -> Iterator[None]:
-    """Log the best settings so far on Ctrl-C, and how to resume."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        for goal, settings in search.best.items():
-            logger.info("best %s so far: %s", goal, settings)
-        if state is not None and search.trials:
-            logger.info("%d trials are stored in %s; run the same command to resume",
-                        len(search.trials), state)  # fmt: skip
-        raise

@@ -190,8 +190,7 @@ def faster(
         advance=advance,
         decided=decided,
     )
-    busy = result.conditions.busy if result.conditions else ""
-    value = standings(entrants, result.measurements, busy=busy)
+    value = standings(entrants, result.measurements, busy=result.busy)
     return [replace(e, gain=e.gain and replace(e.gain, measured=e.measured)) for e in value]
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
+from deploykit.benchmarking import process_variables
 from deploykit.benchmarking.comparing import Speedups
-from deploykit.benchmarking.process_variables import in_words
 from deploykit.benchmarking.results import thread_lines
 from deploykit.benchmarking.run_config import CONFIDENCE, RunConfig
 from deploykit.benchmarking.statistics import summary
@@ -28,11 +28,10 @@ def lines(recommendation: Recommendation) -> Iterator[str | Table]:
     """Yield the recommended settings, and what limits the search."""
     yield _table(recommendation)
     if recommendation.throughput is None:
-        lowest = min(summary(measurement).p99 for measurement in recommendation.final.measurements)
+        lowest = min(summary(item).p99 for item in recommendation.final.measurements)
         yield (
-            f"no settings keep p99 within {recommendation.latency_limit:g} ms; "
-            "the lowest p99 here is "
-            f"{lowest:.3g} ms"
+            f"no settings keep p99 within {recommendation.latency_limit:g} ms; the lowest p99 here "
+            f"is {lowest:.3g} ms"
         )
     for goal in GOALS:
         chosen = getattr(recommendation, goal)
@@ -43,9 +42,8 @@ def lines(recommendation: Recommendation) -> Iterator[str | Table]:
         yield "no difference: no settings are significantly faster than the defaults"
     if recommendation.undecided:
         yield (
-            f"inconclusive: {'; '.join(recommendation.undecided)}: allow more minutes "
-            "(--budget) or use an "
-            "idle machine"
+            f"inconclusive: {'; '.join(recommendation.undecided)}: allow more minutes (--budget) "
+            "or use an idle machine"
         )
     yield from filled_lines(
         recommendation, "{final.conditions.busy}; results on an idle machine are more precise"
@@ -53,7 +51,7 @@ def lines(recommendation: Recommendation) -> Iterator[str | Table]:
     yield from thread_lines(recommendation.final)
     yield from filled_lines(recommendation, "unstable: {impossible}", "recommended: {settings}")
     if recommendation.not_stored:
-        words = ", ".join(in_words(recommendation.not_stored))
+        words = ", ".join(process_variables.in_words(recommendation.not_stored))
         yield f"not in the settings of a file, which set no such variable: {words}; set it yourself"
     for name, given in recommendation.kept.items():
         yield f"not searched: {_SEARCHED[name]} ({', '.join(given)} is set)"
@@ -91,24 +89,19 @@ def usage(model: str, settings: RunConfig) -> Table:
 
 def options(settings: RunConfig) -> str:
     """Return settings as options of `deploykit benchmark`."""
-    template = "[[ --engine {engine}]][[ --batch {batch}]][[ --threads {threads.0}x{threads.1}]]"
-    for name in ("onednn", "keep_memory"):
-        template += f"[[ --{name.replace('_', '-')} {{{name}:on}}]]"
-    if settings.concurrency > 1:
-        template += " --concurrency {concurrency}"
-    template += "[[ --executor {executor}]]"
-    variables = (
-        f"{name}={'' if value is None else value}" for name, value in dict(settings.env).items()
+    template = (
+        "[[ --engine {engine}]][[ --batch {batch}]][[ --threads {threads.0}x{threads.1}]]"
+        "[[ --onednn {onednn:on}]][[ --keep-memory {keep_memory:on}]]"
+        + " --concurrency {concurrency}" * (settings.concurrency > 1)
+        + "[[ --executor {executor}]]"
     )
-    words = [*filled_lines(settings, template), *(f"--env {shell_word(v)}" for v in variables)]
+    words = [*filled_lines(settings, template), *process_variables.options(settings.env)]
     return " ".join(word.strip() for word in words)
 
 
 def _table(recommendation: Recommendation) -> Table:
     rows = {goal: getattr(recommendation, goal) for goal in ("default", *GOALS)}
-    loaded = "".join(
-        filled_lines(recommendation, "[[, loaded machine{final.conditions.busy:.0s}]]")
-    )
+    loaded = ", loaded machine" if recommendation.final.busy else ""
 
     def gain(row: Any) -> str | None:
         goal, _, chosen = row
@@ -120,10 +113,9 @@ def _table(recommendation: Recommendation) -> Table:
             recommendation.faster(chosen) if goal == "latency" else recommendation.more(chosen)
         )
         kind = "" if verdict.significant else f", {verdict.kind}"
-        ratio = (
-            f"{{wall.value:.2f}}x ({100 * CONFIDENCE:g} % CI {{wall.low:.2f}}-{{wall.high:.2f}})"
-        )
-        return "".join(filled_lines(verdict, ratio)) + kind + loaded
+        low, high = (f"{end:.2f}" for end in (verdict.wall.low, verdict.wall.high))
+        interval = f"{100 * CONFIDENCE:g} % CI {low}-{high}"
+        return f"{verdict.wall.value:.2f}x ({interval}){kind}{loaded}"
 
     return table(
         [(goal, summary(chosen), chosen) for goal, chosen in rows.items() if chosen is not None],

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
-from deploykit.benchmarking.engines.engine_choice import started
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.process_variables import CALLER_THREAD
 from deploykit.benchmarking.run_config import RunConfig
@@ -20,6 +19,7 @@ from tests.benchmarks.peers.places import ONE, PLACES, Place
 from tests.benchmarks.runtimes import environment
 
 OPENVINO = "open_vino"
+RUNNER = "deploykit.benchmarking.engines.engine_choice:opened"
 CONVERSION = "tests.benchmarks.runtimes.conversion"
 CANDIDATES = tuple(
     RunConfig(executor=executor, env=env)
@@ -87,7 +87,8 @@ class Contestant:
         with np.load(net.samples) as samples:
             feeds = tuple(samples[name][: place.batch] for name in net.inputs)
         settings = self.in_place(place)
-        return started(Job(str(self.model), net.inputs, (net.output,), (feeds,), settings))
+        job = Job(str(self.model), net.inputs, (net.output,), (feeds,), settings)
+        return Worker(RUNNER, job, forced=settings.environment)
 
     def outputs(self) -> np.ndarray:
         """Return what it gives for the net's samples."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from deploykit.benchmarking import rounds, system_load, worker_sessions
-from deploykit.benchmarking.engines import engine_choice
 from deploykit.benchmarking.measurement import Job
 
 CALL = 0.002
@@ -25,20 +24,16 @@ class MadeUpProcess:
     now: float
     call_seconds: Callable[[Job], float]
 
-    def __init__(self, kind, job=None, forced=None, runs=""):
-        self.jobs = [] if job is None else [job]
+    def __init__(self, kind, imported=None, forced=None, runs=""):
+        self.jobs = []
 
     def ask(self, method, *arguments):
         self.asked.append((method, *arguments))
         if method == "open":
             self.jobs.append(arguments[0])
             return len(self.jobs) - 1
-        if method == "go_on_with":
-            self.jobs = [arguments[0]]
-            return None
         if method == "facts":
-            (number,) = arguments or (0,)
-            fed = [list(each.shape) for each in self.jobs[number].batches[0]]
+            fed = [list(each.shape) for each in self.jobs[arguments[0]].batches[0]]
             memory = {"bytes_before": 1 << 28, "bytes_peak": 1 << 29}
             return {
                 "towers": ["/CPU:0"],
@@ -47,13 +42,13 @@ class MadeUpProcess:
                 "fed": fed,
                 **memory,
             }
-        number = arguments[0] if method == "turn" else 0
-        seconds, runs, *_ = (*arguments[method == "turn" :], None)
+        assert method == "turn"
+        number, seconds, runs, *_ = (*arguments, None)
         call = self.call_seconds(self.jobs[number])
         count = min(runs or 10**9, max(1, round(seconds / call)))
         MadeUpProcess.now += call * count
         calls, taken = [round(call * 1e9)] * count, round(call * 1e9) * count
-        return (calls, taken, taken, 0, 0) if method == "turn" else (calls, taken)
+        return calls, taken, taken, 0, 0
 
     def close(self):
         self.asked.append(("close",))
@@ -66,8 +61,7 @@ def take_made_up_processes(
     monkeypatch.setattr(system_load, "BUSY", math.inf)  # the machine of the tests marks nothing
     MadeUpProcess.asked, MadeUpProcess.now = [], 0.0
     MadeUpProcess.call_seconds = staticmethod(call_seconds)
-    for module in (engine_choice, worker_sessions):
-        monkeypatch.setattr(module, "Worker", MadeUpProcess)
+    monkeypatch.setattr(worker_sessions, "Worker", MadeUpProcess)
     clock = SimpleNamespace(monotonic=lambda: MadeUpProcess.now)
     monkeypatch.setattr(rounds, "time", clock)
     return MadeUpProcess.asked

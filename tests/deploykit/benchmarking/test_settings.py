@@ -315,6 +315,18 @@ def test_what_tensorflow_alone_has_is_left_out_with_a_word(name, caplog):
     assert tuned == [RunConfig(engine="openvino", threads=other)]
 
 
+def test_the_option_of_a_variable_that_an_engine_does_not_use_is_named():
+    variables = {"OMP_NUM_THREADS": "2", "KMP_AFFINITY": "a b", "TF_X": None, "MALLOC_X": "1"}
+    reason = ("OpenVINO has no oneDNN off and OpenVINO does not use --env 'KMP_AFFINITY=a b', "
+              "--env OMP_NUM_THREADS=2, --env TF_X=")  # fmt: skip
+    settings = RunConfig(engine="openvino", env=variables, onednn=False)
+    assert settings.left_out == reason
+    with raises(GraphError, "settings-lacking", reason=reason):
+        settings.check_here()
+    alone = RunConfig(engine="openvino", env={"OMP_NUM_THREADS": "2"})
+    assert alone.left_out == "OpenVINO does not use --env OMP_NUM_THREADS=2"
+
+
 @pytest.mark.parametrize("name", OF_BOTH)
 def test_what_both_have_is_kept(name):
     found = RunConfig(engine="openvino", **{name: OF_BOTH[name]})

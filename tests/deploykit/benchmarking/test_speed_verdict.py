@@ -27,7 +27,7 @@ from deploykit.benchmarking.speed_verdict import (
 from deploykit.benchmarking.statistics import Ratio, student
 from deploykit.transforms.common.documents import document
 from tests.deploykit.benchmarking.made_up import KINDS, in_turns, measurement, times
-from tests.support import assert_golden
+from tests.support import Containing, assert_golden
 
 GPU = RunConfig(device="gpu:0")
 BUSY = "measured on a loaded machine: other processes used 1.9 of 2 cores"
@@ -206,6 +206,7 @@ VERDICTS = {
     "too few sessions": (Ratio(0.5, 0.0, math.inf), None, "", 0.0),
     "high variance": (Ratio(1.1, 0.8, 1.5), None, "", 0.0),
     "a loaded machine": (Ratio(1.1, 0.8, 1.5), None, BUSY, 0.0),
+    "as fast with more work, loaded": (Ratio(1.03, 0.99, 1.04), Ratio(0.5, 0.4, 0.6), BUSY, 0.1),
     "a machine that changes": (Ratio(1.07, 1.05, 1.09), None, "", 0.1),
 }
 
@@ -214,6 +215,18 @@ VERDICTS = {
 def test_verdicts_in_words():
     found = {case: SpeedVerdict(*values).verdict for case, values in VERDICTS.items()}
     assert_golden("".join(f"{case}: {words}\n" for case, words in found.items()))
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.1])
+def test_cpu_time_alone_is_not_slower_on_a_loaded_machine(drift):
+    """Threads that wait for each other use CPU time too; the words say what the kind does."""
+    cpu = Ratio(0.5, 0.48, 0.52)
+    found = SpeedVerdict(Ratio(1.03, 0.99, 1.04), cpu, BUSY, drift)
+    assert (found.kind, found.significant, found.is_below(1)) == (ALIKE, False, False)
+    assert found.verdict.startswith(ALIKE)
+    assert replace(found, busy="").verdict.startswith(SLOWER)
+    longer = replace(found, wall=Ratio(0.98, 0.96, 1.0))
+    assert (longer.kind, longer.verdict) == (SLOWER, Containing(SLOWER, BUSY))
 
 
 def test_apart_a_machine_that_was_slower_is_told_from_a_model_that_is():

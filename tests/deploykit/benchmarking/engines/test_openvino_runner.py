@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.engines.engine_choice import opened, started
+from deploykit.benchmarking.engines.engine_choice import opened
 from deploykit.benchmarking.engines.runner import OpenVinoRunner, compiling
 from deploykit.benchmarking.measurement import Job
 from deploykit.benchmarking.run_config import RunConfig
+from deploykit.benchmarking.worker_sessions import started
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import GraphError, LoadError
 from deploykit.transforms.engines.openvino_model import Compiling
@@ -82,13 +83,8 @@ def test_threads_are_those_of_an_op_in_each_of_as_many_streams_as_there_are_call
         assert compiling(RunConfig(engine="openvino", **settings)) == wanted
 
 
-def test_it_goes_on_with_other_batches_and_calls_in_flight(job):
-    runner = opened(job())
-    first = runner._model
-    runner.go_on_with(job(batches=((random(2, 8), random(2, 8)),)))
-    assert runner._model is first
-    assert runner._call(*runner.batches[0])[0].shape == (2, 8)
-    runner.go_on_with(job(RunConfig(engine="openvino", threads=(1, 1), concurrency=2)))
+def test_calls_in_flight_have_streams(job):
+    runner = opened(job(RunConfig(engine="openvino", threads=(1, 1), concurrency=2)))
     assert runner.facts()["streams"] == min(2, usable_cores())
     assert len(runner.run(60, 4)[0]) == 4
 
@@ -120,15 +116,15 @@ def test_the_first_calls_of_a_process_may_be_several_at_once(job):
     with ResourceLimits(60, None, False):
         for _ in range(100):
             with contextlib.closing(started(asked)) as worker:
-                assert len(worker.ask("run", 0, 2)[0]) == 2
+                assert len(worker.ask("turn", worker.ask("open", asked), 0, 2)[0]) == 2
 
 
 def test_a_process_of_its_own_has_no_tensorflow_in_it(job, started_children):
     worker = started(job())
     try:
-        assert len(worker.ask("run", 60, 2)[0]) == 2
-        assert "openvino" in worker.ask("facts")
-        assert not worker.ask("is_graph_of", job())
+        assert [worker.ask("open", job()), worker.ask("open", job())] == [0, 1]
+        assert len(worker.ask("turn", 1, 60, 2)[0]) == 2
+        assert "openvino" in worker.ask("facts", 1)
         libraries = Path(f"/proc/{worker.pid}/maps").read_text()
         assert "libopenvino" in libraries
         assert "libtensorflow" not in libraries

@@ -1,14 +1,15 @@
 """The search finds what is planted in a cost model; a real run is resumable and can be used."""
 
 import contextlib
+import gc
 import json
+import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from deploykit.api.tuning import tune
-from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.measurement import Job, Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
@@ -17,6 +18,7 @@ from deploykit.benchmarking.tuning import tuning
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.search import TURNS, Figures, Search, SettingsTrial, Trials
 from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates, held
+from deploykit.benchmarking.worker_sessions import Sessions
 from deploykit.importers.graph_files import load_graph
 from deploykit.importers.open_model import open_model
 from deploykit.rendering.formatters.tuning import lines, options
@@ -52,13 +54,16 @@ class Model:
         return Figures(p50, 1.5 * p50, rate, tuple(usual / p50 * scatter[0]),
                        tuple(rate / usual_rate * scatter[1]))  # fmt: skip
 
-    def search(self, cores=2, kept=(), seconds=1e9, variables=(), **more):
+    def search(self, cores=2, kept=(), seconds=1e9, variables=(), last=lambda best: 0.0, **more):
         kept = dict.fromkeys(kept, ("X",))
         found = Search(
-            self, replace(START, env=variables[0] if variables else {}),
-            coordinates(cores, SIZES, True, kept, variables=variables),
-            seconds=seconds, clock=lambda: self.now, **more,
-        )  # fmt: skip
+            trial=self,
+            start=replace(START, env=variables[0] if variables else {}),
+            coordinates=coordinates(cores, SIZES, True, kept, variables=variables),
+            left=lambda best: seconds - self.now - last(best),
+            clock=lambda: self.now,
+            **more,
+        )
         found.run()
         return found
 
@@ -515,18 +520,19 @@ def test_trials_that_cannot_be_read_are_left(tmp_path):
     assert tuning._resumed(State(tmp_path / "state", "tuning", {}), [{}]) == ()
 
 
-def test_a_session_takes_other_batches(small):
-    graph, shapes = load_graph(small), []
+def test_a_session_alone_takes_the_place_of_those_before(small):
+    graph, sessions = load_graph(small), Sessions()
     jobs = [
         Job(str(small), graph.inputs, graph.outputs, batches(graph, size), RunConfig(batch=size))
         for size in (1, 8)
     ]
-    runner = TensorFlowRunner(jobs[0])
-    runner._call = lambda x: shapes.append(x.shape[0])
-    runner.run(0, 1)
-    runner.go_on_with(jobs[1])
-    runner.run(0, 1)
-    assert shapes == [1, 8]
+    assert [sessions.open(jobs[0]), sessions.open(jobs[0])] == [0, 1]
+    before = [weakref.ref(each) for each in sessions._runners]
+    assert sessions.open(jobs[1], alone=True) == 0
+    assert sessions.facts(0)["inputs"] == {"x": "float32 [8, 8, 8, 3]"}
+    assert len(sessions.turn(0, 60, 3)[0]) == 3
+    gc.collect()
+    assert [each() for each in before] == [None, None]
 
 
 def test_the_command(deploykit, small, tmp_path, monkeypatch):
