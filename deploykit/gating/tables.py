@@ -8,31 +8,16 @@ from deploykit.gating.verdict import COMPATIBLE, INCONCLUSIVE
 from deploykit.rendering.tables import Table
 from deploykit.transforms.common.messages import escaped
 
-HEADINGS = ("check", "verdict", "change", "limit", "baseline", "candidate")
 
-
-def rows(result: GateResult) -> list[tuple[str, ...]]:
-    """Return the cells of each check, under HEADINGS."""
+def lines(result: GateResult) -> Iterator[str | Table]:
+    """Yield the verdict, a table of the checks, and what else to know about them."""
+    yield result.headline
+    headings = ("check", "verdict", "change", "limit", "baseline", "candidate")
     cells = (
         (check.name, check.verdict, check.change_text, check.limit_text, *check.values)
         for check in result.checks
     )
-    return [tuple(map(escaped, row)) for row in cells]
-
-
-def lines(result: GateResult) -> Iterator[str | Table]:
-    """Yield the verdict, the table, and notes on the checks."""
-    yield result.headline
-    yield Table(HEADINGS, rows(result), (0, 1))
-    yield from notes(result)
-
-
-def notes(result: GateResult) -> Iterator[str]:
-    """Yield what else to know about the checks and the measurement, one line each."""
-    yield from map(escaped, _notes(result))
-
-
-def _notes(result: GateResult) -> Iterator[str]:
+    yield Table(headings, [tuple(map(escaped, row)) for row in cells], (0, 1))
     unknown: dict[str, list[str]] = {}  # names of checks, by the reason
     for check in result.checks:
         is_measured = not math.isnan(check.change)
