@@ -19,12 +19,12 @@ def junit_xml(result: GateResult) -> bytes:
     def count(verdict: str) -> str:
         return str(len(result.with_verdict(verdict)))
 
-    common = {"tests": str(len(result.checks)), "failures": count(FAIL),
-              "errors": count(INCONCLUSIVE)}  # fmt: skip
     seconds = f"{result.seconds:.3f}"
-    root = Element("testsuites", name=SUITE, time=seconds, **common)
-    suite = SubElement(root, "testsuite", name=SUITE, **common, skipped=count(NO_LIMIT),
-                       time=seconds, timestamp=result.started[:19])  # fmt: skip
+    counts = {"tests": str(len(result.checks)), "failures": count(FAIL),
+              "errors": count(INCONCLUSIVE)}  # fmt: skip
+    root = Element("testsuites", {"name": SUITE, "time": seconds, **counts})
+    ends = {"skipped": count(NO_LIMIT), "time": seconds, "timestamp": result.started[:19]}
+    suite = SubElement(root, "testsuite", {"name": SUITE, **counts, **ends})
     properties = SubElement(suite, "properties")
     for name in ("baseline", "candidate", "machine", "verdict"):
         SubElement(properties, "property", name=name, value=escaped(str(getattr(result, name))))
