@@ -104,7 +104,7 @@ def gate(
         call: the run of the command.
         junit_file: Write the checks as tests in JUnit XML; - is standard output.
     """
-    from deploykit.gating.junit import junit_xml
+    from deploykit.gating.formats import junit_xml
     from deploykit.storage.files import write
 
     values = call.values
