@@ -84,8 +84,6 @@ def gate(
         samples = open_samples(data, first, own[BASELINE], labels=labels)
 
         def alike(model: OpenedModel) -> Dataset:
-            if model is models[BASELINE]:
-                return samples
             return open_alike(samples, first, data, model.frozen, own[CANDIDATE])
 
         return GateRun(models, samples, alike, metric, limits, batch, budget).result(work)

@@ -102,76 +102,60 @@ def label(
     source = source_of(model)
     with working("label"):
         # Invalid files are reported before the model is read, which takes longer.
-        photo, declared = open_image(image), _declared(how)
+        photo = open_image(image)
+        if how.preprocess is not None:
+            if how.by_hand:
+                raise Error("preprocess-or-input-options", option=how.by_hand[0])
+            preprocessing_of(how.preprocess)
         given = None if labels is None else labels_from(labels)
         opened = open_model(source)
         opened.refuse_effects(how.allow_ops)
         graph = opened.frozen
         refuse_batch_axes(graph, how.preprocess, "deploykit label")
-        if declared is not None:
-            declared = declared_for(graph, how.preprocess)
-        names, declared = _completed(given, declared, how, opened)
+        names, declared = _completed(opened, given, how)
         if declared is None:
             image_input_ = image_input(graph, how)
         else:
             image_input_ = declared_input(graph, photo.name, declared)
         result = predictions(scores(graph, photo, image_input_), names, how.top)
-        fed = {} if _path_of(image) is None else image_input_.fed(photo.name)
+        image_path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
+        fed = {} if image_path is None else image_input_.fed(photo.name)
         log_inputs(fed)
-    where = _path_of(image), _path_of(labels)
-    return ImageLabels(result, image_input_.preprocessing(), graph, *where, fed)
-
-
-def _declared(how: LabelOptions) -> Preprocessing | None:
-    """Return the declared preprocessing. Error: the image options are set as well."""
-    if how.preprocess is None:
-        return None
-    if how.by_hand:
-        raise Error("preprocess-or-input-options", option=how.by_hand[0])
-    return preprocessing_of(how.preprocess)
+    return ImageLabels(
+        predictions=result,
+        preprocessing=image_input_.preprocessing(),
+        graph=graph,
+        image=image_path,
+        labels=os.fspath(labels) if isinstance(labels, str | os.PathLike) else None,
+        fed=fed,
+    )
 
 
 def _completed(
-    names: Sequence[str] | None,
-    declared: Preprocessing | None,
-    how: LabelOptions,
     opened: OpenedModel,
+    given: Sequence[str] | None,
+    how: LabelOptions,
 ) -> tuple[Sequence[str], Preprocessing | None]:
     """Return labels and preprocessing; missing ones come from the model metadata file.
 
     GraphError: there are no labels.
     """
-    used = []
-    if names is None:
-        names = opened.about.labels
+    graph, source, used = opened.frozen, opened.source, []
+    declared = None if how.preprocess is None else declared_for(graph, how.preprocess)
+    if opened.files is not None:
+        source = str(sidecar_path(opened.files.location.path))
+    names = opened.about.labels if given is None else given
+    if given is None:
         used.append("labels")
         if not names:
             raise GraphError("class-names-unknown", source=opened.source)
     if declared is None and not how.by_hand:
-        declared = _known_preprocessing(opened)
-        if declared is not None:
+        with naming(source):
+            known = declared_for(graph)
+        inputs = {name for item in names_of_inputs(graph).values() for name in item}
+        if known.range or inputs & known.inputs.keys():
+            declared = known
             used.append("preprocessing")
     if used:
-        logger.info("using %s from %s", " and ".join(used), _known_from(opened))
+        logger.info("using %s from %s", " and ".join(used), source)
     return names, declared
-
-
-def _known_preprocessing(opened: OpenedModel) -> Preprocessing | None:
-    """Return the image preprocessing in the model metadata file, or None."""
-    if opened.about.preprocessing is None:
-        return None
-    with naming(_known_from(opened)):
-        declared = declared_for(opened.frozen)
-    inputs = [name for names in names_of_inputs(opened.frozen).values() for name in names]
-    return declared if declared.range or any(name in declared.inputs for name in inputs) else None
-
-
-def _known_from(opened: OpenedModel) -> str:
-    """Return the name of the model metadata file, or of the model, for messages."""
-    if opened.files is None:
-        return opened.source
-    return str(sidecar_path(opened.files.location.path))
-
-
-def _path_of(given: object) -> str | None:
-    return os.fspath(given) if isinstance(given, str | os.PathLike) else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from deploykit.client.call_options import LabelOptions
 from deploykit.data.apply_preprocessing import in_python
-from deploykit.data.data import Data
+from deploykit.data.data import one_image
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import expected_range_of, plan
@@ -23,7 +23,7 @@ from deploykit.records.examples import Feature
 from deploykit.storage.files import read_bytes
 from deploykit.storage.image_files import JPEG_XL, png, too_large
 from deploykit.storage.image_folders import image_formats, is_image_content
-from deploykit.transforms.common.errors import Error, GraphError, failed
+from deploykit.transforms.common.errors import GraphError, failed
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
 from deploykit.transforms.ir.tensors import Array, numpy_type
@@ -33,13 +33,7 @@ from deploykit.verification.synthetic.sample_inputs import names_of_inputs, type
 logger = logging.getLogger("deploykit")
 
 STD, SIZE = 255.0, 299  # label_image's defaults
-_IMAGE = Feature("string", (), "image")
-_FEATURE = "image"
 _GREY = np.array([[0.299], [0.587], [0.114]], np.float32)  # luma of ITU-R BT.601
-
-
-class ImageError(Error):
-    """An image file is damaged."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +56,15 @@ class ImageInput:
 
     def fed(self, image: str) -> dict[str, str]:
         """Return the preprocessing of an image file, in words."""
-        steps = replace(self.steps, feature=_FEATURE)
-        return Pipeline(_data(image), {self.tensor: steps}, why={self.tensor: self.why}).fed
+        steps = {self.tensor: replace(self.steps, feature="image")}
+        return Pipeline(one_image(image), steps, why={self.tensor: self.why}).fed
 
     def feed(self, image: bytes) -> Array:
         """Return a batch with the image of a file. TensorFlow may raise an OpError."""
         if self.declared:
-            values = in_python(self.steps, _IMAGE, image)
-        else:
-            values = self._as_label_image(_decoded(image))
-        return np.repeat(values[np.newaxis], self.batch, axis=0)
-
-    def _as_label_image(self, pixels: Array) -> Array:
+            values = in_python(self.steps, Feature("string", (), "image"), image)
+            return np.repeat(values[np.newaxis], self.batch, axis=0)
+        pixels = _decoded(image)
         if self.steps.channels == 1:
             pixels = pixels @ _GREY
         values = in_python(self.steps, Feature("float32", (None, None, pixels.shape[2])), pixels)
@@ -83,7 +74,18 @@ class ImageInput:
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
             values = np.clip(np.rint(values), limits.min, limits.max)
-        return values.astype(dtype)
+        return np.repeat(values.astype(dtype)[np.newaxis], self.batch, axis=0)
+
+
+def _decoded(image: bytes) -> Array:
+    """Return an image, or the first frame of an animation, as float32 [height, width, 3]."""
+    import tensorflow as tf
+
+    # TensorFlow decodes these formats only with their own number of channels.
+    channels = 0 if image.startswith((b"BM", b"RIFF", *JPEG_XL)) else 3
+    decoded = tf.io.decode_image(image, channels, expand_animations=False)
+    pixels: Array = decoded.numpy().astype(np.float32)
+    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
 
 
 def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
@@ -96,28 +98,24 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
     GraphError: the graph has several inputs, or its input is not an image.
     """
     tensor, type_, shape = _one_input(graph)
-    where = f"input '{tensor}'"
-    kind = "" if type_ in ("string", "resource", "variant") else numpy_type(type_).kind
-    if kind not in ("f", "i", "u", "V"):
+    where, sizes = f"input '{tensor}'", (-1, -1, -1, -1) if shape is None else shape
+    if type_ in ("resource", "variant") or numpy_type(type_).kind not in "fiuV":
         raise GraphError("not-an-image-input", what=where, type=type_)
-    sizes = (-1, -1, -1, -1) if shape is None else shape
     first = len(sizes) == 4 and sizes[1] in (1, 3) and sizes[3] not in (1, 3)
     if len(sizes) != 4 or sizes[1 if first else 3] not in (-1, 1, 3):
         shown = str(list(sizes)).replace("-1", "?")
         raise GraphError("image-input-shape", what=where, shape=shown)
     batch, *rest = sizes
     channels = rest.pop(0 if first else 2)
-    if (how.input_height is None and rest[0] < 0) or (how.input_width is None and rest[1] < 0):
+    pairs = [*zip((how.input_height, how.input_width), rest, strict=True)]
+    if any(requested is None and own < 0 for requested, own in pairs):
         logger.info("%s has no fixed size, using %d (--input_height, --input_width)",
                     where, SIZE)  # fmt: skip
-    resize = [
-        requested or (own if own > 0 else SIZE)
-        for requested, own in zip((how.input_height, how.input_width), rest, strict=True)
-    ]
-    mean, std, why = _values(graph, tensor, how)
+    height, width = (requested or (own if own > 0 else SIZE) for requested, own in pairs)
+    mean, std, why = _values(graph, tensor, type_, how)
     steps = Steps(
         channels=3 if channels < 0 else channels,
-        resize=(resize[0], resize[1]),
+        resize=(height, width),
         corners=True,
         mean=(mean,),
         std=(std,),
@@ -126,9 +124,8 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
     return ImageInput(tensor, type_, max(batch, 1), steps, why, channels_first=first)
 
 
-def _values(graph: Graph, tensor: str, how: LabelOptions) -> tuple[float, float, str]:
+def _values(graph: Graph, tensor: str, type_: str, how: LabelOptions) -> tuple[float, float, str]:
     """Return the mean and the divisor of pixels, and their source in words."""
-    type_ = type_and_shape(graph, tensor)[0]
     is_whole = numpy_type(type_).kind in "iu"
     mean, std = how.input_mean or 0.0, 1.0 if is_whole else STD
     if how.input_mean is not None or how.input_std is not None:
@@ -136,9 +133,9 @@ def _values(graph: Graph, tensor: str, how: LabelOptions) -> tuple[float, float,
         return mean, std, "from --input_mean and --input_std"
     if is_whole:
         return mean, std, f"{type_} input"
-    expected, defaults = expected_range_of(graph, tensor), f"mean {mean:g}, std {std:g}"
+    expected = expected_range_of(graph, tensor)
     if expected is None or expected.range == UNIT:
-        return mean, std, f"label_image's defaults: {defaults}"
+        return mean, std, f"label_image's defaults: mean {mean:g}, std {std:g}"
     logger.warning(
         "input '%s' gets values in %s (%s), unlike in label_image; for its 0..1, pass "
         "--input_mean 0 --input_std 255", split(tensor)[0], expected.range, expected.why,
@@ -154,14 +151,8 @@ def declared_input(graph: Graph, image: str, declared: Preprocessing) -> ImageIn
     """
     tensor, type_, shape = _one_input(graph)
     steps = declared.of(names_of_inputs(graph)[tensor])
-    steps, why = plan(_data(image, steps.feature or _FEATURE), graph, declared)[tensor]
-    batch = max(shape[0] if shape else 1, 1)
-    return ImageInput(tensor, type_, batch, steps, why, declared=True)
-
-
-def _data(image: str, feature: str = _FEATURE) -> Data:
-    """Return a dataset of a single image."""
-    return Data(image, "images", (image,), {feature: _IMAGE})
+    steps, why = plan(one_image(image, steps.feature or "image"), graph, declared)[tensor]
+    return ImageInput(tensor, type_, max(shape[0] if shape else 1, 1), steps, why, declared=True)
 
 
 def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
@@ -169,11 +160,10 @@ def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
     if len(graph.inputs) != 1:
         count = len(graph.inputs)
         raise GraphError("image-input-ambiguous", inputs_count=count, known=graph.inputs)
-    (tensor,) = graph.inputs
-    type_, shape, reason = type_and_shape(graph, tensor)
+    type_, shape, reason = type_and_shape(graph, graph.inputs[0])
     if reason:
         raise GraphError("input-not-described", reason=reason)
-    return tensor, type_, shape
+    return graph.inputs[0], type_, shape
 
 
 @dataclass(frozen=True)
@@ -214,55 +204,35 @@ def scores(graph: Graph, image: Image, image_input_: ImageInput) -> Array:
         )
     (tensor,) = graph.outputs
     graph_def = b"".join(graph.serialized())
-    try:
-        value = call(
-            "deploykit.client.label_image:run_on_image",
-            graph_def,
-            image.content,
-            image_input_,
-            tensor,
-        )
-    except ImageError as error:
-        raise error.within(image.name, GraphError) from None
-    sizes = value.shape[1:] if value.ndim > 1 else value.shape
+    value = call(f"{__name__}:run_on_image", graph_def, image, image_input_, tensor)
     if value.dtype.kind not in "fiuV" or value.size == 0 or value.ndim == 0:
         raise GraphError("output-not-scores", tensor=tensor, dtype=value.dtype, shape=value.shape)
-    if sum(size > 1 for size in sizes) > 1:
+    array: Array = value[0] if value.ndim > 1 else value
+    if max(array.shape) != array.size:
         raise GraphError("output-scores-shape", tensor=tensor, shape=value.shape)
-    array: Array = (value[0] if value.ndim > 1 else value).reshape(-1).astype(np.float64)
+    array = array.reshape(-1).astype(np.float64)
     if not np.isfinite(array).all():
         raise GraphError("class-scores-nan", name=tensor)
     return array
 
 
-def run_on_image(graph_def: bytes, image: bytes, image_input_: ImageInput, output: str) -> Array:
+def run_on_image(graph_def: bytes, image: Image, image_input_: ImageInput, output: str) -> Array:
     """Return a graph's output for an image; runs in a child process.
 
-    ImageError: the image cannot be decoded. GraphError: the graph cannot be loaded or run.
+    GraphError: the image cannot be decoded, or the graph cannot be loaded or run.
     """
     import tensorflow as tf
 
     from deploykit.transforms.runtime.session import Session
 
     try:
-        feed = image_input_.feed(image)
+        feed = image_input_.feed(image.content)
     except tf.errors.ResourceExhaustedError as error:
         raise failed("image-not-decoded", error, reason=error.message[:200]) from None
     except tf.errors.OpError as error:
         cause = error.message.splitlines()[0].split("} ")[-1].split(" [Op:")[0]
-        raise ImageError("image-not-decoded-file", reason=cause) from None
+        raise GraphError("image-not-decoded-file", source=image.name, reason=cause) from None
     return Session(graph_def).run([output], {image_input_.tensor: feed})[0]
-
-
-def _decoded(image: bytes) -> Array:
-    """Return an image, or the first frame of an animation, as float32 [height, width, 3]."""
-    import tensorflow as tf
-
-    # TensorFlow decodes these formats only with their own number of channels.
-    channels = 0 if image.startswith((b"BM", b"RIFF", *JPEG_XL)) else 3
-    decoded = tf.io.decode_image(image, channels, expand_animations=False)
-    pixels: Array = decoded.numpy().astype(np.float32)
-    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
 
 
 def predictions(array: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:

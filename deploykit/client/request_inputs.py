@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from deploykit.client.label_image import open_image
-from deploykit.data.data import Data
+from deploykit.data.data import one_image
 from deploykit.data.pipeline import kind_of, log_inputs
 from deploykit.data.preprocessing import Preprocessing, preprocessing_of, refuse_batch_axes
 from deploykit.data.samples import open_feeds
-from deploykit.records.examples import Feature
 from deploykit.rendering.serving import described
 from deploykit.serving.client.client import as_array
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor, takes_files
@@ -296,13 +295,11 @@ def _of_image(
     from deploykit.data.pipeline import pipeline_for
     from deploykit.data.samples import Feeds
 
-    features = {"image": Feature("string", (), "image")}
-    data = Data(path, "images", (path,), features, counts=(1,), labels=(0,))
     graph = placeholders(replace(signature, inputs={alias: signature.inputs[alias]}))
     (names,) = names_of_inputs(graph).values()
     only = {name: steps for name, steps in declared.inputs.items() if name in names}
     how = replace(declared, inputs=only)
-    pipeline = pipeline_for(data, graph, preprocessing=how, batch=1, epochs=1, threads=1)
+    pipeline = pipeline_for(one_image(path), graph, preprocessing=how, batch=1, epochs=1, threads=1)
     return next(iter(Feeds(pipeline)))[alias], pipeline.fed[alias]
 
 

@@ -113,6 +113,12 @@ class Data:
         )
 
 
+def one_image(path: str, feature: str = "image") -> Data:
+    """Return a dataset of a single image file."""
+    features = {feature: Feature("string", (), "image")}
+    return Data(path, "images", (path,), features, counts=(1,), labels=(0,))
+
+
 def open_data(
     path: str,
     columns: Columns | None = None,

@@ -130,7 +130,7 @@ class Examiner:
             most: maximum number of disagreements to return.
             maker: the op that makes the first output of the first model.
             groups: the group of each sample, or None.
-            z: the normal quantile for the interval of the change.
+            z: the normal quantile for the intervals of the change and the agreement.
 
         GraphError: the labels do not fit the outputs, or the metric raises.
         """
@@ -143,7 +143,8 @@ class Examiner:
         first, last = (next(iter(outputs.values())) for outputs in self._pair())
         several, is_alike = len(self._outputs) > 1, first.shape == last.shape
         are_classes = are_scores(first, samples) and are_scores(last, samples)
-        agreement = same_class(first, last) if several and are_classes and is_alike else None
+        is_shared = several and are_classes and is_alike
+        agreement = same_class(first, last, z=z) if is_shared else None
         apart, other = Apart((), (), (), ()), last if several else None
         if is_alike and are_classes:
             apart = of_classes(first, other, labels, names, most)

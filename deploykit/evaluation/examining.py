@@ -50,7 +50,8 @@ def examine(
         metric: top1, top5, mae, or the user's `module:function`.
         worst: maximum number of disagreements in the result.
         work: progress with the steps `STEPS`.
-        z: normal quantile for the interval of the change [default: 95 % confidence].
+        z: normal quantile for the intervals of the change and the agreement [default: 95 %
+            confidence].
 
     GraphError: an engine refuses a model or the samples, labels do not fit, the metric fails, or
     there is nothing to compare. CrashError: an engine died. LimitError: it took too much time or

@@ -13,6 +13,7 @@ from deploykit.benchmarking.rounds import candidates_of, measure
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.worker_sessions import BenchmarkCandidate
 from deploykit.evaluation.examining import examine
+from deploykit.evaluation.result import Accuracy
 from deploykit.gating.compatibility import signature_check, size_check
 from deploykit.gating.limits import GateLimits
 from deploykit.gating.quality import quality_checks
@@ -59,62 +60,59 @@ class GateRun:
         """
         began, now = time.monotonic(), datetime.datetime.now().astimezone()
         baseline, candidate = self.models[BASELINE], self.models[CANDIDATE]
-        limits = self.limits
+        limits, notes, samples, batch, busy = self.limits, list[str](), 0, 0, ""
         checks = [
             signature_check(baseline, candidate, not limits.allow_signature_change),
             size_check(baseline, candidate, limits.max_size_increase),
         ]
-        notes, samples, batch, busy = list[str](), 0, 0, ""
         if checks[0].verdict == FAIL:
             notes.append("signatures are incompatible, so nothing else was compared")
         else:
-            samples, found = self._quality(work, notes)
-            checks += found
-            batch, busy, found = self._speed(work)
-            checks += found
-        facts = machine()
+            work.begin("quality")
+            if (found := self._examined(notes)) is not None:
+                samples = found.samples
+                checks += quality_checks(found, limits)
+            batch, busy, timed = self._speed(work)
+            checks += timed
         return GateResult(
-            baseline.source,
-            candidate.source,
-            tuple(checks),
-            samples,
-            batch,
-            limits.quality_confidence,
-            now.isoformat(timespec="seconds"),
-            round(time.monotonic() - began, 1),
-            self.budget,
-            f"{facts.get('cpu') or 'unknown CPU'}, {usable_cores()} cores",
-            busy,
-            tuple(notes),
+            baseline=baseline.source,
+            candidate=candidate.source,
+            checks=tuple(checks),
+            samples=samples,
+            batch=batch,
+            quality_confidence=limits.quality_confidence,
+            started=now.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - began, 1),
+            budget=self.budget,
+            machine=f"{machine().get('cpu') or 'unknown CPU'}, {usable_cores()} cores",
+            busy=busy,
+            notes=tuple(notes),
         )
 
-    def _quality(self, work: Work, notes: list[str]) -> tuple[int, Sequence[Check]]:
-        """Return the number of compared samples, and the checks.
+    def _examined(self, notes: list[str]) -> Accuracy | None:
+        """Compare the predictions, and add what to know about that to the notes.
 
-        GraphError: the models cannot be compared, although there is a limit for their quality.
+        None, GraphError: they cannot be compared, without and with a limit for them.
         """
-        limits = self.limits
-        work.begin("quality")
+        drop, agreement = self.limits.max_accuracy_drop, self.limits.min_agreement
         try:
-            with working("quality", "run", "compare") as inner:
-                found = examine(self.models, self.samples, self.alike, self.metric, 0, inner,
-                                limits.quality_z)  # fmt: skip
+            with working("quality", "run", "compare") as work:
+                found = examine(self.models, self.samples, self.alike, self.metric, 0, work,
+                                self.limits.quality_z)  # fmt: skip
+            if agreement is not None and found.agreement is None:
+                raise GraphError("models-not-comparable", source=self.models[BASELINE].source)
         except GraphError as error:
-            has_limit = limits.max_accuracy_drop is not None or limits.min_agreement is not None
-            if error.code != "models-not-comparable" or has_limit:
+            if error.code != "models-not-comparable" or drop is not None or agreement is not None:
                 raise
             notes.append(f"predictions were not compared: {error}")
-            return 0, ()
-        checks = [*quality_checks(found, limits)]
+            return None
         notes += [weak.text for weak in found.weak_classes]
-        if limits.min_agreement is not None and found.agreement is None:
-            raise GraphError("models-not-comparable", source=self.models[BASELINE].source)
         outputs = self.models[BASELINE].frozen.outputs
-        if checks and len(outputs) > 1:
+        if len(outputs) > 1 and (found.change is not None or found.agreement is not None):
             notes.append(f"only the first of {len(outputs)} outputs was compared: {outputs[0]}")
-        if found.change is None and None not in (limits.max_accuracy_drop, limits.min_agreement):
+        if found.change is None and None not in (drop, agreement):
             notes.append("without labels, the agreement is checked, not the drop of accuracy")
-        return found.samples, checks
+        return found
 
     def _speed(self, work: Work) -> tuple[int, str, Sequence[Check]]:
         """Return the batch, a note on a loaded machine, and the checks of speed and memory."""
@@ -132,24 +130,19 @@ class GateRun:
         if result.interrupted:
             raise KeyboardInterrupt
         first, second = result.measurements
-        busy = result.conditions.busy if result.conditions is not None else ""
-        return first.samples, busy, (
+        return first.samples, result.conditions.busy if result.conditions else "", (
             *speed_checks(first, second, limits, undecided.confidence),
             *start_checks(pairs, limits, limits.confidence),
         )  # fmt: skip
 
-    def _batch(self) -> int | None:
-        """Return the samples per request of both models, so that equal requests are compared."""
-        fixed = (demanded_batch(model.graph) for model in self.models.values())
-        return self.batch or next(filter(None, fixed), None)
-
     @contextlib.contextmanager
     def _candidate(self, name: str) -> Iterator[BenchmarkCandidate]:
-        """Yield a model with its own samples and settings."""
+        """Yield a model with its own samples and settings, for requests of the size of both."""
         model = self.models[name]
-        samples = self.samples if name == BASELINE else self.alike(model)
-        feeding = BenchmarkInputs(data=samples)
-        settings = [replace(item, batch=self._batch()) for item in settings_of(model)]
+        feeding = BenchmarkInputs(data=self.samples if name == BASELINE else self.alike(model))
+        fixed = (demanded_batch(item.graph) for item in self.models.values())
+        batch = self.batch or next(filter(None, fixed), None)
+        settings = [replace(item, batch=batch) for item in settings_of(model)]
         with candidates_of({name: model}, {name: settings}, feeding) as (candidate,):
             yield candidate
 

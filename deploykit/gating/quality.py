@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from deploykit.evaluation.result import Accuracy
 from deploykit.gating.limits import GateLimits
-from deploykit.gating.verdict import UNKNOWN, Check, Interval
+from deploykit.gating.verdict import INCONCLUSIVE, UNKNOWN, Check, Interval
 from deploykit.quantization.metrics import Score
-from deploykit.verification.confidence import wilson
 
 MORE_SAMPLES = "more samples narrow the interval"
 
@@ -18,30 +18,29 @@ def quality_checks(found: Accuracy, limits: GateLimits) -> Iterator[Check]:
     Without labels, the limit of the drop applies to the share of other predictions: accuracy cannot
     drop by more than that.
     """
-    has_labels = found.change is not None
-    if has_labels:
-        yield _of_metric(found, limits.max_accuracy_drop)
-    if found.agreement is not None:
-        limit = None if limits.min_agreement is None else 1 - limits.min_agreement
-        if limit is None and not has_labels:
-            limit = limits.max_accuracy_drop
-        yield _of_predictions(found.agreement.value, found.samples, limit, limits.quality_z)
+    for check in _checks(found, limits):
+        yield replace(check, note=MORE_SAMPLES) if check.verdict == INCONCLUSIVE else check
 
 
-def _of_metric(found: Accuracy, limit: float | None) -> Check:
-    first, second = (model.value for model in (found.models[0], found.models[-1]))
-    assert found.change is not None
-    assert first is not None
-    assert second is not None
-    by = f"{found.samples:,} labelled samples"
-    if found.lower_is_better:
-        change, interval = error_increase(first, second, found.change)
-        return Check.of("error (mae)", (first, second), found.metric or "", change, interval, limit,
-                        by, _advice(interval, limit))  # fmt: skip
-    low, high = found.change.interval or UNKNOWN
-    interval = -high, -low
-    return Check.of(f"accuracy ({found.metric})", (first, second), "", -found.change.value,
-                    interval, limit, by, _advice(interval, limit))  # fmt: skip
+def _checks(found: Accuracy, limits: GateLimits) -> Iterator[Check]:
+    limit, change, agreement = limits.max_accuracy_drop, found.change, found.agreement
+    if change is not None:
+        models = found.models[0], found.models[-1]
+        first, second = (model.score.value for model in models if model.score is not None)
+        by = f"{found.samples:,} labelled samples"
+        if found.lower_is_better:
+            increase, interval = error_increase(first, second, change)
+            yield Check.of("error (mae)", (first, second), "mae", increase, interval, limit, by)
+        else:
+            low, high = change.interval or UNKNOWN
+            yield Check.of(f"accuracy ({found.metric})", (first, second), "", -change.value,
+                           (-high, -low), limit, by)  # fmt: skip
+        limit = None
+    if agreement is not None:
+        limit = limit if limits.min_agreement is None else 1 - limits.min_agreement
+        (low, high), other = agreement.interval or UNKNOWN, 1 - agreement.value
+        yield Check.of("changed predictions", (0.0, other), "", other, (1 - high, 1 - low), limit,
+                       f"{found.samples:,} samples")  # fmt: skip
 
 
 def error_increase(first: float, second: float, change: Score) -> tuple[float, Interval]:
@@ -58,16 +57,3 @@ def error_increase(first: float, second: float, change: Score) -> tuple[float, I
         return 0.0, (0.0, 0.0)
     low, high = change.interval or UNKNOWN
     return change.value / first, (low / first, high / first)
-
-
-def _of_predictions(agreement: float, samples: int, limit: float | None, z: float) -> Check:
-    same = round(agreement * samples)
-    low, high = wilson(samples - same, samples, z)
-    return Check.of("changed predictions", (0.0, 1 - agreement), "", 1 - agreement, (low, high),
-                    limit, f"{samples:,} samples", _advice((low, high), limit))  # fmt: skip
-
-
-def _advice(interval: Interval, limit: float | None) -> str:
-    """Return what to do about an interval that includes the limit; empty otherwise."""
-    is_open = limit is not None and interval[0] <= limit < interval[1]
-    return MORE_SAMPLES if is_open else ""

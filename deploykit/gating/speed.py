@@ -29,16 +29,21 @@ times the limit: a model that uses fewer cores takes the same CPU time and more 
 TAIL_CALLS = 300
 """Calls that a p99 needs: three of them are above it."""
 _TAIL_GROUPS = 4
+Pair = tuple[Measurement, Measurement]
 
 
 def speed_checks(
     baseline: Measurement, candidate: Measurement, limits: GateLimits, confidence: float
 ) -> tuple[Check, ...]:
-    """Return the checks of p50, p99 and throughput."""
+    """Return the checks of p50, p99 and throughput, which has no limit: latency decides."""
+    pair = baseline, candidate
+    rates = [item.items_per_second for item in pair]
+    speed = judge(*pair, figure=seconds_an_item, confidence=confidence).wall
+    drop, interval = 1 - speed.value, (1 - speed.high, 1 - speed.low)
     return (
-        _latency(baseline, candidate, limits.max_latency_increase, confidence),
-        _p99(baseline, candidate, limits.max_p99_increase, confidence),
-        _throughput(baseline, candidate, confidence),
+        _latency(pair, limits.max_latency_increase, confidence),
+        _p99(pair, limits.max_p99_increase, confidence),
+        Check.of("throughput", rates, "samples/s", drop, interval, None, WALL),
     )
 
 
@@ -61,23 +66,20 @@ class Undecided:
         return ()
 
 
-def _latency(
-    baseline: Measurement, candidate: Measurement, limit: float | None, confidence: float
-) -> Check:
+def _latency(pair: Pair, limit: float | None, confidence: float) -> Check:
     """Return the check of the median latency: by wall time, or else by CPU time."""
-    found = judge(baseline, candidate, confidence=confidence)
+    found = judge(*pair, confidence=confidence)
     wall, interval = increase(found.wall)
-    medians = [float(np.median(item.latencies_ms)) for item in (baseline, candidate)]
+    medians = [float(np.median(item.latencies_ms)) for item in pair]
     by_wall = Check.of("latency p50", medians, "ms", wall, interval, limit, WALL)
-    if found.cpu is None or replace(baseline.settings, batch=None) != replace(
-        candidate.settings, batch=None
-    ):  # other threads or another engine: CPU time does not show the latency
-        return by_wall
+    first, second = (replace(item.settings, batch=None) for item in pair)
+    if found.cpu is None or first != second:
+        return by_wall  # with other threads or engines, CPU time does not show the latency
     cpu, cpu_interval = increase(found.cpu)
-    times = baseline.cpu_ms, candidate.cpu_ms
-    by_cpu = Check.of("latency p50", times, "ms CPU", cpu, cpu_interval, limit, CPU,
-                      f"wall time is too noisy here: {by_wall.change_text}")  # fmt: skip
-    return by_cpu if cpu_decides(wall, interval, cpu_interval, limit) else by_wall
+    if not cpu_decides(wall, interval, cpu_interval, limit):
+        return by_wall
+    return Check.of("latency p50", [item.cpu_ms for item in pair], "ms CPU", cpu, cpu_interval,
+                    limit, CPU, f"wall time is too noisy here: {by_wall.change_text}")  # fmt: skip
 
 
 def cpu_decides(change: float, wall: Interval, cpu: Interval, limit: float | None) -> bool:
@@ -93,55 +95,43 @@ def cpu_decides(change: float, wall: Interval, cpu: Interval, limit: float | Non
     return verdict == PASS and change <= limit and wall[1] <= max(WALL_BOUND, 4 * limit)
 
 
-def _p99(
-    baseline: Measurement, candidate: Measurement, limit: float | None, confidence: float
-) -> Check:
+def _p99(pair: Pair, limit: float | None, confidence: float) -> Check:
     """Return the check of the p99 latency; its interval is unknown if calls are too few.
 
     No round is skipped: what delays a round delays a request.
     """
-    values = [float(np.percentile(item.latencies_ms, 99)) for item in (baseline, candidate)]
+    values = [float(np.percentile(item.latencies_ms, 99)) for item in pair]
     for key in ("session", "process"):
-        sides = [merged(item, key) for item in (baseline, candidate)]
-        if all(_has_tail(side) for side in sides):
-            ratio = judge(*sides, figure=_p99_of_rounds, confidence=confidence).wall
-            change, interval = increase(ratio)
-            return Check.of("latency p99", values, "ms", change, interval, limit, WALL)
-    count = min(len(item.latencies_ms) for item in (baseline, candidate))
-    note = f"too few calls for a p99: {count:,}, expected at least {_TAIL_GROUPS * TAIL_CALLS:,}"
-    return Check.of("latency p99", values, "ms", values[1] / values[0] - 1, UNKNOWN, limit, WALL,
-                    note if limit is not None else "")  # fmt: skip
+        first, second = (merged(item, key) for item in pair)
+        calls = [[len(round_) for round_ in item.rounds_ms] for item in (first, second)]
+        if all(len(side) >= _TAIL_GROUPS and min(side) >= TAIL_CALLS for side in calls):
+            ratio = judge(first, second, figure=_p99_of_rounds, confidence=confidence).wall
+            return Check.of("latency p99", values, "ms", *increase(ratio), limit, WALL)
+    note, count = "", min(len(item.latencies_ms) for item in pair)
+    if limit is not None:
+        note = (
+            f"too few calls for a p99: {count:,}, expected at least {_TAIL_GROUPS * TAIL_CALLS:,}"
+        )
+    change = values[1] / values[0] - 1
+    return Check.of("latency p99", values, "ms", change, UNKNOWN, limit, WALL, note)
 
 
 def merged(measurement: Measurement, key: str) -> Measurement:
     """Return a measurement with one long round for each session or each process."""
-    rounds: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for number, turn in enumerate(measurement.turns):
-        rounds.setdefault(getattr(turn, key), []).append(number)
+        groups.setdefault(getattr(turn, key), []).append(number)
     calls, seconds, turns = [], [], []
-    for group, numbers in rounds.items():
+    for group, numbers in groups.items():
+        rounds = [measurement.turns[n] for n in numbers]
         calls.append(tuple(chain.from_iterable(measurement.rounds_ms[n] for n in numbers)))
         seconds.append(math.fsum(measurement.rounds_seconds[n] for n in numbers))
-        cpu = math.fsum(measurement.turns[n].cpu_ms for n in numbers)
-        process = measurement.turns[numbers[0]].process
-        turns.append(Turn(group, process, group, cpu, 0, 0))
+        cpu = math.fsum(turn.cpu_ms for turn in rounds)
+        turns.append(Turn(group, rounds[0].process, group, cpu, 0, 0))
     return replace(
         measurement, rounds_ms=tuple(calls), rounds_seconds=tuple(seconds), turns=tuple(turns)
     )
 
 
-def _has_tail(measurement: Measurement) -> bool:
-    calls = [len(item) for item in measurement.rounds_ms]
-    return len(calls) >= _TAIL_GROUPS and min(calls) >= TAIL_CALLS
-
-
 def _p99_of_rounds(measurement: Measurement) -> list[float]:
     return [float(np.percentile(item, 99)) for item in measurement.rounds_ms]
-
-
-def _throughput(baseline: Measurement, candidate: Measurement, confidence: float) -> Check:
-    """Return the drop of samples per second, which has no limit: latency decides."""
-    ratio = judge(baseline, candidate, figure=seconds_an_item, confidence=confidence).wall
-    values = baseline.items_per_second, candidate.items_per_second
-    interval = 1 - ratio.high, 1 - ratio.low
-    return Check.of("throughput", values, "samples/s", 1 - ratio.value, interval, None, WALL)

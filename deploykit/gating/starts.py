@@ -47,11 +47,7 @@ def start(job: Job) -> Start:
 
 
 def measured_starts(
-    jobs: Sequence[Job],
-    limits: GateLimits,
-    seconds: float,
-    advance: Callable[[str, int], None],
-    begin: Callable[[Job], Start] = start,
+    jobs: Sequence[Job], limits: GateLimits, seconds: float, advance: Callable[[str, int], None]
 ) -> list[tuple[Start, Start]]:
     """Return pairs of starts of both models, in random order within each pair.
 
@@ -62,8 +58,7 @@ def measured_starts(
     order, pairs, began = random.Random(0), list[tuple[Start, Start]](), time.monotonic()
     while len(pairs) < MOST:
         advance(f"start {len(pairs) + 1}", MOST)
-        numbers = order.sample((0, 1), 2)
-        found = {number: begin(small[number]) for number in numbers}
+        found = {number: start(small[number]) for number in order.sample((0, 1), 2)}
         pairs.append((found[0], found[1]))
         passed = time.monotonic() - began
         allowed = seconds if len(pairs) >= FEWEST else 2 * seconds
@@ -78,19 +73,20 @@ def measured_starts(
 
 def start_checks(
     pairs: Sequence[tuple[Start, Start]], limits: GateLimits, confidence: float
-) -> tuple[Check, Check]:
+) -> tuple[Check, ...]:
     """Return the checks of memory and start-up. With fewer than FEWEST pairs, nothing is sure."""
+    by, checks = f"{len(pairs)} pairs of starts", []
     note = "" if len(pairs) >= FEWEST else f"only {len(pairs)} of at least {FEWEST} pairs of starts"
-    by = f"{len(pairs)} pairs of starts"
-    peaks = [(float(a.bytes_peak), float(b.bytes_peak)) for a, b in pairs]
-    times = [(a.seconds, b.seconds) for a, b in pairs]
-    memory = increase(paired_ratio(peaks, MEMORY_SPREAD, confidence))
-    startup = increase(paired_ratio(times, TIME_SPREAD, confidence))
-    return (
-        Check.of("memory peak", _medians(peaks), "bytes", *memory, limits.max_memory_increase,
-                 by, note),
-        Check.of("start-up", _medians(times), "s", *startup, limits.max_startup_increase, by, note),
-    )  # fmt: skip
+    for name, unit, spread, limit, values in (
+        ("memory peak", "bytes", MEMORY_SPREAD, limits.max_memory_increase,
+         [(float(a.bytes_peak), float(b.bytes_peak)) for a, b in pairs]),
+        ("start-up", "s", TIME_SPREAD, limits.max_startup_increase,
+         [(a.seconds, b.seconds) for a, b in pairs]),
+    ):  # fmt: skip
+        medians = [float(np.median(side)) for side in zip(*values, strict=True)]
+        change, interval = increase(paired_ratio(values, spread, confidence))
+        checks.append(Check.of(name, medians, unit, change, interval, limit, by, note))
+    return tuple(checks)
 
 
 def paired_ratio(pairs: Sequence[tuple[float, float]], spread: float, confidence: float) -> Ratio:
@@ -99,15 +95,10 @@ def paired_ratio(pairs: Sequence[tuple[float, float]], spread: float, confidence
     `spread` is the known standard deviation of one value, as a share.
     """
     differences = np.log([first / second for first, second in pairs])
-    count = len(differences)
+    centre, count = float(differences.mean()), len(differences)
     degrees = count - 1 + _KNOWN_DEGREES
     known = 2 * spread**2  # variance of a difference of two values
-    squares = float(np.sum((differences - differences.mean()) ** 2))
+    squares = float(np.sum((differences - centre) ** 2))
     variance = (squares + _KNOWN_DEGREES * known) / degrees
     reach = student(confidence, degrees) * math.sqrt(variance / count)
-    centre = float(differences.mean())
     return Ratio.around(centre, reach if count >= FEWEST else math.inf, confidence)
-
-
-def _medians(pairs: Sequence[tuple[float, float]]) -> list[float]:
-    return [float(np.median(side)) for side in zip(*pairs, strict=True)]

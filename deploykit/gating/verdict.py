@@ -127,16 +127,12 @@ class Check:
         text = f"{1 + change:.3g}x" if self.unit else f"{100 * change + 0.0:+.2f} points"
         if not self.is_known:
             return text
-        words = _WORDS.get(self.unit, ("worse", "better"))
-        word = "" if low <= 0 <= high else f", {words[self.change < 0]}"
-        unit = " %" if self.unit else ""
+        if not low <= 0 <= high:
+            text += f", {_WORDS.get(self.unit, ('worse', 'better'))[self.change < 0]}"
         if low == high:
-            return f"{text}{word} ({percent(low)})" if self.unit else f"{text}{word}"
-        least, most = (
-            percent(item).removesuffix(" %") if math.isfinite(item) else "unknown"
-            for item in (low, high)
-        )
-        return f"{text}{word} ({least} to {most}{unit})"
+            return f"{text} ({percent(low)})" if self.unit else text
+        ends = (percent(end)[:-2] if math.isfinite(end) else "unknown" for end in (low, high))
+        return f"{text} ({' to '.join(ends)}{' %' * bool(self.unit)})"
 
     @property
     def limit_text(self) -> str:

@@ -25,6 +25,7 @@ from deploykit.transforms.runtime.session import Session
 from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
 from deploykit.verification.confidence import (
     FEWEST,
+    NORMAL_95,
     Decibels,
     GroupCloseness,
     agreeing,
@@ -284,10 +285,13 @@ def joined(parts: Sequence[Array], layouts: Sequence[Layout]) -> Array:
     return np.concatenate(parts)
 
 
-def same_class(expected: Array, judged: Array, related: Array | None = None) -> Score | None:
+def same_class(
+    expected: Array, judged: Array, related: Array | None = None, z: float = NORMAL_95
+) -> Score | None:
     """Return the top-1 agreement of two outputs; None: not class scores.
 
-    Scores with NaN never agree. `related` are the groups of related samples.
+    Scores with NaN never agree. `related` are the groups of related samples, whose interval has
+    95 % confidence; otherwise `z` is the normal quantile of the confidence level.
     """
     item = agreeing(expected, judged)
     if item is None or not len(item):
@@ -295,7 +299,7 @@ def same_class(expected: Array, judged: Array, related: Array | None = None) -> 
     same = int(item.sum())
     if related is not None and len(related) == len(item):
         return Score(same / len(item), wilson_of_groups(item, related))
-    return Score(same / len(item), wilson(same, len(item)))
+    return Score(same / len(item), wilson(same, len(item), z))
 
 
 class Evaluator(AbstractContextManager["Evaluator"]):

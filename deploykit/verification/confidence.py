@@ -29,7 +29,9 @@ def wilson(right: float, total: float, z: float = NORMAL_95) -> tuple[float, flo
     center = (share + z2 / (2 * total)) / (1 + z2 / total)
     spread = math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
     half = z / (1 + z2 / total) * spread
-    return max(0.0, center - half), min(1.0, center + half)
+    # Of no hits and of hits only, rounding would leave an end next to 0 or 1.
+    low = max(0.0, center - half) if right else 0.0
+    return low, min(1.0, center + half) if right < total else 1.0
 
 
 def wilson_of_groups(right: Array, groups: Array) -> tuple[float, float]:

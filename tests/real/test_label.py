@@ -9,7 +9,7 @@ import pytest
 
 import deploykit
 from deploykit.client.call_options import LabelOptions
-from deploykit.client.label_image import image_input, run_on_image
+from deploykit.client.label_image import image_input, open_image, run_on_image
 from tests.real.conftest import MODELS
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def test_photos(files, efficientnet_lite0):
     graph_def = b"".join(graph.serialized())
     first = fifth = 0
     for path, truth in files:
-        found = run_on_image(graph_def, path.read_bytes(), taken_as, "probabilities")[0]
+        found = run_on_image(graph_def, open_image(path), taken_as, "probabilities")[0]
         order = np.argsort(-found)
         first += order[0] == truth
         fifth += truth in order[:5]

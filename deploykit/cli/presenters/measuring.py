@@ -104,8 +104,7 @@ def gate(
         call: the run of the command.
         junit_file: Write the checks as tests in JUnit XML; - is standard output.
     """
-    from deploykit.gating.junit import junit_xml
-    from deploykit.gating.tables import lines
+    from deploykit.gating.formats import junit_xml
     from deploykit.storage.files import write
 
     values = call.values
@@ -116,7 +115,7 @@ def gate(
     if junit_file is not None:
         write(junit_file, [junit_xml(value)], values["force"])
     call.report.check(value.check)
-    call.show(value, text=lines(value))
+    call.show(value)
 
 
 def tune(call: Invocation) -> None:

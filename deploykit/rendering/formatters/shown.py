@@ -19,7 +19,7 @@ DRAWN: Mapping[str, str] = {
     "Differences": "inspection.diff:text",
     "EnginePlacement": "rendering.formatters.models:engine_lines",
     "Exported": "rendering.formatters.shipped:exported_lines",
-    "GateResult": "gating.tables",
+    "GateResult": "gating.formats",
     "Graph": "rendering.formatters.models:graph_text",
     "ImageLabels": "rendering.serving:label_lines",
     "Inferred": "rendering.formatters.data:inferred_lines",

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from deploykit.gating.junit import junit_xml
+from deploykit.gating.formats import junit_xml, lines
 from deploykit.gating.result import GateResult
-from deploykit.gating.tables import lines
 from deploykit.gating.verdict import FAIL, INCONCLUSIVE, NO_LIMIT, PASS, UNKNOWN, Check
 from deploykit.rendering.tables import drawn
 from tests.support import assert_golden

@@ -138,6 +138,12 @@ def test_wilson(right, total, low, high):
     assert wilson(right, total) == pytest.approx((low, high), abs=1e-4)
 
 
+def test_wilson_is_exact_at_its_ends():
+    """A gate that requires the same predictions does not fail a model that has them."""
+    for total in range(1, 500):
+        assert (wilson(0, total, 2.81)[0], wilson(total, total, 2.81)[1]) == (0, 1)
+
+
 def test_top_places_with_ties_and_nan():
     top1, top5 = metric_named("top1"), metric_named("top5")
     scores = np.zeros((3, 7), np.float32)
