@@ -50,7 +50,7 @@ def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array])
         address: address of a server of the shipped version.
         inputs: inputs of one request, by name.
     """
-    if shipment.minutes < MIN_MINUTES:
+    if shipment.how.budget < MIN_MINUTES:
         return {"why": f"a --budget below {MIN_MINUTES:g} leaves no time to measure requests"}
     with ExitStack() as stack:
         try:

@@ -4,7 +4,7 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.exporting import export
+from deploykit.api import exporting
 from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.preprocessing import declared_for
@@ -16,14 +16,18 @@ from deploykit.exporting.signatures import KNOWN, aliases_of
 from deploykit.importers.model_source import ModelSource
 from deploykit.serving.protocol.signatures import PREDICT
 from deploykit.serving.saved_model.write_version import versions_in
-from deploykit.shipping.shipment import Shipment, ShipStage
+from deploykit.shipping.shipment import Shipment, cached
 from deploykit.shipping.shipped import Outcome
 from deploykit.shipping.stage_cache import digest_of_path
 from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.common.errors import GraphError
 
 
-def _export(shipment: Shipment) -> Outcome:
+@cached(
+    "name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allow_ops", seconds=8
+)
+def export(shipment: Shipment) -> Outcome:
+    """Write a version that takes image files if the model's inputs are images."""
     how, callee, why = shipment.how, named_model(shipment), ""
     options: dict[str, Any] = {
         "name": shipment.name,
@@ -39,11 +43,13 @@ def _export(shipment: Shipment) -> Outcome:
     result = None
     if _takes_photos(callee):
         try:
-            result = export(shipment.to_change(MODEL), shipment.folder, preprocess=KNOWN, **options)
+            result = exporting.export(
+                shipment.to_change(MODEL), shipment.folder, preprocess=KNOWN, **options
+            )
         except GraphError as error:
             why = f"clients must send tensors, not image files: {error}"
     if result is None:
-        result = export(shipment.to_change(MODEL), shipment.folder, **options)
+        result = exporting.export(shipment.to_change(MODEL), shipment.folder, **options)
     result = _without_twin(result)
     samples = shipment.arrays() if options["warmup"] is not None else None
     fed = result.fed if samples is None else samples.fed
@@ -97,12 +103,3 @@ def _takes_photos(callee: NamedModel) -> bool:
         return False
     inputs = aliases_of(callee)
     return bool(photo_aliases(callee, declared_for(inputs).among(inputs)))
-
-
-EXPORT = ShipStage(
-    "export",
-    _export,
-    ("name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allow_ops"),
-    ("verify", "tune"),
-    seconds=8,
-)

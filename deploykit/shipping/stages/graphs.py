@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from deploykit.api import freeze, rewriting, verification
 from deploykit.api.comparison import VerifyOptions
-from deploykit.api.freeze import freeze
 from deploykit.api.quantize import quantize_model
-from deploykit.api.rewriting import optimize
-from deploykit.api.verification import check
 from deploykit.importers.open_model import open_model, path_of
 from deploykit.pipelines.int8 import has_fake_quants
 from deploykit.pipelines.rewrite import OutputFiles, by_calibration
@@ -17,12 +15,13 @@ from deploykit.quantization.quantize_options import QuantizeOptions, has_layers
 from deploykit.quantization.search_task import Budget
 from deploykit.quantization.timing.speed import INCONCLUSIVE
 from deploykit.rendering.progress import working
+from deploykit.shipping import figures
 from deploykit.shipping.shipment import (
     EIGHT_BITS_FILE,
     FROZEN,
     OPTIMIZED_FILE,
     Shipment,
-    ShipStage,
+    cached,
     class_names,
 )
 from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
@@ -33,10 +32,42 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import reused_children
 
 SIDECAR = ".json"
+_COMPARED = ("input_range", "allow_unverified", "allow_ops")
 
 
+def _uncalibrated(shipment: Shipment) -> str:
+    """Return why nothing is quantized, or an empty string."""
+    return "" if shipment.how.calibration is not None else "int8 needs --calibration DATA"
+
+
+def _no_calibration(shipment: Shipment) -> str:
+    """Return why nothing is calibrated, or an empty string."""
+    if why := _uncalibrated(shipment):
+        return "the model states its int8 scales" if _states_scales(shipment) else why
+    if not shipment.path(OPTIMIZED_FILE).exists():
+        return ""
+    graph = shipment.opened(OPTIMIZED_FILE).graph
+    return "" if has_layers(graph) else "the model has no layer that could run in int8"
+
+
+def _no_8_bits(shipment: Shipment) -> str:
+    if shipment.how.device == "gpu":
+        return "int8 layers run on CPUs only, and --device is gpu"
+    if shipment.how.goal == "size" or _states_scales(shipment):
+        return ""
+    return _uncalibrated(shipment)
+
+
+def _states_scales(shipment: Shipment) -> bool:
+    """Return whether the optimized model has FakeQuant ops; False before it exists."""
+    if not shipment.path(OPTIMIZED_FILE).exists():
+        return False
+    return has_fake_quants(shipment.opened(OPTIMIZED_FILE).frozen)
+
+
+@cached("source", "preprocess", *_COMPARED, seconds=8)
 @reused_children()
-def _check(shipment: Shipment) -> Outcome:
+def check(shipment: Shipment) -> Outcome:
     """Check the model, then write it as one frozen graph.
 
     A child process imports Keras once for all of it and exits afterwards.
@@ -45,17 +76,17 @@ def _check(shipment: Shipment) -> Outcome:
     opened = None
     if not path_of(source) or _is_keras(source.model):  # it has no graph before freezing
         opened = open_model(source)
-    result = check(source if opened is None else opened.graph, allow_ops=how.allow_ops)
+    result = verification.check(source if opened is None else opened.graph, allow_ops=how.allow_ops)
     if result.error is not None:
         raise result.error
     graph, used = _compared(
         shipment,
-        freeze,
+        freeze.freeze,
         source if opened is None else opened,
         preprocess=how.preprocess,
         output=shipment.path(FROZEN),
     )
-    shipment.forget(FROZEN)
+    shipment.opened(FROZEN, is_new=True)
     model = graph.report.model
     plain = result.document() | {
         "source": model.source,
@@ -97,10 +128,14 @@ def _is_keras(model: Any) -> bool:
     return str(model).endswith((".keras", ".h5", ".hdf5"))
 
 
-def _optimize(shipment: Shipment) -> Outcome:
+@cached("preprocess", *_COMPARED, seconds=4)
+def optimize(shipment: Shipment) -> Outcome:
+    """Optimize the frozen graph."""
     before = shipment.opened(FROZEN)
-    graph, used = _compared(shipment, optimize, before, output=shipment.path(OPTIMIZED_FILE))
-    shipment.forget(OPTIMIZED_FILE)
+    graph, used = _compared(
+        shipment, rewriting.optimize, before, output=shipment.path(OPTIMIZED_FILE)
+    )
+    shipment.opened(OPTIMIZED_FILE, is_new=True)
     made = graph.report.document()
     plain = {
         "nodes_before": made["nodes_in"],
@@ -113,7 +148,8 @@ def _optimize(shipment: Shipment) -> Outcome:
     return Outcome(plain, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
 
 
-def _calibrate(shipment: Shipment) -> Outcome:
+@cached("calibration", "preprocess", "allow_ops", left_out=_no_calibration, seconds=6)
+def calibrate(shipment: Shipment) -> Outcome:
     """Run the samples once, so that errors in them are reported before the long search.
 
     The search reuses the ranges of the samples that it does not hold out.
@@ -125,7 +161,13 @@ def _calibrate(shipment: Shipment) -> Outcome:
     return Outcome({**result.document(), "fed": dict(samples.fed)})
 
 
-def _quantize(shipment: Shipment) -> Outcome:
+@cached(
+    "calibration", "evaluation_form", "preprocess", "max_drop", "goal", "device", "engine",
+    "allow_low_accuracy", *_COMPARED,
+    left_out=_no_8_bits, measures=True, seconds=100, seconds_a_ms=15, share=0.45,
+)  # fmt: skip
+def quantize(shipment: Shipment) -> Outcome:
+    """Choose the layers to run in int8, or store int8 weights."""
     how = shipment.how
     graph: Graph | None = None
     plain: dict[str, Any] = {}
@@ -145,13 +187,15 @@ def _quantize(shipment: Shipment) -> Outcome:
             plain |= {"result": "int8", "stored_only": True}
         elif slower:
             plain["reason"] = slower
-    shipment.forget(EIGHT_BITS_FILE)
+    shipment.opened(EIGHT_BITS_FILE, is_new=True)
     verdict = graph.report.verification
     plain["verification"] = verdict and verdict.document()
     files = EIGHT_BITS_FILE, EIGHT_BITS_FILE + SIDECAR
     reason = str(plain.get("reason", ""))
     kind = UNDECIDED if INCONCLUSIVE in reason else DONE
-    return Outcome(plain, files, kind, reason, used)
+    judged = plain.get("judgement") or {}
+    agreement = figures.of_agreement(judged.get("agreement"), judged.get("agreement_interval"))
+    return Outcome(plain, files, kind, reason, used=used, facts=agreement)
 
 
 def _with_int8_layers(shipment: Shipment) -> Graph:
@@ -207,58 +251,3 @@ def _made_up(shipment: Shipment) -> VerifyOptions:
         input_range=how.input_range,
         allow_unverified=how.allow_unverified,
     )
-
-
-def _uncalibrated(shipment: Shipment) -> str:
-    """Return why nothing is quantized, or an empty string."""
-    return "" if shipment.how.calibration is not None else "int8 needs --calibration DATA"
-
-
-def _no_calibration(shipment: Shipment) -> str:
-    """Return why nothing is calibrated, or an empty string."""
-    if why := _uncalibrated(shipment):
-        return "the model states its int8 scales" if _states_scales(shipment) else why
-    if not shipment.path(OPTIMIZED_FILE).exists():
-        return ""
-    graph = shipment.opened(OPTIMIZED_FILE).graph
-    return "" if has_layers(graph) else "the model has no layer that could run in int8"
-
-
-def _no_8_bits(shipment: Shipment) -> str:
-    if shipment.how.device == "gpu":
-        return "int8 layers run on CPUs only, and --device is gpu"
-    if shipment.how.goal == "size" or _states_scales(shipment):
-        return ""
-    return _uncalibrated(shipment)
-
-
-def _states_scales(shipment: Shipment) -> bool:
-    """Return whether the optimized model has FakeQuant ops; False before it exists."""
-    if not shipment.path(OPTIMIZED_FILE).exists():
-        return False
-    return has_fake_quants(shipment.opened(OPTIMIZED_FILE).frozen)
-
-
-_COMPARED = ("input_range", "allow_unverified", "allow_ops")
-CHECK = ShipStage("check", _check, ("source", "preprocess", *_COMPARED), seconds=8)
-OPTIMIZE = ShipStage("optimize", _optimize, ("preprocess", *_COMPARED), ("check",), seconds=4)
-CALIBRATE = ShipStage(
-    "calibrate",
-    _calibrate,
-    ("calibration", "preprocess", "allow_ops"),
-    ("optimize",),
-    left_out=_no_calibration,
-    seconds=6,
-)
-QUANTIZE = ShipStage(
-    "quantize",
-    _quantize,
-    ("calibration", "evaluation_form", "preprocess", "max_drop", "goal", "device", "engine",
-     "allow_low_accuracy", "input_range", "allow_unverified", "allow_ops"),
-    ("optimize",),
-    left_out=_no_8_bits,
-    measures=True,
-    seconds=100,
-    seconds_a_ms=15,
-    share=0.45,
-)  # fmt: skip

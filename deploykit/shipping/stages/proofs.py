@@ -4,13 +4,21 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from deploykit.api import verification
 from deploykit.api.quantize import RUN_BAR_DB
-from deploykit.api.verification import verify
 from deploykit.importers.graph_files import save_graph
 from deploykit.importers.metadata_file import about, sidecar, sidecar_path
 from deploykit.pipelines.rewrite import by_calibration
 from deploykit.quantization.metrics import LOWER_IS_BETTER
-from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment, ShipStage
+from deploykit.shipping import figures
+from deploykit.shipping.shipment import (
+    AS_IT_CAME,
+    FROZEN,
+    LABELS,
+    PREPROCESS,
+    Shipment,
+    cached,
+)
 from deploykit.shipping.shipped import UNDECIDED, Outcome
 from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
@@ -22,11 +30,12 @@ from deploykit.transforms.untrusted.files import sha256_of
 from deploykit.verification.verify import ADVICE
 
 
-def _verify(shipment: Shipment) -> Outcome:
+@cached("calibration", "preprocess", "input_range", "allow_unverified", "allow_ops", seconds=8)
+def verify(shipment: Shipment) -> Outcome:
     """Write the shipped graph with its metadata, and compare it with the original model."""
     how = shipment.how
     files, used = _write(shipment), shipment.calibration_options
-    shipment.forget(MODEL)
+    shipped = shipment.opened(MODEL, is_new=True)
     options: dict[str, Any] = {"allow_ops": how.allow_ops}
     if how.calibration is not None:
         options["data"] = shipment.samples("calibration")
@@ -34,7 +43,7 @@ def _verify(shipment: Shipment) -> Outcome:
         options["input_range"] = how.input_range
     if shipment.in_8_bits:
         options["min_sqnr"] = RUN_BAR_DB  # the search demanded more on held-out samples
-    result = verify(shipment.opened(FROZEN), shipment.opened(MODEL), **options)
+    result = verification.verify(shipment.opened(FROZEN), shipped, **options)
     if result.differs:
         raise VerificationError("outputs-differ", source=shipment.path(MODEL), reason=result.reason)
     document = result.document()
@@ -68,8 +77,12 @@ def _labelled(shipment: Shipment) -> Graph:
     return graph
 
 
-def _describe(shipment: Shipment) -> Outcome:
-    """Write the metadata file of the shipped graph, and its labels."""
+@cached("labels")
+def describe(shipment: Shipment) -> Outcome:
+    """Write the metadata file of the shipped graph, and its labels.
+
+    It is a part of `verify` with a separate result, so that changed labels do not repeat `verify`.
+    """
     graph, path = _labelled(shipment), shipment.path(MODEL)
     labels = about(graph).labels
     write(sidecar_path(path), sidecar(graph, sha256_of(path)), force=True)
@@ -81,18 +94,24 @@ def _describe(shipment: Shipment) -> Outcome:
     return Outcome(files=(MODEL + SIDECAR, LABELS))
 
 
-def _accuracy(shipment: Shipment) -> Outcome:
-    from deploykit.api.accuracy import accuracy
+def _no_evaluation(shipment: Shipment) -> str:
+    return "" if shipment.how.evaluation is not None else "it needs --evaluation DATA with labels"
+
+
+@cached("evaluation", "preprocess", "labels", "allow_ops", left_out=_no_evaluation)
+def accuracy(shipment: Shipment) -> Outcome:
+    """Measure the accuracy before and after."""
+    from deploykit.api import accuracy as api
 
     how = shipment.how
     models = {AS_IT_CAME: shipment.opened(FROZEN), shipment.shipped_as: shipment.opened(MODEL)}
-    result = accuracy(
+    result = api.accuracy(
         models,
         shipment.samples("evaluation"),
         labels=how.labels,
         allow_ops=how.allow_ops,
     )
-    return Outcome(result.document())
+    return Outcome(result.document(), facts=figures.of_accuracy(result))
 
 
 def loses_too_much(shipment: Shipment) -> bool:
@@ -107,26 +126,3 @@ def loses_too_much(shipment: Shipment) -> bool:
         return False
     drop = last - first if result["metric"] in LOWER_IS_BETTER else first - last
     return not float(drop) <= shipment.how.max_drop  # NaN loses too much
-
-
-def _no_evaluation(shipment: Shipment) -> str:
-    return "" if shipment.how.evaluation is not None else "it needs --evaluation DATA with labels"
-
-
-VERIFY = ShipStage(
-    "verify",
-    _verify,
-    ("calibration", "preprocess", "input_range", "allow_unverified", "allow_ops"),
-    ("optimize", "quantize"),
-    seconds=8,
-)
-DESCRIBE = ShipStage("describe", _describe, ("labels",), ("check", "verify"))
-"""Part of `verify` with a separate result, so that changed labels do not repeat `verify`."""
-ACCURACY = ShipStage(
-    "accuracy",
-    _accuracy,
-    ("evaluation", "preprocess", "labels", "allow_ops"),
-    ("verify",),
-    left_out=_no_evaluation,
-    seconds=10,
-)

@@ -20,7 +20,7 @@ from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES, TENSORS
 from deploykit.shipping.request_speed import request_speed
 from deploykit.shipping.served_instance import ServedInstance
-from deploykit.shipping.shipment import Purpose, Shipment, ShipStage, is_folder
+from deploykit.shipping.shipment import Purpose, Shipment, cached, is_folder
 from deploykit.shipping.shipped import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
 from deploykit.storage.files import read_bytes
@@ -45,7 +45,8 @@ CLOSE_8_BITS = 0.05
 """Relative tolerance for int8: a value halfway between two codes may round to either."""
 
 
-def _serve(shipment: Shipment) -> Outcome:
+@cached("name", "calibration", "evaluation", "preprocess", "allow_ops", measures=True, seconds=32)
+def serve(shipment: Shipment) -> Outcome:
     """Start a server as a user would, send requests, and compare the response with the graph."""
     exported, callee = shipment.document("export"), named_model(shipment)
     sample = _sample(shipment, callee)
@@ -244,13 +245,3 @@ def _photos_in(data: Any) -> Iterator[Path]:
     if isinstance(data, str) and os.path.isdir(data):
         images = map(Path, list_images(data).images)
         yield from (image for image in images if is_served(read_bytes(image)))
-
-
-SERVE = ShipStage(
-    "serve",
-    _serve,
-    ("name", "calibration", "evaluation", "preprocess", "allow_ops"),
-    ("check", "export", "tune"),
-    measures=True,
-    seconds=32,
-)

@@ -5,17 +5,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.benchmarking import benchmark
-from deploykit.api.placement import placement
-from deploykit.api.tuning import tune
+from deploykit.api import benchmarking, tuning
+from deploykit.api import placement as placing
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import check_served
 from deploykit.data.input_result import InputResult
+from deploykit.shipping import figures
 from deploykit.shipping.shipment import (
+    AS_IT_CAME,
+    EIGHT_BITS,
+    EIGHT_BITS_FILE,
+    FROZEN,
+    OPTIMIZED,
     OPTIMIZED_FILE,
     Shipment,
-    ShipStage,
+    cached,
     is_folder,
 )
 from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
@@ -28,6 +33,7 @@ LONGEST = 4.5  # seconds per model and settings; below 5, half as many processes
 STARTING = 4.0  # of these seconds: loading and warm-up of a session
 AFTER_MINUTES = 0.7  # reserved for later stages before the benchmark is repeated
 INPUT_SECONDS = 3.0
+_FED = ("calibration", "evaluation_form", "preprocess", "device", "allow_ops")
 
 
 def _feeding(shipment: Shipment) -> dict[str, Any]:
@@ -35,17 +41,21 @@ def _feeding(shipment: Shipment) -> dict[str, Any]:
     return {"allow_ops": shipment.how.allow_ops, "data": shipment.arrays()}
 
 
-def _placement(shipment: Shipment) -> Outcome:
+@cached(*_FED, measures=True, seconds=2)
+def placement(shipment: Shipment) -> Outcome:
+    """Find the device of each op."""
     how = shipment.how
-    result = placement(shipment.opened(MODEL), device=how.device, **_feeding(shipment))
+    result = placing.placement(shipment.opened(MODEL), device=how.device, **_feeding(shipment))
     return Outcome(result.document())
 
 
-def _tune(shipment: Shipment) -> Outcome:
+@cached(*_FED, "goal", measures=True, seconds=35, seconds_a_ms=5, share=0.5)
+def tune(shipment: Shipment) -> Outcome:
+    """Find the fastest settings, and write them for servers."""
     how = shipment.how
     goal = "throughput" if how.goal == "throughput" else "latency"
     path = shipment.path(f"{TUNED}.part")
-    result = tune(
+    result = tuning.tune(
         shipment.opened(MODEL),
         goal=goal,
         budget=max(shipment.share, 0.3),
@@ -74,9 +84,14 @@ def _is_default(settings: RunConfig) -> bool:
     return settings == RunConfig(batch=settings.batch if settings.batch == 1 else None)
 
 
-def _benchmark(shipment: Shipment) -> Outcome:
+@cached(*_FED, measures=True, seconds=45, seconds_a_ms=6, share=0.6)
+def benchmark(shipment: Shipment) -> Outcome:
+    """Measure the graphs of each step, and the shipped one with the tuned settings."""
     how = shipment.how
-    models = {name: shipment.opened(path) for name, path in shipment.graphs.items()}
+    files = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
+    if shipment.in_8_bits:
+        files[EIGHT_BITS] = EIGHT_BITS_FILE
+    models = {name: shipment.opened(path) for name, path in files.items()}
     models[shipment.shipped_as] = shipment.opened(MODEL)
     plain = RunConfig(device=how.device)
     settings = {name: [plain] for name in models}
@@ -87,7 +102,7 @@ def _benchmark(shipment: Shipment) -> Outcome:
     seconds = max(1.0, min(LONGEST, most))
 
     def measured() -> BenchmarkResult:
-        value = benchmark(
+        value = benchmarking.benchmark(
             models,
             settings,
             seconds=seconds,
@@ -101,7 +116,7 @@ def _benchmark(shipment: Shipment) -> Outcome:
     result = less_loaded(measured, lambda: shipment.left > again_minutes + AFTER_MINUTES)
     document: dict[str, Any] = {"models": result.document(), "input": None}
     why = _input(shipment, document)
-    return Outcome(document, why=why)
+    return Outcome(document, why=why, facts=figures.of_speed(result, shipment.shipped_as))
 
 
 def less_loaded(
@@ -141,7 +156,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
         return "tf.data is not measured: the samples are arrays, not files"
     is_ours = _in_tensorflow(shipment)
     try:
-        result = benchmark(
+        result = benchmarking.benchmark(
             shipment.opened(MODEL if is_ours else OPTIMIZED_FILE),
             data=data,
             preprocess=how.preprocess,
@@ -153,33 +168,3 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
     assert isinstance(result, InputResult)
     document["input"] = result.document()
     return "" if is_ours else "fed and through tf.data, TensorFlow runs the optimized graph"
-
-
-PLACEMENT = ShipStage(
-    "placement",
-    _placement,
-    ("calibration", "evaluation_form", "preprocess", "device", "allow_ops"),
-    ("verify",),
-    measures=True,
-    seconds=2,
-)
-TUNE = ShipStage(
-    "tune",
-    _tune,
-    ("calibration", "evaluation_form", "preprocess", "goal", "device", "allow_ops"),
-    ("verify",),
-    measures=True,
-    seconds=35,
-    seconds_a_ms=5,
-    share=0.5,
-)
-BENCHMARK = ShipStage(
-    "benchmark",
-    _benchmark,
-    ("calibration", "evaluation_form", "preprocess", "device", "allow_ops"),
-    ("verify", "tune"),
-    measures=True,
-    seconds=45,
-    seconds_a_ms=6,
-    share=0.6,
-)
