@@ -25,7 +25,7 @@ from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, Purpose, Shipment, read_samples
 from deploykit.shipping.shipped import KEPT, NAMES, PlannedStage, Shipped
 from deploykit.shipping.stage_cache import files_of, inputs_of
-from deploykit.shipping.stages import exported_version, graphs, proofs, request, speed
+from deploykit.shipping.stages import graphs, serving, speed
 from deploykit.storage.image_files import labels_from
 from deploykit.system.doctor import gpu_refusal
 from deploykit.system.machine import machine
@@ -158,19 +158,19 @@ def _pass_stages(shipment: Shipment) -> None:
     graphs.calibrate(shipment, optimized)
     while True:
         quantized = graphs.quantize(shipment, optimized)
-        verified = proofs.verify(shipment, optimized, quantized)
+        verified = graphs.verify(shipment, optimized, quantized)
         if shipment.plan is None:
-            proofs.describe.result(shipment, checked, verified)
-        proofs.accuracy(shipment, verified)
+            graphs.describe.result(shipment, checked, verified)
+        graphs.accuracy(shipment, verified)
         shipment.forget_files()
-        if not proofs.loses_too_much(shipment):
+        if not graphs.loses_too_much(shipment):
             break
         shipment.cache.forget(NAMES[NAMES.index("quantize") :])
     speed.placement(shipment, verified)
     tuned = speed.tune(shipment, verified)
     speed.benchmark(shipment, verified, tuned)
-    exported = exported_version.export(shipment, verified, tuned)
-    request.serve(shipment, checked, exported, tuned)
+    exported = serving.export(shipment, verified, tuned)
+    serving.serve(shipment, checked, exported, tuned)
 
 
 def _in_memory(source: ModelSource, how: ShipOptions) -> tuple[ModelSource, ShipOptions]:

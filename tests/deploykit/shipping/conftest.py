@@ -6,12 +6,12 @@ import pytest
 
 from deploykit.exporting import deployment
 from deploykit.quantization import accuracy, calibration, candidates, target
-from deploykit.shipping.stages import request, speed
+from deploykit.shipping.stages import serving, speed
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import Clock
 from tests.support import build, call_here, random
 
-TIMED = ((speed, "placement"), (speed, "tune"), (speed, "benchmark"), (request, "serve"))
+TIMED = ((speed, "placement"), (speed, "tune"), (speed, "benchmark"), (serving, "serve"))
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 from deploykit.importers.model_source import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
-from deploykit.shipping.stages.graphs import calibrate, check, optimize, quantize
-from deploykit.shipping.stages.proofs import verify
+from deploykit.shipping.stages.graphs import calibrate, check, optimize, quantize, verify
 from deploykit.transforms.common.errors import GraphError, UnverifiedError
 from deploykit.transforms.ir.node import Node
 from tests.support import Containing, build, raises, random, shows

@@ -9,8 +9,8 @@ import pytest
 
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.signatures import TENSORS
-from deploykit.shipping.stages import request
-from deploykit.shipping.stages.request import _best, _difference, _photo, _photos_in, _shown
+from deploykit.shipping.stages import serving
+from deploykit.shipping.stages.serving import _best, _difference, _photo, _photos_in, _shown
 from tests.deploykit.storage.tiny_images import JPEG_XL
 
 RANDOM = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_an_image_that_the_server_refuses_is_skipped(tmp_path, monkeypatch, dama
             raise CallError(status=status)
         return SimpleNamespace(classes=None)
 
-    monkeypatch.setattr(request, "predict", answered)
+    monkeypatch.setattr(serving, "predict", answered)
     for number in range(3):
         (tmp_path / f"{number}.png").write_bytes(b"\x89PNG")
     how = SimpleNamespace(evaluation=None, calibration=str(tmp_path))
