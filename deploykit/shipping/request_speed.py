@@ -12,10 +12,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import psutil
@@ -27,7 +26,7 @@ from deploykit.benchmarking.speed_verdict import LOOK_CONFIDENCE, SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio, student
 from deploykit.benchmarking.system_load import Watch
 from deploykit.client.call_options import LoadTestOptions
-from deploykit.client.model_clients import PreparedCalls, prepared_calls
+from deploykit.client.model_clients import prepared_calls
 from deploykit.client.server_load import Generators
 from deploykit.exporting.signatures import KNOWN
 from deploykit.serving.client.endpoint import DEFAULT_CONNECTION
@@ -40,86 +39,59 @@ from deploykit.transforms.engines.engines import TENSORFLOW
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import limits, python_path
 
-_ENDING = 10.0  # seconds until the server is killed
-
-
-class ServedInstance:
-    """A server started with the `deploykit serve` command; a context manager that stops it."""
-
-    def __init__(self, folder: Path, *, allow_ops: Sequence[str] = ()) -> None:
-        """Start the server; `__enter__` waits until it listens."""
-        allowed = [part for op in allow_ops for part in ("--allow-op", op)]
-        self._folder = folder
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  `close` closes it
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "deploykit", "serve", str(folder), "--port=0",
-             "--lame_duck_seconds=0", "--json", *allowed],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-            env={**os.environ, UNFINISHED: "1",
-                 "PYTHONPATH": python_path()},
-        )  # fmt: skip
-        self.document: dict[str, Any] = {}
-
-    @property
-    def address(self) -> str:
-        """Host and port of the server."""
-        return f"127.0.0.1:{self.document['port']}"
-
-    def __enter__(self) -> "ServedInstance":
-        try:
-            self.document = self._listening()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop the server, and kill it after a timeout."""
-        self._process.terminate()
-        try:
-            self._process.communicate(timeout=_ENDING)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-        self._said.close()
-
-    def _listening(self) -> dict[str, Any]:
-        """Return the JSON document that the server prints once it listens.
-
-        LimitError: it took too long. VerificationError: it exited; the message contains the reason.
-        """
-        assert self._process.stdout is not None
-        deadline = threading.Timer(limits.seconds, self._process.kill)
-        deadline.start()
-        text = ""
-        try:
-            for line in self._process.stdout:
-                text += line
-                with contextlib.suppress(ValueError):
-                    results: dict[str, Any] = json.loads(text)
-                    return results
-        finally:
-            timed_out = not deadline.is_alive()
-            deadline.cancel()
-        if timed_out:
-            raise LimitError("server-not-listening", source=self._folder, seconds=limits.seconds)
-        self._process.wait()
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
-        why = lines[-1].removeprefix("deploykit: ") if lines else "it printed no reason"
-        raise VerificationError("shipped-not-servable", source=self._folder, reason=why)
-
-
 ROUNDS = 8
 LOOK = 4  # rounds after which a conclusive measurement stops
 SECONDS = 0.2, 0.75  # shortest (budget used up) and longest round of a server
 MIN_MINUTES = 0.5  # smallest whole budget that is enough for a second server
+_ENDING = 10.0  # seconds until a server is killed
+
+
+@contextlib.contextmanager
+def served(folder: Path, allow_ops: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Run `deploykit serve` on a folder, and yield its first document once it listens.
+
+    LimitError: that took too long. VerificationError: it exited; the message contains the reason.
+    """
+    words = [word for op in allow_ops for word in ("--allow-op", op)]
+    command = [sys.executable, "-P", "-m", "deploykit", "serve", str(folder), "--port=0",
+               "--lame_duck_seconds=0", "--json", *words]  # fmt: skip
+    environment = {**os.environ, UNFINISHED: "1", "PYTHONPATH": python_path()}
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=log, text=True, env=environment)  # fmt: skip
+        try:
+            yield _listening(process, folder, log)
+        finally:
+            process.terminate()
+            try:
+                process.communicate(timeout=_ENDING)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+
+
+def _listening(process: subprocess.Popen[str], folder: Path, log: IO[bytes]) -> dict[str, Any]:
+    """Return the JSON document that a server prints once it listens."""
+    assert process.stdout is not None
+    deadline = threading.Timer(limits.seconds, process.kill)
+    deadline.start()
+    text = ""
+    try:
+        for line in process.stdout:
+            text += line
+            with contextlib.suppress(ValueError):
+                results: dict[str, Any] = json.loads(text)
+                return results
+    finally:
+        timed_out = not deadline.is_alive()
+        deadline.cancel()
+    if timed_out:
+        raise LimitError("server-not-listening", source=folder, seconds=limits.seconds)
+    process.wait()
+    log.seek(0)
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    why = lines[-1].removeprefix("deploykit: ") if lines else "it printed no reason"
+    raise VerificationError("shipped-not-servable", source=folder, reason=why)
 
 
 def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> dict[str, Any]:
@@ -135,10 +107,15 @@ def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array])
     """
     if shipment.how.budget < MIN_MINUTES:
         return {"why": f"a --budget below {MIN_MINUTES:g} leaves no time to measure requests"}
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         try:
-            other = stack.enter_context(_baseline(shipment, stack))
-            ends = [_calls(shipment, item, inputs) for item in (other.address, address)]
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
+            _export_original(shipment, folder)
+            other = stack.enter_context(served(folder, shipment.how.allow_ops))
+            ends = [
+                prepared_calls(item, shipment.name, inputs, LoadTestOptions(), DEFAULT_CONNECTION)
+                for item in (f"127.0.0.1:{other['port']}", address)
+            ]
             first, second = (
                 stack.enter_context(Generators(end.endpoint, end.requests, 1)) for end in ends
             )
@@ -152,11 +129,9 @@ def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array])
     return {"signature": ends[1].signature, **result}
 
 
-def _baseline(shipment: Shipment, stack: ExitStack) -> ServedInstance:
-    """Return a server of the original model, run by TensorFlow, with the same signatures."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
+def _export_original(shipment: Shipment, folder: Path) -> None:
+    """Export the original model, run by TensorFlow, with the same signatures."""
     takes_images = "tensors" in shipment.document("export")["signatures"]
-    allowed = shipment.how.allow_ops
     export(
         shipment.to_change(FROZEN),
         folder,
@@ -164,13 +139,8 @@ def _baseline(shipment: Shipment, stack: ExitStack) -> ServedInstance:
         preprocess=KNOWN if takes_images else None,
         labels=shipment.how.labels,
         engine=TENSORFLOW,
-        allow_ops=allowed,
+        allow_ops=shipment.how.allow_ops,
     )
-    return ServedInstance(folder, allow_ops=allowed)
-
-
-def _calls(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> PreparedCalls:
-    return prepared_calls(address, shipment.name, inputs, LoadTestOptions(), DEFAULT_CONNECTION)
 
 
 def _measured(first: Generators, second: Generators, seconds: float) -> dict[str, Any]:
