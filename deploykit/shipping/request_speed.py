@@ -166,16 +166,14 @@ def _cpu_seconds() -> float:
 def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
     """Return the medians, ratio and verdict of latencies (before, after) in ms per round."""
     logs, ratio = np.log(np.array(rounds)), _gain(rounds)
-    judged = SpeedVerdict(ratio, None, busy)
-    ends = []
-    for side in (logs[:, 0], logs[:, 1]):
-        middle = _middle(side)
-        ends.append({"value": middle.value, "low": middle.low, "high": middle.high})
+    before, after = (
+        {"value": end.value, "low": end.low, "high": end.high} for end in map(_middle, logs.T)
+    )
     return {
-        "before_ms": ends[0],
-        "after_ms": ends[1],
+        "before_ms": before,
+        "after_ms": after,
         "ratio": document(ratio),
-        "verdict": judged.verdict,
+        "verdict": SpeedVerdict(ratio, None, busy).verdict,
         "loaded": busy,
         "rounds_ms": [list(round_) for round_ in rounds],
     }

@@ -70,7 +70,8 @@ class StageCache:
         full = full_key(key, outcome.used, inputs or {})
         if (stored.full_key or key) != full:
             return None
-        if any(_digest_or_none(self.folder / name) != sha for name, sha in stored.files.items()):
+        paths = {self.folder / name: sha256 for name, sha256 in stored.files.items()}
+        if any(not p.exists() or digest_of_path(p) != sha256 for p, sha256 in paths.items()):
             return None
         return StageResult(stage, outcome, stored.seconds, kept=True, files=stored.files, key=full)
 
@@ -160,7 +161,7 @@ def _form(data: Any) -> Any:
 
 def digest_of(given: Any) -> Any:
     """Return the value of an option for a key; paths and datasets are replaced by digests."""
-    if isinstance(given, os.PathLike) or (isinstance(given, str) and _lies_there(given)):
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and _is_path(given)):
         return digest_of_path(Path(given))
     if isinstance(given, Dataset):
         beside = {"labels ": given.labels, "groups ": given.groups}
@@ -209,13 +210,8 @@ def files_of(path: Path) -> Iterator[Path]:
         yield from sorted(item for item in path.parent.glob(f"{path.name}*") if item.is_file())
 
 
-def _lies_there(text: str) -> bool:
+def _is_path(text: str) -> bool:
     try:
-        path = Path(text)
-        return bool(text) and (path.exists() or any(files_of(path)))
+        return bool(text) and (os.path.exists(text) or any(files_of(Path(text))))
     except (OSError, ValueError):
         return False
-
-
-def _digest_or_none(path: Path) -> str | None:
-    return digest_of_path(path) if path.exists() else None

@@ -10,7 +10,7 @@ from deploykit.api.comparison import VerifyOptions
 from deploykit.api.quantize import RUN_BAR_DB, quantize_model
 from deploykit.importers.graph_files import save_graph
 from deploykit.importers.metadata_file import about, sidecar, sidecar_path
-from deploykit.importers.open_model import open_model, path_of
+from deploykit.importers.open_model import OpenedModel, open_model, path_of
 from deploykit.pipelines.int8 import has_fake_quants
 from deploykit.pipelines.rewrite import OutputFiles, by_calibration
 from deploykit.quantization.calibration import calibrate_split
@@ -20,6 +20,7 @@ from deploykit.quantization.search_task import Budget
 from deploykit.quantization.timing.speed import INCONCLUSIVE
 from deploykit.rendering.progress import working
 from deploykit.shipping import figures
+from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import (
     AS_IT_CAME,
     EIGHT_BITS_FILE,
@@ -46,15 +47,12 @@ SIDECAR = ".json"
 _COMPARED = ("input_range", "allow_unverified", "allow_ops")
 
 
-def _uncalibrated(shipment: Shipment) -> str:
-    """Return why nothing is quantized, or an empty string."""
-    return "" if shipment.how.calibration is not None else "int8 needs --calibration DATA"
+_UNCALIBRATED = "int8 needs --calibration DATA"
 
 
 def _no_calibration(shipment: Shipment) -> str:
-    """Return why nothing is calibrated, or an empty string."""
-    if why := _uncalibrated(shipment):
-        return "the model states its int8 scales" if _states_scales(shipment) else why
+    if shipment.how.calibration is None:
+        return "the model states its int8 scales" if _states_scales(shipment) else _UNCALIBRATED
     if not shipment.path(OPTIMIZED_FILE).exists():
         return ""
     graph = shipment.opened(OPTIMIZED_FILE).graph
@@ -64,9 +62,8 @@ def _no_calibration(shipment: Shipment) -> str:
 def _no_8_bits(shipment: Shipment) -> str:
     if shipment.how.device == "gpu":
         return "int8 layers run on CPUs only, and --device is gpu"
-    if shipment.how.goal == "size" or _states_scales(shipment):
-        return ""
-    return _uncalibrated(shipment)
+    is_possible = shipment.how.calibration is not None or shipment.how.goal == "size"
+    return "" if is_possible or _states_scales(shipment) else _UNCALIBRATED
 
 
 def _states_scales(shipment: Shipment) -> bool:
@@ -84,25 +81,21 @@ def check(shipment: Shipment) -> Outcome:
     A child process imports Keras once for all of it and exits afterwards.
     """
     source, how = shipment.source, shipment.how
-    opened = None
-    if not path_of(source) or _is_keras(source.model):  # it has no graph before freezing
-        opened = open_model(source)
-    result = verification.check(source if opened is None else opened.graph, allow_ops=how.allow_ops)
+    is_keras = str(source.model).endswith((".keras", ".h5", ".hdf5"))
+    # A Keras model has no graph before freezing.
+    model = open_model(source) if is_keras or not path_of(source) else source
+    checked = model.graph if isinstance(model, OpenedModel) else model
+    result = verification.check(checked, allow_ops=how.allow_ops)
     if result.error is not None:
         raise result.error
-    graph, used = _compared(
-        shipment,
-        freeze.freeze,
-        source if opened is None else opened,
-        preprocess=how.preprocess,
-        output=shipment.path(FROZEN),
-    )
+    options = {"preprocess": how.preprocess, "output": shipment.path(FROZEN)}
+    graph, used = _compared(shipment, freeze.freeze, model, **options)
     shipment.opened(FROZEN, is_new=True)
-    model = graph.report.model
+    files = graph.report.model
     plain = result.document() | {
-        "source": model.source,
-        "sha256": model.sha256,
-        "bytes": model.bytes,
+        "source": files.source,
+        "sha256": files.sha256,
+        "bytes": files.bytes,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
     }
@@ -123,8 +116,8 @@ def _compared(
     try:
         allowed = how.allow_unverified and how.calibration is None
         graph = act(model, **options, allow_unverified=allowed)
-        verification = graph.report.verification
-        is_proven = verification is None or verification.verified
+        result = graph.report.verification
+        is_proven = result is None or result.verified
         return graph, () if is_proven else ("calibration",)
     except UnverifiedError as error:
         if how.calibration is None:
@@ -135,17 +128,11 @@ def _compared(
     return graph, ("calibration", "labels")
 
 
-def _is_keras(model: Any) -> bool:
-    return str(model).endswith((".keras", ".h5", ".hdf5"))
-
-
 @cached("preprocess", *_COMPARED, seconds=4)
 def optimize(shipment: Shipment) -> Outcome:
     """Optimize the frozen graph."""
-    before = shipment.opened(FROZEN)
-    graph, used = _compared(
-        shipment, rewriting.optimize, before, output=shipment.path(OPTIMIZED_FILE)
-    )
+    before, output = shipment.opened(FROZEN), shipment.path(OPTIMIZED_FILE)
+    graph, used = _compared(shipment, rewriting.optimize, before, output=output)
     shipment.opened(OPTIMIZED_FILE, is_new=True)
     made = graph.report.document()
     plain = {
@@ -212,26 +199,24 @@ def quantize(shipment: Shipment) -> Outcome:
 def _with_int8_layers(shipment: Shipment) -> Graph:
     """Write and return the model with int8 layers, or in float32 if int8 is rejected."""
     how, model = shipment.how, shipment.to_change(OPTIMIZED_FILE)
-    is_calibrated = how.calibration is not None
     options = QuantizeOptions(
         engine=how.engine,
         budget=max(shipment.share, 0.5),
         allow_low_accuracy=how.allow_low_accuracy,
         allow_float=True,
     )
-    comparison, calibration, evaluation = _made_up(shipment), None, None
-    if is_calibrated:
+    comparison, calibration, evaluation = _synthetic(how), None, None
+    if how.calibration is not None:
         comparison = VerifyOptions(allow_ops=how.allow_ops)
         calibration = shipment.samples("calibration")
-    if is_calibrated and how.evaluation is not None:
-        options = replace(options, max_drop=how.max_drop)
-        evaluation = shipment.samples("evaluation")
-        if how.labels is not None:
-            model.graph.about = replace(model.about, labels=tuple(labels_from(how.labels)))
-    data, budget = (calibration, evaluation), Budget(options.budget)
-    return quantize_model(
-        model, options, data, comparison, _eight_bits(shipment), budget, shipment.calibrated
-    )
+        if how.evaluation is not None:
+            options = replace(options, max_drop=how.max_drop)
+            evaluation = shipment.samples("evaluation")
+            if how.labels is not None:
+                model.graph.about = replace(model.about, labels=tuple(labels_from(how.labels)))
+    data, target = (calibration, evaluation), OutputFiles(shipment.path(EIGHT_BITS_FILE), True)
+    budget = Budget(options.budget)
+    return quantize_model(model, options, data, comparison, target, budget, shipment.calibrated)
 
 
 def _with_int8_weights(shipment: Shipment) -> Graph:
@@ -241,22 +226,17 @@ def _with_int8_weights(shipment: Shipment) -> Graph:
         mode="weights", allow_float=True, allow_low_accuracy=how.allow_low_accuracy
     )
     samples = None if how.calibration is None else shipment.samples("calibration")
-    comparison = replace(_made_up(shipment), data=samples)
-    model, target = shipment.opened(OPTIMIZED_FILE), _eight_bits(shipment)
-    budget = Budget(options.budget)
+    comparison = replace(_synthetic(how), data=samples)
+    model, budget = shipment.opened(OPTIMIZED_FILE), Budget(options.budget)
+    target = OutputFiles(shipment.path(EIGHT_BITS_FILE), True)
     try:
         return quantize_model(model, options, (None, None), comparison, target, budget)
     except UnverifiedError as error:
         raise by_calibration(error, has_shape=False) from None
 
 
-def _eight_bits(shipment: Shipment) -> OutputFiles:
-    return OutputFiles(shipment.path(EIGHT_BITS_FILE), force=True)
-
-
-def _made_up(shipment: Shipment) -> VerifyOptions:
+def _synthetic(how: ShipOptions) -> VerifyOptions:
     """Return options to compare a graph with the model on synthetic inputs."""
-    how = shipment.how
     return VerifyOptions(
         allow_ops=how.allow_ops,
         input_range=how.input_range,
@@ -280,26 +260,25 @@ def verify(shipment: Shipment) -> Outcome:
     result = verification.verify(shipment.opened(FROZEN), shipped, **options)
     if result.differs:
         raise VerificationError("outputs-differ", source=shipment.path(MODEL), reason=result.reason)
-    document = result.document()
-    if not result.verified:
-        if not how.allow_unverified:
-            source, reason = shipment.path(MODEL), result.reason
-            raise by_calibration(
-                UnverifiedError("not-verified", source=source, reason=reason, advice=ADVICE)
-            )
-        return Outcome(document, files, UNDECIDED, result.reason, used)
-    return Outcome(document, files, used=used)
+    if result.verified:
+        return Outcome(result.document(), files, used=used)
+    if how.allow_unverified:
+        return Outcome(result.document(), files, UNDECIDED, result.reason, used)
+    source, reason = shipment.path(MODEL), result.reason
+    raise by_calibration(
+        UnverifiedError("not-verified", source=source, reason=reason, advice=ADVICE)
+    )
 
 
 def _write(shipment: Shipment) -> tuple[str, ...]:
     """Write the chosen graph; return the files that do not depend on the labels."""
-    graph = _labelled(shipment)
+    graph, path = _labelled(shipment), shipment.path(PREPROCESS)
     save_graph(graph, shipment.path(MODEL), force=True)
     steps = about(graph).preprocessing
-    shipment.path(PREPROCESS).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
     if steps is None:
         return (MODEL,)
-    write(shipment.path(PREPROCESS), [f"{json.dumps(steps, indent=2)}\n".encode()], force=True)
+    write(path, [f"{json.dumps(steps, indent=2)}\n".encode()], force=True)
     return MODEL, PREPROCESS
 
 
@@ -337,14 +316,9 @@ def accuracy(shipment: Shipment) -> Outcome:
     """Measure the accuracy before and after."""
     from deploykit.api import accuracy as api
 
-    how = shipment.how
+    how, samples = shipment.how, shipment.samples("evaluation")
     models = {AS_IT_CAME: shipment.opened(FROZEN), shipment.shipped_as: shipment.opened(MODEL)}
-    result = api.accuracy(
-        models,
-        shipment.samples("evaluation"),
-        labels=how.labels,
-        allow_ops=how.allow_ops,
-    )
+    result = api.accuracy(models, samples, labels=how.labels, allow_ops=how.allow_ops)
     return Outcome(result.document(), facts=figures.of_accuracy(result))
 
 

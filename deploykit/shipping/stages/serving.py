@@ -72,8 +72,8 @@ def export(shipment: Shipment) -> Outcome:
         path = shipment.path(TUNED)  # each version states its engine itself
         settings = replace(load_tuned(path), engine=None) if path.exists() else RunConfig()
         options["manifests"] = Manifests(tuple(how.manifests), settings=settings, force=True)
-    result, inputs = None, aliases_of(callee) if callee.method == PREDICT else {}
-    if inputs and photo_aliases(callee, declared_for(inputs).among(inputs)):
+    result, inputs = None, aliases_of(callee) if callee.method == PREDICT else None
+    if inputs is not None and photo_aliases(callee, declared_for(inputs).among(inputs)):
         try:
             model = shipment.to_change(MODEL)
             result = exporting.export(model, folder, preprocess=KNOWN, **options)
@@ -134,12 +134,13 @@ def serve(shipment: Shipment) -> Outcome:
             "tuned": shipment.path(TUNED).exists(),
             "request": said,
         }
-        document["photo"] = photo = _photo(shipment, address)
         if sample is None:
             document |= dict.fromkeys(("answer", "agrees", "difference", "bar"))
-            document["requests"] = {"why": said}
         else:
             document |= _asked(shipment, callee, address, sample)
+        document["photo"] = photo = _photo(shipment, address)
+        document["requests"] = {"why": said}
+        if sample is not None:
             inputs = _request(shipment, callee, sample, photo)
             document["requests"] = request_speed(shipment, address, inputs)
     if document["agrees"] is False:
@@ -195,23 +196,21 @@ def _sample(shipment: Shipment, callee: NamedModel) -> tuple[Sample | None, str]
     how = shipment.how
     which: Purpose = "calibration" if how.evaluation is None else "evaluation"
     data = getattr(how, which)
+    batch = demanded_batch(callee.graph) or 1
+    feed: Mapping[str, Array]
     if data is None:
         feeds, why = made_up_feeds(callee.graph, (-1.0, 1.0))
         if not feeds:
             return None, f"no synthetic request is possible: {why}"
-        return _by_alias(callee, feeds[0]), "synthetic values"
-    batch = demanded_batch(callee.graph) or 1
-    if is_folder(data):  # one batch is read, not all of it
+        feed, said = feeds[0], "synthetic values"
+    elif is_folder(data):  # one batch is read, not all of it
         feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
+        said = f"the first sample of {data}"
     else:
         feed = shipment.samples(which).feeds(batch)[0]
-    said = str(data) if isinstance(data, str | os.PathLike) else "the samples"
-    return _by_alias(callee, feed), f"the first sample of {said}"
-
-
-def _by_alias(callee: NamedModel, feed: Mapping[str, Array]) -> dict[str, Array]:
+        said = f"the first sample of {data if isinstance(data, str) else 'the samples'}"
     aliases = {normal(tensor.name): alias for alias, tensor in callee.inputs.items()}
-    return {aliases[normal(tensor)]: array for tensor, array in feed.items()}
+    return {aliases[normal(tensor)]: array for tensor, array in feed.items()}, said
 
 
 def _difference(expected: Array, got: Array) -> float:

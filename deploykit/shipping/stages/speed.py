@@ -36,16 +36,11 @@ INPUT_SECONDS = 3.0
 _FED = ("calibration", "evaluation_form", "preprocess", "device", "allow_ops")
 
 
-def _feeding(shipment: Shipment) -> dict[str, Any]:
-    """Return the inputs of measurements: samples in arrays, or None for synthetic values."""
-    return {"allow_ops": shipment.how.allow_ops, "data": shipment.arrays()}
-
-
 @cached(*_FED, measures=True, seconds=2)
 def placement(shipment: Shipment) -> Outcome:
     """Find the device of each op."""
-    how = shipment.how
-    result = placing.placement(shipment.opened(MODEL), device=how.device, **_feeding(shipment))
+    how, model, data = shipment.how, shipment.opened(MODEL), shipment.arrays()
+    result = placing.placement(model, data=data, device=how.device, allow_ops=how.allow_ops)
     return Outcome(result.document())
 
 
@@ -54,34 +49,30 @@ def tune(shipment: Shipment) -> Outcome:
     """Find the fastest settings, and write them for servers."""
     how = shipment.how
     goal = "throughput" if how.goal == "throughput" else "latency"
-    path = shipment.path(f"{TUNED}.part")
+    path, tuned = shipment.path(f"{TUNED}.part"), shipment.path(TUNED)
     result = tuning.tune(
         shipment.opened(MODEL),
         goal=goal,
         budget=max(shipment.share, 0.3),
         output=path,
         force=True,
-        **_feeding(shipment),
+        data=shipment.arrays(),
+        allow_ops=how.allow_ops,
     )
     path.unlink()
-    document = shipment.in_output(result.document())
-    tuned = shipment.path(TUNED)
+    document, settings = shipment.in_output(result.document()), result.settings
     tuned.unlink(missing_ok=True)
-    if _is_default(result.settings):
+    if settings == RunConfig(batch=settings.batch if settings.batch == 1 else None):
         why = "no settings are significantly faster than the defaults"
         if result.undecided:
             why += f"; {len(result.undecided)} of them are inconclusive: high variance"
         return Outcome(document, (), UNDECIDED if result.undecided else DONE, why)
     try:
-        check_served(result.settings, TUNED, engines=ENGINES)
+        check_served(settings, TUNED, engines=ENGINES)
     except GraphError as error:
         return Outcome(document, why=f"not written for servers: {error}")
     write(tuned, [f"{json.dumps(document, indent=2, allow_nan=False)}\n".encode()], force=True)
     return Outcome(document, (TUNED,))
-
-
-def _is_default(settings: RunConfig) -> bool:
-    return settings == RunConfig(batch=settings.batch if settings.batch == 1 else None)
 
 
 @cached(*_FED, measures=True, seconds=45, seconds_a_ms=6, share=0.6)
@@ -98,22 +89,23 @@ def benchmark(shipment: Shipment) -> Outcome:
     if shipment.in_8_bits or _in_tensorflow(shipment):
         settings[shipment.shipped_as] = []  # TensorFlow would only emulate another engine's int8
     settings[shipment.shipped_as] += _shipped_settings(shipment)
-    most = 60 * shipment.share / sum(map(len, settings.values())) - STARTING
-    seconds = max(1.0, min(LONGEST, most))
+    count = sum(map(len, settings.values()))
+    seconds = max(1.0, min(LONGEST, 60 * shipment.share / count - STARTING))
 
     def measured() -> BenchmarkResult:
         value = benchmarking.benchmark(
             models,
             settings,
+            data=shipment.arrays(),
             seconds=seconds,
             profile=True,
-            **_feeding(shipment),
+            allow_ops=how.allow_ops,
         )
         assert isinstance(value, BenchmarkResult)
         return value
 
-    again_minutes = (seconds + STARTING) * sum(map(len, settings.values())) / 60
-    result = less_loaded(measured, lambda: shipment.left > again_minutes + AFTER_MINUTES)
+    minutes = (seconds + STARTING) * count / 60 + AFTER_MINUTES
+    result = less_loaded(measured, lambda: shipment.left > minutes)
     document: dict[str, Any] = {"models": result.document(), "input": None}
     why = _input(shipment, document)
     return Outcome(document, why=why, facts=figures.of_speed(result, shipment.shipped_as))
