@@ -1,6 +1,7 @@
 """Folders written by `deploykit ship`, as input of a server: model, name and settings."""
 
 # Functions import what only they need, so that other servers start faster.
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -44,7 +45,10 @@ class ShippedFolder:
     @cached_property
     def tuned(self) -> "TunedSettings":
         """The tuned settings without the engine, which each version states itself."""
-        result = _tuned_beside(self.report, self._newest())
+        newest = None
+        with contextlib.suppress(FileError):
+            newest = next(iter(find_versions(self.model, Latest()).versions.values()), None)
+        result = _tuned_beside(self.report, newest)
         return replace(result, settings=result.settings and replace(result.settings, engine=None))
 
     def settings(self) -> RunConfig:
@@ -56,12 +60,6 @@ class ShippedFolder:
         logger.info("%s is a shipped folder: serving its model %s", self.report.folder, self.name)
         if takes_settings and self.report.tuned is not None:
             self.tuned.say(self.report.tuned)
-
-    def _newest(self) -> Path | None:
-        try:
-            return next(iter(find_versions(self.model, Latest()).versions.values()), None)
-        except FileError:
-            return None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """`deploykit ship`: run every stage in order and cache the results."""
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
@@ -9,34 +8,34 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from deploykit.api.public import Command, public
+from deploykit.data.data import is_arrays
+from deploykit.data.preprocessing import TRANSPOSE, preprocessing_of, refuse_batch_axes
 from deploykit.exporting.export import default_name
+from deploykit.exporting.named_model import callee_of_graph
+from deploykit.exporting.request_sample import ADDRESS, request_command
+from deploykit.exporting.signatures import signatures_for
+from deploykit.importers.metadata_file import about
 from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.importers.open_model import ModelLike, open_model, path_of
-from deploykit.rendering.progress import Work, working
+from deploykit.rendering.progress import working
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.shipping import ship_folder as own
-from deploykit.shipping.commands import commands
-from deploykit.shipping.figures import figures, measured_with, verdict
-from deploykit.shipping.given import check_files, check_fits, inputs_of
+from deploykit.shipping.figures import figures, verdict
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.shipment import BYTES_A_MS, Purpose, Shipment, ShipStage, read_samples
-from deploykit.shipping.shipped import (
-    LEFT_OUT,
-    Outcome,
-    PlannedStage,
-    Shipped,
-    StageResult,
-)
-from deploykit.shipping.stage_cache import StageCache, full_key, key_of, sizes_of
-from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
+from deploykit.shipping.shipment import FROZEN, Purpose, Shipment, read_samples
+from deploykit.shipping.shipped import KEPT, NAMES, PlannedStage, Shipped
+from deploykit.shipping.stage_cache import files_of, inputs_of
+from deploykit.shipping.stages import graphs, serving, speed
+from deploykit.storage.image_files import labels_from
 from deploykit.system.doctor import gpu_refusal
 from deploykit.system.machine import machine
-from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
+from deploykit.transforms.common.errors import FileError, GraphError, nearest, unknown_name
 from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.common.messages import shell_command, shell_word
 from deploykit.transforms.runtime.child_process import reused_children, started_ahead
 
 DEFAULT = ShipOptions()
-RUN, KEPT = "run", "kept"
+_OPTIONS = {"allow_ops": "allow-op", "pins": "pin"}
 
 
 @public(
@@ -103,186 +102,75 @@ def ship(
     if from_stage is not None and from_stage not in NAMES:
         raise unknown_name("stage", from_stage, NAMES, nearest(from_stage, NAMES))
     name = check_name(how.name or default_name(source.model))
-    source, how = _in_memory(source, how)
-    folder = Path(output if output is not None else f"{name}.ship")
-    shipment = Shipment(
-        source,
-        folder,
-        folder,
-        name,
-        replace(how, name=name),
-        how.budget,
-        size_of(source) / BYTES_A_MS,
-    )
-    return _planned_or_shipped(shipment, from_stage, dry_run)
+    source, how = _in_memory(source, replace(how, name=name))
+    output = Path(output if output is not None else f"{name}.ship")
+    _check_files(how)
+    shipment = Shipment(source=source, how=how, name=name, output=output, folder=output,
+                        inputs=inputs_of(source, how))  # fmt: skip
 
-
-def _planned_or_shipped(shipment: Shipment, from_stage: str | None, dry_run: bool) -> Shipped:
-    """Run the stages in the build folder, or plan them."""
-    source, how, folder = shipment.source, shipment.how, shipment.output
-    check_files(how)
-    inputs = inputs_of(source, how)
-
-    def kept(place: Path) -> int:
-        plan = _plan(shipment, StageCache(place), inputs, from_stage)
-        return sum(item.act == KEPT for item in plan)
+    def kept(folder: Path) -> int:
+        return sum(item.act == KEPT for item in _plan(shipment, folder, from_stage))
 
     given = (how.calibration, how.evaluation, how.labels)
     read = [*path_of(source), *(item for item in given if isinstance(item, str))]
     if dry_run:
-        own.check(folder, *read)
-        place = StageCache(own.resumed_in(folder, kept))
-        return Shipped(folder, shipment.name, _plan(shipment, place, inputs, from_stage))
+        own.check(output, *read)
+        return Shipped(output, name, _plan(shipment, own.resumed_in(output, kept), from_stage))
     if how.device == "gpu" and (refusal := gpu_refusal()) is not None:
         raise GraphError("device-gpu-refused", reason=refusal)
-    with own.own_folder(folder, kept, *read) as shipment.folder:
-        place = StageCache(shipment.folder)
+    with own.own_folder(output, kept, *read) as shipment.folder:
         if from_stage is not None:
-            place.forget(NAMES[NAMES.index(from_stage) :])
-        return _shipped(shipment, place, inputs)
+            shipment.cache.forget(NAMES[NAMES.index(from_stage) :])
+        return _shipped(shipment)
 
 
-def _shipped(shipment: Shipment, retained: StageCache, inputs: Mapping[str, Any]) -> Shipped:
+def _shipped(shipment: Shipment) -> Shipped:
     """Run the stages without a cached result, and write the report."""
     started = datetime.now().astimezone().isoformat(timespec="seconds")
-    plan = _plan(shipment, retained, inputs)
+    plan = _plan(shipment, shipment.folder, None)
     expected = {item.stage: item.seconds for item in plan}
-    keys: dict[str, str] = {}
-    children = started_ahead() if plan[0].act == RUN else reused_children()
-    with children, working("ship", *NAMES, expected=expected) as work:
-        if plan[0].act == KEPT:
-            check_fits(shipment)
+    is_opened = plan[0].act == KEPT
+    children = reused_children() if is_opened else started_ahead()
+    with children, working("ship", *NAMES, expected=expected) as shipment.work:
+        if is_opened:
+            _check_fits(shipment)
         own.write_begun(shipment.folder, shipment.name)
-        number = 0
-        while number < len(STAGES):
-            stage = STAGES[number]
-            work.begin(stage.name)
-            key = _key(shipment, stage, inputs, keys)
-            result = shipment.results[stage.name] = _done(shipment, stage, retained, key, inputs)
-            keys[stage.name] = full_key(key, result.outcome.used, inputs)
-            if stage.name == "check" and plan[0].act != KEPT:
-                check_fits(shipment)
-            if stage.name == "verify":
-                _done(shipment, DESCRIBE, retained, key_of(DESCRIBE, inputs, keys), inputs)
-            number += 1
-            if stage.name == "accuracy":
-                shipment.forget_files()
-            if stage.name == "accuracy" and loses_too_much(shipment):
-                number = NAMES.index("quantize")
-                retained.forget(NAMES[number:])
-            _expect(work, shipment, STAGES[number:], expected)
-        shipped = Shipped(
-            shipment.output,
-            shipment.name,
-            tuple(plan),
-            tuple(shipment.results.values()),
-            _facts(shipment, started),
-        )
+        _pass_stages(shipment)
+        results, facts = tuple(shipment.results.values()), _facts(shipment, started)
+        shipped = Shipped(shipment.output, shipment.name, plan, results, facts)
         own.write_report(shipment.folder, shipped.document())
     return shipped
 
 
-def _key(
-    shipment: Shipment, stage: ShipStage, inputs: Mapping[str, Any], keys: Mapping[str, str]
-) -> str:
-    """Return the cache key of a stage; a skipped stage depends on nothing."""
-    return LEFT_OUT if stage.left_out(shipment) else key_of(stage, inputs, keys)
+def _plan(shipment: Shipment, folder: Path, from_stage: str | None) -> tuple[PlannedStage, ...]:
+    """Return what each stage would do with the results in a folder, without running any."""
+    other = shipment.to_plan(folder, from_stage)
+    _pass_stages(other)
+    return tuple(other.plan or ())
 
 
-def _done(
-    shipment: Shipment, stage: ShipStage, retained: StageCache, key: str, inputs: Mapping[str, Any]
-) -> StageResult:
-    """Return the result of a stage: cached, skipped, or run now."""
-    if why := stage.left_out(shipment):
-        return StageResult(stage.name, Outcome(kind=LEFT_OUT, why=why), 0.0)
-    if (result := retained.lookup(stage.name, key, inputs)) is not None:
-        return result
-    most = stage.about(shipment.call_ms) / 60
-    shipment.share = max(min(stage.share * shipment.left, most), 0.0)
-    began = time.monotonic()
-    outcome = stage.run(shipment)
-    outcome = replace(outcome, document=shipment.in_output(outcome.document))
-    return retained.keep(key, StageResult(stage.name, outcome, time.monotonic() - began), inputs)
-
-
-def _plan(
-    shipment: Shipment,
-    retained: StageCache,
-    inputs: Mapping[str, Any],
-    from_stage: str | None = None,
-) -> tuple[PlannedStage, ...]:
-    """Return what each stage would do, as far as it is known without running any."""
-    plan: list[PlannedStage] = []
-    keys: dict[str, str] = {}
-    anew = len(NAMES) if from_stage is None else NAMES.index(from_stage)
-    runs: set[str] = set()
-    for number, stage in enumerate(STAGES):
-        key = keys[stage.name] = _key(shipment, stage, inputs, keys)
-        if why := stage.left_out(shipment):
-            plan.append(PlannedStage(stage.name, LEFT_OUT, 0.0, why))
-        elif (
-            number < anew
-            and not runs & {*stage.needs}
-            and (result := retained.lookup(stage.name, key, inputs)) is not None
-        ):
-            keys[stage.name] = full_key(key, result.outcome.used, inputs)
-            plan.append(PlannedStage(stage.name, KEPT, 0.0))
-        else:
-            runs.add(stage.name)
-            plan.append(PlannedStage(stage.name, RUN, _seconds(shipment, stage, retained)))
-    return tuple(plan)
-
-
-def _seconds(shipment: Shipment, stage: ShipStage, retained: StageCache) -> float:
-    """Return the estimated seconds of a stage: its last duration here, or its default."""
-    known = retained.seconds(stage.name)
-    if known is not None:
-        return known
-    seconds = stage.about(shipment.call_ms)
-    return min(seconds, 60 * stage.share * shipment.minutes) if stage.share else seconds
-
-
-def _expect(
-    work: Work, shipment: Shipment, left: tuple[ShipStage, ...], expected: Mapping[str, float]
-) -> None:
-    """Update the expected durations of the remaining stages to the remaining budget."""
-    work.expect({
-        item.name: min(expected[item.name], max(60 * item.share * shipment.left, 1.0))
-        for item in left
-        if item.share and expected[item.name]
-    })  # fmt: skip
-
-
-def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
-    result, checked = figures(shipment), shipment.document("check")
-    return {
-        "started": started,
-        "machine": machine(),
-        "model": {k: checked.get(k) for k in ("source", "sha256", "bytes", "inputs", "outputs")},
-        "options": _said(shipment),
-        "result": "int8" if shipment.in_8_bits else "float",
-        "precision": shipment.precision,
-        "reason": shipment.reason,
-        "engine": shipment.document("quantize").get("engine") or "tensorflow",
-        "verdict": verdict(shipment, result),
-        "figures": result,
-        "measured": measured_with(shipment),
-        "commands": commands(shipment),
-    }
-
-
-def _said(shipment: Shipment) -> dict[str, Any]:
-    """Return the options as plain data; objects in memory are represented by their type's name."""
-    results = {}
-    for field_ in fields(shipment.how):
-        value = getattr(shipment.how, field_.name)
-        is_plain = value is None or isinstance(value, str | int | float | list | tuple | Mapping)
-        if isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        elif not is_plain:
-            value = type(value).__name__
-        results[field_.name] = list(value) if isinstance(value, tuple) else value
-    return results
+def _pass_stages(shipment: Shipment) -> None:
+    """Run or plan all stages; each gets the results that it reads."""
+    checked = graphs.check(shipment)
+    if shipment.plan is None and not checked.kept:
+        _check_fits(shipment)
+    optimized = graphs.optimize(shipment, checked)
+    graphs.calibrate(shipment, optimized)
+    while True:
+        quantized = graphs.quantize(shipment, optimized)
+        verified = graphs.verify(shipment, optimized, quantized)
+        if shipment.plan is None:
+            graphs.describe.result(shipment, checked, verified)
+        graphs.accuracy(shipment, verified)
+        shipment.forget_files()
+        if not graphs.loses_too_much(shipment):
+            break
+        shipment.cache.forget(NAMES[NAMES.index("quantize") :])
+    speed.placement(shipment, verified)
+    tuned = speed.tune(shipment, verified)
+    speed.benchmark(shipment, verified, tuned)
+    exported = serving.export(shipment, verified, tuned)
+    serving.serve(shipment, checked, exported, tuned)
 
 
 def _in_memory(source: ModelSource, how: ShipOptions) -> tuple[ModelSource, ShipOptions]:
@@ -299,9 +187,102 @@ def _in_memory(source: ModelSource, how: ShipOptions) -> tuple[ModelSource, Ship
     return source, replace(how, **results)
 
 
-def size_of(source: ModelSource) -> int:
-    """Return the size of a model's files or of its graph in bytes."""
+def _check_files(how: ShipOptions) -> None:
+    """Raise FileError or GraphError for a missing or invalid input file."""
+    if how.labels is not None:
+        labels_from(how.labels)
+    if how.preprocess is not None:
+        preprocessing_of(how.preprocess)
+    for data in (how.calibration, how.evaluation):
+        if isinstance(data, str) and not any(files_of(Path(data))):
+            raise FileError("not-found", source=data, expected="samples")
+
+
+def _check_fits(shipment: Shipment) -> None:
+    """Raise GraphError for labels or samples that do not fit the model's inputs and outputs.
+
+    The first stage that needs samples in folders reads them, not this function.
+    """
+    how, graph = shipment.how, shipment.opened(FROZEN).graph
+    advice = f"{TRANSPOSE} Or run optimize, quantize and export one by one."
+    refuse_batch_axes(graph, how.preprocess, "the server that ship checks", advice)
+    if how.labels is not None:
+        callee = callee_of_graph(graph.copy(), about(graph).signatures)
+        signatures_for(callee, None, labels=labels_from(how.labels))
+    for which in get_args(Purpose):
+        data = getattr(how, which)
+        if isinstance(data, str) and how.preprocess is None and is_arrays(data):
+            shipment.samples(which)
+
+
+def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
+    result, checked = figures(shipment), shipment.document("check")
+    quantized = shipment.document("quantize")
+    return {
+        "started": started,
+        "machine": machine(),
+        "model": {k: checked.get(k) for k in ("source", "sha256", "bytes", "inputs", "outputs")},
+        "options": {
+            item.name: _plain(getattr(shipment.how, item.name)) for item in fields(ShipOptions)
+        },
+        "result": "int8" if shipment.in_8_bits else "float",
+        "precision": shipment.precision,
+        "reason": str(quantized.get("reason") or shipment.outcome("quantize").why),
+        "engine": quantized.get("engine") or "tensorflow",
+        "verdict": verdict(shipment, result),
+        "figures": result,
+        "measured": shipment.outcome("benchmark").facts.get("measured", {}),
+        "commands": _commands(shipment),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return an option as plain data; an object in memory is represented by its type's name."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple):
+        return list(value)
+    is_plain = value is None or isinstance(value, str | int | float | Mapping)
+    return value if is_plain else type(value).__name__
+
+
+def _commands(shipment: Shipment) -> list[dict[str, str]]:
+    """Return commands to serve a folder, send a request, rebuild the report, and ship again."""
+    folder, source = shell_word(os.fspath(shipment.output)), shipment.source
+    photo, sample = shipment.document("serve").get("photo"), shipment.document("export")["sample"]
+    if photo:
+        request = shell_command("deploykit", "predict", ADDRESS, shipment.name, photo["file"])
+    else:
+        path = None if sample["file"] is None else shipment.output / sample["file"]
+        request = request_command(shipment.name, path, sample["signature"])
     paths = path_of(source)
-    if not paths:
-        return sum(map(len, source.model.graph.serialized()))
-    return sum(sizes_of(Path(paths[0])).values())
+    words = ["deploykit", "ship", *(paths or ("MODEL",))]
+    for given, default in ((source, ModelSource(None)), (shipment.how, ShipOptions())):
+        for field in fields(given):
+            value = getattr(given, field.name)
+            if field.name not in ("model", "name") and value != getattr(default, field.name):
+                option = f"--{_OPTIONS.get(field.name, field.name).replace('_', '-')}"
+                words += _words(option, value)
+    if not paths or shipment.name != default_name(*paths):
+        words += ["--name", shipment.name]
+    again = shell_command(*words, "-o", os.fspath(shipment.output))
+    return [
+        {"what": "serve the model", "command": f"deploykit serve {folder}"},
+        {"what": "send a request", "command": request},
+        {"what": "rebuild the report", "command": f"deploykit report {folder} --force"},
+        {"what": "ship again", "command": again},
+    ]
+
+
+def _words(option: str, value: Any) -> list[str]:
+    if value is True:
+        return [option]
+    if isinstance(value, str | int | float | os.PathLike):
+        return [option, str(value)]
+    if isinstance(value, Mapping):
+        return [word for k, v in value.items() for word in (option, f"{k}={v}")]
+    if isinstance(value, list | tuple) and all(isinstance(item, str | float) for item in value):
+        if option == "--allow-op":
+            return [word for item in value for word in (option, item)]
+        return [option, ",".join(map(str, value))]
+    return [option, option.strip("-").upper()]

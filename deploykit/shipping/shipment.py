@@ -1,20 +1,40 @@
-"""The state that the stages of one shipment share, and the definition of a stage."""
+"""One run of `ship`: its state, and stages whose results are cached by what they depend on."""
 
+import copy
+import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from deploykit import __version__
 from deploykit.data.data import is_arrays
 from deploykit.data.labels import ClassNames
 from deploykit.data.samples import open_samples
 from deploykit.importers.metadata_file import About
 from deploykit.importers.model_source import ModelSource
-from deploykit.importers.open_model import OpenedModel, open_model
+from deploykit.importers.open_model import OpenedModel, open_model, path_of
 from deploykit.quantization.calibration import KnownRanges
+from deploykit.rendering.progress import Work
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.shipped import DONE, FOLDER, UNDECIDED, Outcome, StageResult
+from deploykit.shipping.shipped import (
+    FOLDER,
+    KEPT,
+    LEFT_OUT,
+    NAMES,
+    RUN,
+    Outcome,
+    PlannedStage,
+    StageResult,
+)
+from deploykit.shipping.stage_cache import StageCache, sizes_of
+from deploykit.storage.resume_file import digest
+from deploykit.system.machine import environment, machine
+from deploykit.transforms.common.documents import FORMAT
+from deploykit.transforms.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.samples import Dataset
 
@@ -25,8 +45,6 @@ FROZEN, OPTIMIZED_FILE, EIGHT_BITS_FILE = (
 Purpose = Literal["calibration", "evaluation"]
 """The options that name samples."""
 PREPROCESS, LABELS = "preprocess.json", "labels.txt"
-
-
 BYTES_A_MS = 2 << 20
 """Estimated model bytes per millisecond of an inference; only limits measurement times.
 
@@ -55,22 +73,26 @@ def read_samples(how: ShipOptions, which: Purpose, graph: Graph) -> Dataset:
     return open_samples(getattr(how, which), graph, how.preprocess, labels=labels, group_by="")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Shipment:
     """One run of `ship`: its inputs, its folder, and the results of the stages so far."""
 
     source: ModelSource
-    folder: Path
-    """The folder in which the shipment is built."""
-    output: Path
-    """The final folder; the same as `folder`, unless it contains a finished shipment."""
-    name: str
     how: ShipOptions
-    minutes: float
-    """The whole budget in minutes."""
-    call_ms: float = 1.0
-    """Estimated latency of an inference in milliseconds, from the size of the model."""
+    name: str
+    output: Path
+    """The final folder."""
+    folder: Path
+    """The folder in which the shipment is built: another one if `output` contains a finished one.
+    """
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Digests of the model and of each option."""
     results: dict[str, StageResult] = field(default_factory=dict)
+    plan: list[PlannedStage] | None = None
+    """The stages so far, if they are only planned; None if they run."""
+    from_stage: str | None = None
+    """The first stage that a plan repeats."""
+    work: Work | None = None
     began: float = field(default_factory=time.monotonic)
     share: float = 0.0
     """Minutes that the running stage may take."""
@@ -79,10 +101,29 @@ class Shipment:
     _opened: dict[str, OpenedModel] = field(default_factory=dict)
     _samples: dict[str, Dataset] = field(default_factory=dict)
 
+    @cached_property
+    def call_ms(self) -> float:
+        """Estimated latency of an inference in milliseconds, from the size of the model."""
+        if paths := path_of(self.source):
+            return sum(sizes_of(Path(paths[0])).values()) / BYTES_A_MS
+        return sum(map(len, self.source.model.graph.serialized())) / BYTES_A_MS
+
+    @property
+    def cache(self) -> StageCache:
+        """The cached results in the folder."""
+        return StageCache(self.folder)
+
     @property
     def left(self) -> float:
         """Remaining minutes of the budget."""
-        return self.minutes - (time.monotonic() - self.began) / 60
+        return self.how.budget - (time.monotonic() - self.began) / 60
+
+    def to_plan(self, folder: Path, from_stage: str | None) -> "Shipment":
+        """Return this shipment, to plan its stages with the results in a folder."""
+        other = copy.copy(self)  # with the samples that were read
+        other.folder, other.from_stage, other.plan = folder, from_stage, []
+        other.results, other._opened = {}, {}
+        return other
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the folder."""
@@ -98,9 +139,9 @@ class Shipment:
             return [self.in_output(item) for item in value]
         return value
 
-    def opened(self, name: str) -> OpenedModel:
-        """Return a graph of the folder; it is read once."""
-        if name not in self._opened:
+    def opened(self, name: str, is_new: bool = False) -> OpenedModel:
+        """Return a graph of the folder; it is read once, and again if its file `is_new`."""
+        if is_new or name not in self._opened:
             self._opened[name] = open_model(self.path(name))
         return self._opened[name]
 
@@ -108,6 +149,13 @@ class Shipment:
         """Return a copy of a graph of the folder for code that modifies it."""
         opened = self.opened(name)
         return replace(opened, graph=opened.graph.copy())
+
+    def describe(self, name: str, known: About) -> None:
+        """Update the metadata of an open graph after its metadata file was rewritten."""
+        if name in self._opened:
+            opened = self.to_change(name)
+            opened.graph.about = known
+            self._opened[name] = opened
 
     def samples(self, which: Purpose) -> Dataset:
         """Return the samples of an option, with labels and groups; they are read once."""
@@ -135,17 +183,6 @@ class Shipment:
             return None
         return self.samples(which)
 
-    def forget(self, name: str) -> None:
-        """Drop a cached graph whose file was rewritten."""
-        self._opened.pop(name, None)
-
-    def describe(self, name: str, known: About) -> None:
-        """Update the metadata of an open graph after its metadata file was rewritten."""
-        if name in self._opened:
-            graph = self._opened[name].graph.copy()
-            graph.about = known
-            self._opened[name] = replace(self._opened[name], graph=graph)
-
     def outcome(self, stage: str) -> Outcome:
         """Return the outcome of a stage; an empty one if it has not run."""
         result = self.results.get(stage)
@@ -154,10 +191,6 @@ class Shipment:
     def document(self, stage: str) -> Mapping[str, Any]:
         """Return the result of a stage as plain data; {} if it was skipped."""
         return self.outcome(stage).document or {}
-
-    def ran(self, stage: str) -> bool:
-        """Return whether a stage has a result."""
-        return stage in self.results and self.outcome(stage).kind in (DONE, UNDECIDED)
 
     @property
     def in_8_bits(self) -> bool:
@@ -170,38 +203,25 @@ class Shipment:
         return "int8" if self.in_8_bits else "float32"
 
     @property
-    def reason(self) -> str:
-        """A sentence that explains the choice of this precision."""
-        result = self.outcome("quantize")
-        return str((result.document or {}).get("reason") or result.why)
-
-    @property
     def chosen(self) -> str:
         """File name of the shipped graph."""
-        return EIGHT_BITS_FILE if self.ran("quantize") else OPTIMIZED_FILE
-
-    @property
-    def graphs(self) -> dict[str, str]:
-        """Files of the compared graphs, by name."""
-        results = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
-        return {**results, EIGHT_BITS: EIGHT_BITS_FILE} if self.in_8_bits else results
+        quantized = self.results.get("quantize")
+        is_float = quantized is None or quantized.outcome.kind == LEFT_OUT
+        return OPTIMIZED_FILE if is_float else EIGHT_BITS_FILE
 
     @property
     def shipped_as(self) -> str:
-        """Name of the shipped graph in `graphs`."""
+        """Name of the shipped graph among the compared ones."""
         return EIGHT_BITS if self.in_8_bits else OPTIMIZED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShipStage:
-    """One stage of a shipment."""
+    """A stage. A call runs it, unless a result for the same options and results is cached."""
 
-    name: str
     run: Callable[[Shipment], Outcome]
     options: tuple[str, ...] = ()
     """The fields of `ShipOptions` on which its result depends."""
-    needs: tuple[str, ...] = ()
-    """The stages whose results it reads."""
     left_out: Callable[[Shipment], str] = lambda shipment: ""
     """Returns why the stage is skipped, as a sentence; empty if it runs."""
     measures: bool = False
@@ -213,6 +233,108 @@ class ShipStage:
     share: float = 0.0
     """Fraction of the remaining budget that it may use; 0 means no limit."""
 
-    def about(self, call_ms: float) -> float:
-        """Return its estimated seconds; `call_ms` is the latency of an inference."""
-        return self.seconds + self.seconds_a_ms * call_ms
+    @property
+    def name(self) -> str:
+        """Name of the stage and of its function."""
+        return self.run.__name__
+
+    def __call__(self, shipment: Shipment, *needed: StageResult) -> StageResult:
+        """Return the result of the stage, or plan it; `needed` are the results that it reads."""
+        work = shipment.work
+        if work is not None:
+            work.begin(self.name)
+        if shipment.plan is None:
+            result = self.result(shipment, *needed)
+        else:
+            result = self._planned(shipment, needed, shipment.plan)
+        if work is not None:
+            work.expect({
+                name: min(work.expected[name], max(60 * STAGES[name].share * shipment.left, 1.0))
+                for name in NAMES[NAMES.index(self.name) + 1 :]
+                if STAGES[name].share and work.expected[name]
+            })  # fmt: skip
+        shipment.results[self.name] = result
+        return result
+
+    def result(self, shipment: Shipment, *needed: StageResult) -> StageResult:
+        """Return the result of the stage: cached, skipped, or run now."""
+        if why := self.left_out(shipment):
+            return StageResult(self.name, Outcome(kind=LEFT_OUT, why=why), 0.0, key=LEFT_OUT)
+        key = self.key(shipment.inputs, needed)
+        if (result := shipment.cache.lookup(self.name, key, shipment.inputs)) is not None:
+            return result
+        most = self.about(shipment) / 60
+        shipment.share = max(min(self.share * shipment.left, most), 0.0)
+        began = time.monotonic()
+        outcome = self.run(shipment)
+        outcome = replace(outcome, document=shipment.in_output(outcome.document))
+        result = StageResult(self.name, outcome, time.monotonic() - began)
+        return shipment.cache.keep(key, result, shipment.inputs)
+
+    def _planned(
+        self, shipment: Shipment, needed: tuple[StageResult, ...], plan: list[PlannedStage]
+    ) -> StageResult:
+        """Plan the stage as far as it is known without running any."""
+        first, key, result = shipment.from_stage, self.key(shipment.inputs, needed), None
+        if why := self.left_out(shipment):
+            plan.append(PlannedStage(self.name, LEFT_OUT, 0.0, why))
+            return self.result(shipment)
+        is_repeated = first is not None and NAMES.index(self.name) >= NAMES.index(first)
+        if not is_repeated and all(item.kept or item.key == LEFT_OUT for item in needed):
+            result = shipment.cache.lookup(self.name, key, shipment.inputs)
+        if result is not None:
+            plan.append(PlannedStage(self.name, KEPT, 0.0))
+            return result
+        seconds = shipment.cache.seconds(self.name)
+        if seconds is None:
+            most = 60 * self.share * shipment.how.budget if self.share else math.inf
+            seconds = min(self.about(shipment), most)
+        plan.append(PlannedStage(self.name, RUN, seconds))
+        return StageResult(self.name, Outcome(), 0.0, key=key)
+
+    def key(self, inputs: Mapping[str, Any], needed: tuple[StageResult, ...]) -> str:
+        """Return a digest of everything that the result depends on.
+
+        `inputs` are digests by option, including `model`.
+        """
+        facts: dict[str, Any] = {
+            "format": FORMAT,
+            "stage": self.name,
+            "inputs": {name: inputs[name] for name in ("model", *self.options)},
+            "results": {item.stage: item.key for item in needed},
+            "versions": [__version__, version_of(TENSORFLOW)],
+        }
+        if self.measures:
+            here = machine()
+            facts["machine"] = {k: here[k] for k in ("cpu", "flags", "affinity", "cpu_limit")}
+            facts["environment"] = environment()
+        return digest([json.dumps(facts, sort_keys=True, default=str).encode()])
+
+    def about(self, shipment: Shipment) -> float:
+        """Return its estimated seconds."""
+        return self.seconds + self.seconds_a_ms * shipment.call_ms
+
+
+STAGES: dict[str, ShipStage] = {}
+"""Every stage by name."""
+
+
+def cached(*options: str, **how: Any) -> Callable[[Callable[[Shipment], Outcome]], ShipStage]:
+    """Make a stage of a function, which is called with the shipment and results of other stages.
+
+    Args:
+        options: the fields of `ShipOptions` on which its result depends.
+        how: other fields of `ShipStage`.
+
+    Example:
+        >>> @cached("labels", seconds=2)
+        ... def describe(shipment: Shipment) -> Outcome:
+        ...     return Outcome({"labels": shipment.how.labels})
+        >>> described = describe(shipment, verified)
+    """
+
+    def stage(function: Callable[[Shipment], Outcome]) -> ShipStage:
+        result = STAGES[function.__name__] = ShipStage(run=function, options=options, **how)
+        return result
+
+    return stage

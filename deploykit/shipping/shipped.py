@@ -11,7 +11,11 @@ from deploykit.transforms.common.documents import AsHtml, Hidden, Written, head,
 
 FOLDER = ".stages"
 """Name of the folder with stage results within a shipped folder."""
+NAMES = ("check", "optimize", "calibrate", "quantize", "verify", "accuracy", "placement", "tune",
+         "benchmark", "export", "serve")  # fmt: skip
+"""The stages in their order."""
 DONE, LEFT_OUT, UNDECIDED = OUTCOMES = ("done", "left out", "undecided")
+RUN, KEPT = "run", "kept"
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Outcome:
     """A sentence with the reason why it was skipped or is inconclusive."""
     used: tuple[str, ...] = ()
     """Names of further options that its result turned out to depend on."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the report of the shipment states of it, such as metrics, as plain data."""
 
 
 def _of_outcome(outcome: Outcome) -> dict[str, Any]:
@@ -45,6 +51,8 @@ class StageResult:
     """Whether the result is from an earlier run."""
     files: Hidden[Mapping[str, str]] = field(default_factory=dict)
     """SHA-256 of each file that it wrote, by relative path."""
+    key: Hidden[str] = ""
+    """Digest of everything that it depends on."""
 
 
 @dataclass(frozen=True)

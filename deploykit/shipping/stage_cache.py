@@ -4,20 +4,23 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from deploykit import __version__
-from deploykit.shipping.shipment import ShipStage
+import numpy as np
+
+from deploykit.data.data import is_arrays
+from deploykit.importers.model_source import ModelSource
+from deploykit.importers.open_model import path_of
+from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
+from deploykit.storage.arrays import load_forms
 from deploykit.storage.files import write
 from deploykit.storage.image_folders import visible_files
 from deploykit.storage.resume_file import digest, pieces
-from deploykit.system.machine import environment, machine
 from deploykit.transforms.common.documents import FORMAT, converted, document, head
 from deploykit.transforms.common.errors import Error, GraphError
-from deploykit.transforms.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.untrusted.files import read_json
 from deploykit.verification.samples import Dataset
 
@@ -64,11 +67,13 @@ class StageCache:
         except GraphError:
             return None
         outcome = replace(stored.outcome, files=tuple(stored.files))
-        if (stored.full_key or key) != full_key(key, outcome.used, inputs or {}):
+        full = full_key(key, outcome.used, inputs or {})
+        if (stored.full_key or key) != full:
             return None
-        if any(_digest_or_none(self.folder / name) != sha for name, sha in stored.files.items()):
+        paths = {self.folder / name: sha256 for name, sha256 in stored.files.items()}
+        if any(not p.exists() or digest_of_path(p) != sha256 for p, sha256 in paths.items()):
             return None
-        return StageResult(stage, outcome, stored.seconds, kept=True, files=stored.files)
+        return StageResult(stage, outcome, stored.seconds, kept=True, files=stored.files, key=full)
 
     def seconds(self, stage: str) -> float | None:
         """Return the duration of the stage's last run here in seconds; None if unknown."""
@@ -83,11 +88,12 @@ class StageCache:
     ) -> StageResult:
         """Write the result of a stage, and return it with the digests of its files."""
         files = {name: digest_of_path(self.folder / name) for name in result.outcome.files}
+        full = full_key(key, result.outcome.used, inputs or {})
         plain = {
             **head(KIND),
             "stage": result.stage,
             "key": key,
-            "full_key": full_key(key, result.outcome.used, inputs or {}),
+            "full_key": full,
             "ran": True,
             "seconds": round(result.seconds, 2),
             "outcome": document(result.outcome),
@@ -95,7 +101,7 @@ class StageCache:
         }
         text = json.dumps(plain, indent=1, allow_nan=False)
         write(self._path(result.stage), [f"{text}\n".encode()], force=True)
-        return StageResult(result.stage, result.outcome, result.seconds, files=files)
+        return replace(result, files=files, key=full)
 
     def forget(self, stages: Iterable[str]) -> None:
         """Delete the results of stages, so that they run again."""
@@ -114,28 +120,6 @@ class StageCache:
         return result if is_ours and result.get("format") == FORMAT else None
 
 
-def key_of(stage: ShipStage, inputs: Mapping[str, Any], needed: Mapping[str, str]) -> str:
-    """Return a digest of everything that the result of a stage depends on.
-
-    Args:
-        stage: the stage.
-        inputs: digests of the inputs by option, including `model`.
-        needed: the keys of the stages whose results it reads.
-    """
-    facts: dict[str, Any] = {
-        "format": FORMAT,
-        "stage": stage.name,
-        "inputs": {name: inputs[name] for name in ("model", *stage.options)},
-        "needs": {name: needed[name] for name in stage.needs},
-        "versions": [__version__, version_of(TENSORFLOW)],
-    }
-    if stage.measures:
-        here = machine()
-        facts["machine"] = {name: here[name] for name in ("cpu", "flags", "affinity", "cpu_limit")}
-        facts["environment"] = environment()
-    return digest([json.dumps(facts, sort_keys=True, default=str).encode()])
-
-
 def full_key(key: str, used: Iterable[str], inputs: Mapping[str, Any]) -> str:
     """Return the key of a stage extended by the inputs that its run turned out to use."""
     facts = {name: inputs.get(name) for name in used}
@@ -144,9 +128,40 @@ def full_key(key: str, used: Iterable[str], inputs: Mapping[str, Any]) -> str:
     return digest([key.encode(), json.dumps(facts, sort_keys=True, default=str).encode()])
 
 
+def inputs_of(source: ModelSource, how: ShipOptions) -> dict[str, Any]:
+    """Return digests of the model and of each option.
+
+    `evaluation_form` contains names, dtypes and shapes of the evaluation data: a model's speed
+    depends on nothing else of it.
+    """
+    results = {field_.name: digest_of(getattr(how, field_.name)) for field_ in fields(how)}
+    stated = asdict(replace(source, model=None))
+    del stated["model"]
+    paths = path_of(source)
+    results["model"] = digest_of(paths[0]) if paths else source.model.sha256
+    results["evaluation_form"] = _form(how.evaluation)
+    return results | {"source": {**stated, "graph": digest_of(stated["graph"])}}
+
+
+def _form(data: Any) -> Any:
+    """Return names, dtypes and shapes of samples in arrays; {} for other files."""
+    if data is None:
+        return None
+    forms: Mapping[str, tuple[Any, tuple[int, ...]]] = {}
+    if isinstance(data, Dataset):
+        arrays = {name: np.asarray(item) for name, item in data.arrays.items()}
+        forms = {name: (item.dtype, item.shape) for name, item in arrays.items()}
+    elif is_arrays(data):
+        try:
+            forms = load_forms(data)
+        except Error:
+            return "unreadable"
+    return {name: [str(dtype), *shape[1:]] for name, (dtype, shape) in forms.items()}
+
+
 def digest_of(given: Any) -> Any:
     """Return the value of an option for a key; paths and datasets are replaced by digests."""
-    if isinstance(given, os.PathLike) or (isinstance(given, str) and _lies_there(given)):
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and _is_path(given)):
         return digest_of_path(Path(given))
     if isinstance(given, Dataset):
         beside = {"labels ": given.labels, "groups ": given.groups}
@@ -195,13 +210,8 @@ def files_of(path: Path) -> Iterator[Path]:
         yield from sorted(item for item in path.parent.glob(f"{path.name}*") if item.is_file())
 
 
-def _lies_there(text: str) -> bool:
+def _is_path(text: str) -> bool:
     try:
-        path = Path(text)
-        return bool(text) and (path.exists() or any(files_of(path)))
+        return bool(text) and (os.path.exists(text) or any(files_of(Path(text))))
     except (OSError, ValueError):
         return False
-
-
-def _digest_or_none(path: Path) -> str | None:
-    return digest_of_path(path) if path.exists() else None

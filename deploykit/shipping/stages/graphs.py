@@ -1,66 +1,101 @@
-"""The stages `check`, `optimize`, `calibrate` and `quantize`."""
+"""The stages `check`, `optimize`, `calibrate`, `quantize`, `verify` and `accuracy`."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from deploykit.api import freeze, rewriting, verification
 from deploykit.api.comparison import VerifyOptions
-from deploykit.api.freeze import freeze
-from deploykit.api.quantize import quantize_model
-from deploykit.api.rewriting import optimize
-from deploykit.api.verification import check
-from deploykit.importers.open_model import open_model, path_of
+from deploykit.api.quantize import RUN_BAR_DB, quantize_model
+from deploykit.importers.graph_files import save_graph
+from deploykit.importers.metadata_file import about, sidecar, sidecar_path
+from deploykit.importers.open_model import OpenedModel, open_model, path_of
 from deploykit.pipelines.int8 import has_fake_quants
 from deploykit.pipelines.rewrite import OutputFiles, by_calibration
 from deploykit.quantization.calibration import calibrate_split
+from deploykit.quantization.metrics import LOWER_IS_BETTER
 from deploykit.quantization.quantize_options import QuantizeOptions, has_layers
 from deploykit.quantization.search_task import Budget
 from deploykit.quantization.timing.speed import INCONCLUSIVE
 from deploykit.rendering.progress import working
+from deploykit.shipping import figures
+from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import (
+    AS_IT_CAME,
     EIGHT_BITS_FILE,
     FROZEN,
+    LABELS,
     OPTIMIZED_FILE,
+    PREPROCESS,
     Shipment,
-    ShipStage,
+    cached,
     class_names,
 )
 from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
+from deploykit.storage.files import write
 from deploykit.storage.image_files import labels_from
+from deploykit.storage.ship_report import MODEL
 from deploykit.transforms.common.documents import document
-from deploykit.transforms.common.errors import UnverifiedError
+from deploykit.transforms.common.errors import UnverifiedError, VerificationError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import reused_children
+from deploykit.transforms.untrusted.files import sha256_of
+from deploykit.verification.verify import ADVICE
 
 SIDECAR = ".json"
+_COMPARED = ("input_range", "allow_unverified", "allow_ops")
 
 
+_UNCALIBRATED = "int8 needs --calibration DATA"
+
+
+def _no_calibration(shipment: Shipment) -> str:
+    if shipment.how.calibration is None:
+        return "the model states its int8 scales" if _states_scales(shipment) else _UNCALIBRATED
+    if not shipment.path(OPTIMIZED_FILE).exists():
+        return ""
+    graph = shipment.opened(OPTIMIZED_FILE).graph
+    return "" if has_layers(graph) else "the model has no layer that could run in int8"
+
+
+def _no_8_bits(shipment: Shipment) -> str:
+    if shipment.how.device == "gpu":
+        return "int8 layers run on CPUs only, and --device is gpu"
+    is_possible = shipment.how.calibration is not None or shipment.how.goal == "size"
+    return "" if is_possible or _states_scales(shipment) else _UNCALIBRATED
+
+
+def _states_scales(shipment: Shipment) -> bool:
+    """Return whether the optimized model has FakeQuant ops; False before it exists."""
+    if not shipment.path(OPTIMIZED_FILE).exists():
+        return False
+    return has_fake_quants(shipment.opened(OPTIMIZED_FILE).frozen)
+
+
+@cached("source", "preprocess", *_COMPARED, seconds=8)
 @reused_children()
-def _check(shipment: Shipment) -> Outcome:
+def check(shipment: Shipment) -> Outcome:
     """Check the model, then write it as one frozen graph.
 
     A child process imports Keras once for all of it and exits afterwards.
     """
     source, how = shipment.source, shipment.how
-    opened = None
-    if not path_of(source) or _is_keras(source.model):  # it has no graph before freezing
-        opened = open_model(source)
-    result = check(source if opened is None else opened.graph, allow_ops=how.allow_ops)
+    is_keras = str(source.model).endswith((".keras", ".h5", ".hdf5"))
+    # A Keras model has no graph before freezing.
+    model = open_model(source) if is_keras or not path_of(source) else source
+    checked = model.graph if isinstance(model, OpenedModel) else model
+    result = verification.check(checked, allow_ops=how.allow_ops)
     if result.error is not None:
         raise result.error
-    graph, used = _compared(
-        shipment,
-        freeze,
-        source if opened is None else opened,
-        preprocess=how.preprocess,
-        output=shipment.path(FROZEN),
-    )
-    shipment.forget(FROZEN)
-    model = graph.report.model
+    options = {"preprocess": how.preprocess, "output": shipment.path(FROZEN)}
+    graph, used = _compared(shipment, freeze.freeze, model, **options)
+    shipment.opened(FROZEN, is_new=True)
+    files = graph.report.model
     plain = result.document() | {
-        "source": model.source,
-        "sha256": model.sha256,
-        "bytes": model.bytes,
+        "source": files.source,
+        "sha256": files.sha256,
+        "bytes": files.bytes,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
     }
@@ -81,8 +116,8 @@ def _compared(
     try:
         allowed = how.allow_unverified and how.calibration is None
         graph = act(model, **options, allow_unverified=allowed)
-        verification = graph.report.verification
-        is_proven = verification is None or verification.verified
+        result = graph.report.verification
+        is_proven = result is None or result.verified
         return graph, () if is_proven else ("calibration",)
     except UnverifiedError as error:
         if how.calibration is None:
@@ -93,14 +128,12 @@ def _compared(
     return graph, ("calibration", "labels")
 
 
-def _is_keras(model: Any) -> bool:
-    return str(model).endswith((".keras", ".h5", ".hdf5"))
-
-
-def _optimize(shipment: Shipment) -> Outcome:
-    before = shipment.opened(FROZEN)
-    graph, used = _compared(shipment, optimize, before, output=shipment.path(OPTIMIZED_FILE))
-    shipment.forget(OPTIMIZED_FILE)
+@cached("preprocess", *_COMPARED, seconds=4)
+def optimize(shipment: Shipment) -> Outcome:
+    """Optimize the frozen graph."""
+    before, output = shipment.opened(FROZEN), shipment.path(OPTIMIZED_FILE)
+    graph, used = _compared(shipment, rewriting.optimize, before, output=output)
+    shipment.opened(OPTIMIZED_FILE, is_new=True)
     made = graph.report.document()
     plain = {
         "nodes_before": made["nodes_in"],
@@ -113,7 +146,8 @@ def _optimize(shipment: Shipment) -> Outcome:
     return Outcome(plain, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
 
 
-def _calibrate(shipment: Shipment) -> Outcome:
+@cached("calibration", "preprocess", "allow_ops", left_out=_no_calibration, seconds=6)
+def calibrate(shipment: Shipment) -> Outcome:
     """Run the samples once, so that errors in them are reported before the long search.
 
     The search reuses the ranges of the samples that it does not hold out.
@@ -125,7 +159,13 @@ def _calibrate(shipment: Shipment) -> Outcome:
     return Outcome({**result.document(), "fed": dict(samples.fed)})
 
 
-def _quantize(shipment: Shipment) -> Outcome:
+@cached(
+    "calibration", "evaluation_form", "preprocess", "max_drop", "goal", "device", "engine",
+    "allow_low_accuracy", *_COMPARED,
+    left_out=_no_8_bits, measures=True, seconds=100, seconds_a_ms=15, share=0.45,
+)  # fmt: skip
+def quantize(shipment: Shipment) -> Outcome:
+    """Choose the layers to run in int8, or store int8 weights."""
     how = shipment.how
     graph: Graph | None = None
     plain: dict[str, Any] = {}
@@ -145,38 +185,38 @@ def _quantize(shipment: Shipment) -> Outcome:
             plain |= {"result": "int8", "stored_only": True}
         elif slower:
             plain["reason"] = slower
-    shipment.forget(EIGHT_BITS_FILE)
+    shipment.opened(EIGHT_BITS_FILE, is_new=True)
     verdict = graph.report.verification
     plain["verification"] = verdict and verdict.document()
     files = EIGHT_BITS_FILE, EIGHT_BITS_FILE + SIDECAR
     reason = str(plain.get("reason", ""))
     kind = UNDECIDED if INCONCLUSIVE in reason else DONE
-    return Outcome(plain, files, kind, reason, used)
+    judged = plain.get("judgement") or {}
+    agreement = figures.of_agreement(judged.get("agreement"), judged.get("agreement_interval"))
+    return Outcome(plain, files, kind, reason, used=used, facts=agreement)
 
 
 def _with_int8_layers(shipment: Shipment) -> Graph:
     """Write and return the model with int8 layers, or in float32 if int8 is rejected."""
     how, model = shipment.how, shipment.to_change(OPTIMIZED_FILE)
-    is_calibrated = how.calibration is not None
     options = QuantizeOptions(
         engine=how.engine,
         budget=max(shipment.share, 0.5),
         allow_low_accuracy=how.allow_low_accuracy,
         allow_float=True,
     )
-    comparison, calibration, evaluation = _made_up(shipment), None, None
-    if is_calibrated:
+    comparison, calibration, evaluation = _synthetic(how), None, None
+    if how.calibration is not None:
         comparison = VerifyOptions(allow_ops=how.allow_ops)
         calibration = shipment.samples("calibration")
-    if is_calibrated and how.evaluation is not None:
-        options = replace(options, max_drop=how.max_drop)
-        evaluation = shipment.samples("evaluation")
-        if how.labels is not None:
-            model.graph.about = replace(model.about, labels=tuple(labels_from(how.labels)))
-    data, budget = (calibration, evaluation), Budget(options.budget)
-    return quantize_model(
-        model, options, data, comparison, _eight_bits(shipment), budget, shipment.calibrated
-    )
+        if how.evaluation is not None:
+            options = replace(options, max_drop=how.max_drop)
+            evaluation = shipment.samples("evaluation")
+            if how.labels is not None:
+                model.graph.about = replace(model.about, labels=tuple(labels_from(how.labels)))
+    data, target = (calibration, evaluation), OutputFiles(shipment.path(EIGHT_BITS_FILE), True)
+    budget = Budget(options.budget)
+    return quantize_model(model, options, data, comparison, target, budget, shipment.calibrated)
 
 
 def _with_int8_weights(shipment: Shipment) -> Graph:
@@ -186,22 +226,17 @@ def _with_int8_weights(shipment: Shipment) -> Graph:
         mode="weights", allow_float=True, allow_low_accuracy=how.allow_low_accuracy
     )
     samples = None if how.calibration is None else shipment.samples("calibration")
-    comparison = replace(_made_up(shipment), data=samples)
-    model, target = shipment.opened(OPTIMIZED_FILE), _eight_bits(shipment)
-    budget = Budget(options.budget)
+    comparison = replace(_synthetic(how), data=samples)
+    model, budget = shipment.opened(OPTIMIZED_FILE), Budget(options.budget)
+    target = OutputFiles(shipment.path(EIGHT_BITS_FILE), True)
     try:
         return quantize_model(model, options, (None, None), comparison, target, budget)
     except UnverifiedError as error:
         raise by_calibration(error, has_shape=False) from None
 
 
-def _eight_bits(shipment: Shipment) -> OutputFiles:
-    return OutputFiles(shipment.path(EIGHT_BITS_FILE), force=True)
-
-
-def _made_up(shipment: Shipment) -> VerifyOptions:
+def _synthetic(how: ShipOptions) -> VerifyOptions:
     """Return options to compare a graph with the model on synthetic inputs."""
-    how = shipment.how
     return VerifyOptions(
         allow_ops=how.allow_ops,
         input_range=how.input_range,
@@ -209,56 +244,93 @@ def _made_up(shipment: Shipment) -> VerifyOptions:
     )
 
 
-def _uncalibrated(shipment: Shipment) -> str:
-    """Return why nothing is quantized, or an empty string."""
-    return "" if shipment.how.calibration is not None else "int8 needs --calibration DATA"
+@cached("calibration", "preprocess", "input_range", "allow_unverified", "allow_ops", seconds=8)
+def verify(shipment: Shipment) -> Outcome:
+    """Write the shipped graph with its metadata, and compare it with the original model."""
+    how = shipment.how
+    files, used = _write(shipment), shipment.calibration_options
+    shipped = shipment.opened(MODEL, is_new=True)
+    options: dict[str, Any] = {"allow_ops": how.allow_ops}
+    if how.calibration is not None:
+        options["data"] = shipment.samples("calibration")
+    else:
+        options["input_range"] = how.input_range
+    if shipment.in_8_bits:
+        options["min_sqnr"] = RUN_BAR_DB  # the search demanded more on held-out samples
+    result = verification.verify(shipment.opened(FROZEN), shipped, **options)
+    if result.differs:
+        raise VerificationError("outputs-differ", source=shipment.path(MODEL), reason=result.reason)
+    if result.verified:
+        return Outcome(result.document(), files, used=used)
+    if how.allow_unverified:
+        return Outcome(result.document(), files, UNDECIDED, result.reason, used)
+    source, reason = shipment.path(MODEL), result.reason
+    raise by_calibration(
+        UnverifiedError("not-verified", source=source, reason=reason, advice=ADVICE)
+    )
 
 
-def _no_calibration(shipment: Shipment) -> str:
-    """Return why nothing is calibrated, or an empty string."""
-    if why := _uncalibrated(shipment):
-        return "the model states its int8 scales" if _states_scales(shipment) else why
-    if not shipment.path(OPTIMIZED_FILE).exists():
-        return ""
-    graph = shipment.opened(OPTIMIZED_FILE).graph
-    return "" if has_layers(graph) else "the model has no layer that could run in int8"
+def _write(shipment: Shipment) -> tuple[str, ...]:
+    """Write the chosen graph; return the files that do not depend on the labels."""
+    graph, path = _labelled(shipment), shipment.path(PREPROCESS)
+    save_graph(graph, shipment.path(MODEL), force=True)
+    steps = about(graph).preprocessing
+    path.unlink(missing_ok=True)
+    if steps is None:
+        return (MODEL,)
+    write(path, [f"{json.dumps(steps, indent=2)}\n".encode()], force=True)
+    return MODEL, PREPROCESS
 
 
-def _no_8_bits(shipment: Shipment) -> str:
-    if shipment.how.device == "gpu":
-        return "int8 layers run on CPUs only, and --device is gpu"
-    if shipment.how.goal == "size" or _states_scales(shipment):
-        return ""
-    return _uncalibrated(shipment)
+def _labelled(shipment: Shipment) -> Graph:
+    """Return the chosen graph with the labels of the options or else of the model."""
+    graph, labels = shipment.opened(shipment.chosen).graph.copy(), shipment.how.labels
+    known = shipment.opened(FROZEN).about.labels if labels is None else labels_from(labels)
+    graph.about = replace(about(graph), labels=tuple(known))
+    return graph
 
 
-def _states_scales(shipment: Shipment) -> bool:
-    """Return whether the optimized model has FakeQuant ops; False before it exists."""
-    if not shipment.path(OPTIMIZED_FILE).exists():
+@cached("labels")
+def describe(shipment: Shipment) -> Outcome:
+    """Write the metadata file of the shipped graph, and its labels.
+
+    It is a part of `verify` with a separate result, so that changed labels do not repeat `verify`.
+    """
+    graph, path = _labelled(shipment), shipment.path(MODEL)
+    labels = about(graph).labels
+    write(sidecar_path(path), sidecar(graph, sha256_of(path)), force=True)
+    shipment.describe(MODEL, about(graph))
+    shipment.path(LABELS).unlink(missing_ok=True)
+    if not labels:
+        return Outcome(files=(MODEL + SIDECAR,))
+    write(shipment.path(LABELS), (f"{label}\n".encode() for label in labels), force=True)
+    return Outcome(files=(MODEL + SIDECAR, LABELS))
+
+
+def _no_evaluation(shipment: Shipment) -> str:
+    return "" if shipment.how.evaluation is not None else "it needs --evaluation DATA with labels"
+
+
+@cached("evaluation", "preprocess", "labels", "allow_ops", left_out=_no_evaluation)
+def accuracy(shipment: Shipment) -> Outcome:
+    """Measure the accuracy before and after."""
+    from deploykit.api import accuracy as api
+
+    how, samples = shipment.how, shipment.samples("evaluation")
+    models = {AS_IT_CAME: shipment.opened(FROZEN), shipment.shipped_as: shipment.opened(MODEL)}
+    result = api.accuracy(models, samples, labels=how.labels, allow_ops=how.allow_ops)
+    return Outcome(result.document(), facts=figures.of_accuracy(result))
+
+
+def loses_too_much(shipment: Shipment) -> bool:
+    """Return whether an int8 graph chosen on earlier evaluation data loses too much on new data."""
+    result, quantized = shipment.document("accuracy"), shipment.results["quantize"]
+    is_searched = shipment.how.calibration is not None and shipment.in_8_bits
+    is_new = quantized.kept and not shipment.results["accuracy"].kept
+    if not (result and is_searched and is_new) or shipment.document("quantize").get("stored_only"):
         return False
-    return has_fake_quants(shipment.opened(OPTIMIZED_FILE).frozen)
-
-
-_COMPARED = ("input_range", "allow_unverified", "allow_ops")
-CHECK = ShipStage("check", _check, ("source", "preprocess", *_COMPARED), seconds=8)
-OPTIMIZE = ShipStage("optimize", _optimize, ("preprocess", *_COMPARED), ("check",), seconds=4)
-CALIBRATE = ShipStage(
-    "calibrate",
-    _calibrate,
-    ("calibration", "preprocess", "allow_ops"),
-    ("optimize",),
-    left_out=_no_calibration,
-    seconds=6,
-)
-QUANTIZE = ShipStage(
-    "quantize",
-    _quantize,
-    ("calibration", "evaluation_form", "preprocess", "max_drop", "goal", "device", "engine",
-     "allow_low_accuracy", "input_range", "allow_unverified", "allow_ops"),
-    ("optimize",),
-    left_out=_no_8_bits,
-    measures=True,
-    seconds=100,
-    seconds_a_ms=15,
-    share=0.45,
-)  # fmt: skip
+    first, last = (result["models"][number].get("value") for number in (0, -1))
+    if result.get("metric") is None or first is None or last is None:
+        return False
+    drop = last - first if result["metric"] in LOWER_IS_BETTER else first - last
+    return not float(drop) <= shipment.how.max_drop  # NaN loses too much

@@ -5,17 +5,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.benchmarking import benchmark
-from deploykit.api.placement import placement
-from deploykit.api.tuning import tune
+from deploykit.api import benchmarking, tuning
+from deploykit.api import placement as placing
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import check_served
 from deploykit.data.input_result import InputResult
+from deploykit.shipping import figures
 from deploykit.shipping.shipment import (
+    AS_IT_CAME,
+    EIGHT_BITS,
+    EIGHT_BITS_FILE,
+    FROZEN,
+    OPTIMIZED,
     OPTIMIZED_FILE,
     Shipment,
-    ShipStage,
+    cached,
     is_folder,
 )
 from deploykit.shipping.shipped import DONE, UNDECIDED, Outcome
@@ -28,80 +33,82 @@ LONGEST = 4.5  # seconds per model and settings; below 5, half as many processes
 STARTING = 4.0  # of these seconds: loading and warm-up of a session
 AFTER_MINUTES = 0.7  # reserved for later stages before the benchmark is repeated
 INPUT_SECONDS = 3.0
+_FED = ("calibration", "evaluation_form", "preprocess", "device", "allow_ops")
 
 
-def _feeding(shipment: Shipment) -> dict[str, Any]:
-    """Return the inputs of measurements: samples in arrays, or None for synthetic values."""
-    return {"allow_ops": shipment.how.allow_ops, "data": shipment.arrays()}
-
-
-def _placement(shipment: Shipment) -> Outcome:
-    how = shipment.how
-    result = placement(shipment.opened(MODEL), device=how.device, **_feeding(shipment))
+@cached(*_FED, measures=True, seconds=2)
+def placement(shipment: Shipment) -> Outcome:
+    """Find the device of each op."""
+    how, model, data = shipment.how, shipment.opened(MODEL), shipment.arrays()
+    result = placing.placement(model, data=data, device=how.device, allow_ops=how.allow_ops)
     return Outcome(result.document())
 
 
-def _tune(shipment: Shipment) -> Outcome:
+@cached(*_FED, "goal", measures=True, seconds=35, seconds_a_ms=5, share=0.5)
+def tune(shipment: Shipment) -> Outcome:
+    """Find the fastest settings, and write them for servers."""
     how = shipment.how
     goal = "throughput" if how.goal == "throughput" else "latency"
-    path = shipment.path(f"{TUNED}.part")
-    result = tune(
+    path, tuned = shipment.path(f"{TUNED}.part"), shipment.path(TUNED)
+    result = tuning.tune(
         shipment.opened(MODEL),
         goal=goal,
         budget=max(shipment.share, 0.3),
         output=path,
         force=True,
-        **_feeding(shipment),
+        data=shipment.arrays(),
+        allow_ops=how.allow_ops,
     )
     path.unlink()
-    document = shipment.in_output(result.document())
-    tuned = shipment.path(TUNED)
+    document, settings = shipment.in_output(result.document()), result.settings
     tuned.unlink(missing_ok=True)
-    if _is_default(result.settings):
+    if settings == RunConfig(batch=settings.batch if settings.batch == 1 else None):
         why = "no settings are significantly faster than the defaults"
         if result.undecided:
             why += f"; {len(result.undecided)} of them are inconclusive: high variance"
         return Outcome(document, (), UNDECIDED if result.undecided else DONE, why)
     try:
-        check_served(result.settings, TUNED, engines=ENGINES)
+        check_served(settings, TUNED, engines=ENGINES)
     except GraphError as error:
         return Outcome(document, why=f"not written for servers: {error}")
     write(tuned, [f"{json.dumps(document, indent=2, allow_nan=False)}\n".encode()], force=True)
     return Outcome(document, (TUNED,))
 
 
-def _is_default(settings: RunConfig) -> bool:
-    return settings == RunConfig(batch=settings.batch if settings.batch == 1 else None)
-
-
-def _benchmark(shipment: Shipment) -> Outcome:
+@cached(*_FED, measures=True, seconds=45, seconds_a_ms=6, share=0.6)
+def benchmark(shipment: Shipment) -> Outcome:
+    """Measure the graphs of each step, and the shipped one with the tuned settings."""
     how = shipment.how
-    models = {name: shipment.opened(path) for name, path in shipment.graphs.items()}
+    files = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
+    if shipment.in_8_bits:
+        files[EIGHT_BITS] = EIGHT_BITS_FILE
+    models = {name: shipment.opened(path) for name, path in files.items()}
     models[shipment.shipped_as] = shipment.opened(MODEL)
     plain = RunConfig(device=how.device)
     settings = {name: [plain] for name in models}
     if shipment.in_8_bits or _in_tensorflow(shipment):
         settings[shipment.shipped_as] = []  # TensorFlow would only emulate another engine's int8
     settings[shipment.shipped_as] += _shipped_settings(shipment)
-    most = 60 * shipment.share / sum(map(len, settings.values())) - STARTING
-    seconds = max(1.0, min(LONGEST, most))
+    count = sum(map(len, settings.values()))
+    seconds = max(1.0, min(LONGEST, 60 * shipment.share / count - STARTING))
 
     def measured() -> BenchmarkResult:
-        value = benchmark(
+        value = benchmarking.benchmark(
             models,
             settings,
+            data=shipment.arrays(),
             seconds=seconds,
             profile=True,
-            **_feeding(shipment),
+            allow_ops=how.allow_ops,
         )
         assert isinstance(value, BenchmarkResult)
         return value
 
-    again_minutes = (seconds + STARTING) * sum(map(len, settings.values())) / 60
-    result = less_loaded(measured, lambda: shipment.left > again_minutes + AFTER_MINUTES)
+    minutes = (seconds + STARTING) * count / 60 + AFTER_MINUTES
+    result = less_loaded(measured, lambda: shipment.left > minutes)
     document: dict[str, Any] = {"models": result.document(), "input": None}
     why = _input(shipment, document)
-    return Outcome(document, why=why)
+    return Outcome(document, why=why, facts=figures.of_speed(result, shipment.shipped_as))
 
 
 def less_loaded(
@@ -141,7 +148,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
         return "tf.data is not measured: the samples are arrays, not files"
     is_ours = _in_tensorflow(shipment)
     try:
-        result = benchmark(
+        result = benchmarking.benchmark(
             shipment.opened(MODEL if is_ours else OPTIMIZED_FILE),
             data=data,
             preprocess=how.preprocess,
@@ -153,33 +160,3 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
     assert isinstance(result, InputResult)
     document["input"] = result.document()
     return "" if is_ours else "fed and through tf.data, TensorFlow runs the optimized graph"
-
-
-PLACEMENT = ShipStage(
-    "placement",
-    _placement,
-    ("calibration", "evaluation_form", "preprocess", "device", "allow_ops"),
-    ("verify",),
-    measures=True,
-    seconds=2,
-)
-TUNE = ShipStage(
-    "tune",
-    _tune,
-    ("calibration", "evaluation_form", "preprocess", "goal", "device", "allow_ops"),
-    ("verify",),
-    measures=True,
-    seconds=35,
-    seconds_a_ms=5,
-    share=0.5,
-)
-BENCHMARK = ShipStage(
-    "benchmark",
-    _benchmark,
-    ("calibration", "evaluation_form", "preprocess", "device", "allow_ops"),
-    ("verify", "tune"),
-    measures=True,
-    seconds=45,
-    seconds_a_ms=6,
-    share=0.6,
-)

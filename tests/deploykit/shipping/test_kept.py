@@ -8,37 +8,43 @@ import pytest
 
 from deploykit.shipping.shipment import ShipStage
 from deploykit.shipping.shipped import LEFT_OUT, Outcome, StageResult
-from deploykit.shipping.stage_cache import StageCache, digest_of, key_of
+from deploykit.shipping.stage_cache import StageCache, digest_of
 from deploykit.transforms.common.documents import document
 from deploykit.verification.samples import Dataset
 from tests.deploykit.benchmarking.nets import dense
 
-
-def stage(name="second", **fields):
-    return ShipStage(name, lambda shipment: Outcome(), ("target",), ("first",), **fields)
-
-
 INPUTS = {"model": "m", "target": "latency", "budget": 8.0}
 
 
+def second(shipment):
+    return Outcome()
+
+
+def third(shipment):
+    return Outcome()
+
+
+def key(function=second, inputs=INPUTS, needed="a", **fields):
+    stage = ShipStage(run=function, options=("target",), **fields)
+    return stage.key(inputs, (StageResult("first", Outcome(), 1.0, key=needed),))
+
+
 def test_a_key_is_of_what_the_stage_depends_on_alone():
-    key = key_of(stage(), INPUTS, {"first": "a"})
-    assert key == key_of(stage(), {**INPUTS, "budget": 1.0}, {"first": "a", "other": "b"})
+    assert key() == key(inputs={**INPUTS, "budget": 1.0})
     others = [
-        key_of(stage("third"), INPUTS, {"first": "a"}),
-        key_of(stage(), {**INPUTS, "model": "n"}, {"first": "a"}),
-        key_of(stage(), {**INPUTS, "target": "size"}, {"first": "a"}),
-        key_of(stage(), INPUTS, {"first": "b"}),
-        key_of(stage(measures=True), INPUTS, {"first": "a"}),
+        key(third),
+        key(inputs={**INPUTS, "model": "n"}),
+        key(inputs={**INPUTS, "target": "size"}),
+        key(needed="b"),
+        key(measures=True),
     ]
-    assert len({key, *others}) == 6
+    assert len({key(), *others}) == 6
 
 
 def test_what_was_measured_holds_for_this_environment_alone(monkeypatch):
-    plain, measured = stage(), stage(measures=True)
-    keys = [key_of(each, INPUTS, {"first": "a"}) for each in (plain, measured)]
+    keys = [key(), key(measures=True)]
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    again = [key_of(each, INPUTS, {"first": "a"}) for each in (plain, measured)]
+    again = [key(), key(measures=True)]
     assert again[0] == keys[0]
     assert again[1] != keys[1]
 

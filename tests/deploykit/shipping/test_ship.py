@@ -13,11 +13,11 @@ from deploykit.exporting.manifests import KINDS
 from deploykit.importers.graph_files import save_graph
 from deploykit.importers.model_source import ModelSource
 from deploykit.rendering.formatters.shipped import lines
-from deploykit.shipping.given import inputs_of
 from deploykit.shipping.ship import _in_memory
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, Purpose, Shipment
-from deploykit.shipping.stages import NAMES
+from deploykit.shipping.shipped import NAMES
+from deploykit.shipping.stage_cache import inputs_of
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.conftest import command_line
@@ -56,15 +56,20 @@ def shipped(command):
     return command.document
 
 
+def begun(source, how, folder):
+    """Return a shipment whose first stage has written its graph."""
+    shipment = Shipment(source=source, how=how, name="net", output=folder, folder=folder)
+    shipment.path(FROZEN).parent.mkdir()
+    api.save_graph(api.load_graph(source.model), shipment.path(FROZEN))
+    return shipment
+
+
 def test_labels_of_calibration_samples_may_be_of_other_classes(home, tmp_path):
     x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
     np.savez(home / "named.npz", x=x, labels=np.array(["thing"] * 16))
     (home / "labels.txt").write_text("cat\ndog\nbird\n")
     how = ShipOptions(calibration=str(home / "named.npz"), labels=str(home / "labels.txt"))
-    source = ModelSource(str(home / "net.pb"))
-    shipment = Shipment(source, tmp_path, tmp_path, "net", how, 1.0)
-    shipment.path(FROZEN).parent.mkdir()
-    api.save_graph(api.load_graph(home / "net.pb"), shipment.path(FROZEN))
+    shipment = begun(ModelSource(str(home / "net.pb")), how, tmp_path)
     assert shipment.samples("calibration").count == 16
     shipment.forget_files()
     assert shipment.samples("calibration") is shipment.arrays()
@@ -82,9 +87,7 @@ def test_the_order_of_the_classes_applies_to_all_data(home, tmp_path, order, is_
             data[which] = str(tmp_path / f"{which}.npz")
     options = ShipOptions(**data, labels=order)
     source, how = _in_memory(ModelSource(str(home / "net.pb")), options)
-    shipment = Shipment(source, tmp_path, tmp_path, "net", how, 1.0)
-    shipment.path(FROZEN).parent.mkdir()
-    api.save_graph(api.load_graph(home / "net.pb"), shipment.path(FROZEN))
+    shipment = begun(source, how, tmp_path)
     for which in get_args(Purpose):
         samples = shipment.samples(which)
         assert samples.labels.tolist() == [order.index(name) for name in names]

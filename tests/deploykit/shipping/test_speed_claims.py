@@ -14,7 +14,7 @@ from deploykit.rendering.formatters.shipped import lines
 from deploykit.rendering.tables import drawn
 from deploykit.reporting.page.page import html_of
 from deploykit.shipping import request_speed
-from deploykit.shipping.figures import figures, verdict
+from deploykit.shipping.figures import figures, of_speed, verdict
 from deploykit.shipping.request_speed import summed_up
 from deploykit.shipping.ship_folder import _readme
 from deploykit.shipping.ship_options import ShipOptions
@@ -48,6 +48,11 @@ def requests(busy=""):
     return {"signature": "serving_default", **summed_up(rounds, busy)}
 
 
+def shipment_in(folder, **options):
+    how = ShipOptions(**options)
+    return Shipment(source=None, how=how, name="net", output=folder, folder=folder)
+
+
 @pytest.fixture
 def shipped(tmp_path):
     (tmp_path / FOLDER).mkdir()
@@ -55,14 +60,13 @@ def shipped(tmp_path):
         (tmp_path / name).write_bytes(b"graph")
 
     def made(foreign=0.0, served=None):
-        shipment = Shipment(None, tmp_path, tmp_path, "net", ShipOptions(), 8.0)
-        documents = {
-            "benchmark": {"models": benchmarked(foreign).document()},
-            "serve": {"requests": served or {"why": "no time"}},
-            "accuracy": {},
+        outcomes = {
+            "benchmark": Outcome(facts=of_speed(benchmarked(foreign), OPTIMIZED)),
+            "serve": Outcome({"requests": served or {"why": "no time"}}),
         }
-        for name, document in documents.items():
-            shipment.results[name] = StageResult(name, Outcome(document), 1.0)
+        shipment = shipment_in(tmp_path)
+        for name, outcome in outcomes.items():
+            shipment.results[name] = StageResult(name, outcome, 1.0)
         found = figures(shipment)
         return {
             "name": "net", "precision": "float32", "reason": "int8 is slower", "figures": found,
@@ -151,5 +155,5 @@ def test_both_servers_are_asked_in_turn(monkeypatch):
 
 
 def test_with_next_to_no_budget_no_request_is_measured():
-    shipment = Shipment(None, None, None, "net", ShipOptions(), 0.0)
+    shipment = shipment_in(None, budget=0.0)
     assert "--budget" in request_speed.request_speed(shipment, "", {})["why"]

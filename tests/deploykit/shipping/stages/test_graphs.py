@@ -6,8 +6,7 @@ import pytest
 from deploykit.importers.model_source import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
-from deploykit.shipping.stages.graphs import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE
-from deploykit.shipping.stages.proofs import VERIFY
+from deploykit.shipping.stages.graphs import calibrate, check, optimize, quantize, verify
 from deploykit.transforms.common.errors import GraphError, UnverifiedError
 from deploykit.transforms.ir.node import Node
 from tests.support import Containing, build, raises, random, shows
@@ -16,6 +15,11 @@ from tests.transforms.test_fake_quants import residual
 
 pytestmark = pytest.mark.usefixtures("in_process")
 FITTING = {"x": 5 + abs(random(8, 3))}
+
+
+def shipped_from(source, folder, **options) -> Shipment:
+    how = ShipOptions(budget=1.0, **options)
+    return Shipment(source=source, how=how, name="m", output=folder, folder=folder)
 
 
 def shipment(folder, **options) -> Shipment:
@@ -30,7 +34,7 @@ def shipment(folder, **options) -> Shipment:
 
     model = build(body, ["x"], ["out"])
     (folder / FROZEN).parent.mkdir(exist_ok=True)
-    return Shipment(ModelSource(model), folder, folder, "m", ShipOptions(**options), 1.0)
+    return shipped_from(ModelSource(model), folder, **options)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +47,11 @@ def shipment(folder, **options) -> Shipment:
 )
 def test_samples_or_a_range_make_the_comparison_possible(tmp_path, options, is_verified):
     shipped = shipment(tmp_path, **options)
-    CHECK.run(shipped)
-    found = OPTIMIZE.run(shipped)
+    check.run(shipped)
+    found = optimize.run(shipped)
     assert found.document["verification"]["verified"] == is_verified
     assert (tmp_path / OPTIMIZED_FILE).exists()
-    assert VERIFY.run(shipped).document["verified"] == is_verified
+    assert verify.run(shipped).document["verified"] == is_verified
 
 
 @pytest.mark.parametrize("names", [["thing"] * 8, ["a", "b", "c", "d"] * 2])
@@ -56,8 +60,8 @@ def test_data_for_the_comparison_may_be_of_other_classes(tmp_path, names, caplog
     labels.write_text("d\nc\nb\na\n")
     data = {**FITTING, "labels": np.array(names)}
     shipped = shipment(tmp_path, calibration=data, labels=str(labels))
-    CHECK.run(shipped)
-    found = OPTIMIZE.run(shipped)
+    check.run(shipped)
+    found = optimize.run(shipped)
     assert found.document["verification"]["verified"]
     assert shows(caplog.text, "class-unknown", name="thing") == ("thing" in names)
     assert shipped.opened(FROZEN).about.labels == ("d", "c", "b", "a")
@@ -65,7 +69,7 @@ def test_data_for_the_comparison_may_be_of_other_classes(tmp_path, names, caplog
 
 def test_without_a_comparison_nothing_is_written(tmp_path):
     with pytest.raises(UnverifiedError, match=r"--calibration, .*--input-range .*--allow-unver"):
-        CHECK.run(shipment(tmp_path))
+        check.run(shipment(tmp_path))
     assert not (tmp_path / FROZEN).exists()
 
 
@@ -74,25 +78,25 @@ def test_an_op_of_no_tensorflow_matters_where_the_outputs_need_it(tmp_path):
     graph.add(Node("u", "Mine", ("out",)))
     file = tmp_path / "own.pb"
     file.write_bytes(b"".join(graph.serialized()))
-    how = ShipOptions(input_range=(5.0, 9.0))
-    shipped = Shipment(ModelSource(str(file), outputs=["out"]), tmp_path, tmp_path, "m", how, 1.0)
-    document = CHECK.run(shipped).document
+    source = ModelSource(str(file), outputs=["out"])
+    shipped = shipped_from(source, tmp_path, input_range=(5.0, 9.0))
+    document = check.run(shipped).document
     assert document["outputs"] == ["out"]
     assert document["graphs"][0]["warnings"]
     shipped.source = ModelSource(str(file))
     with raises(GraphError, "graph-invalid", problem=Containing("Mine is a custom op")):
-        CHECK.run(shipped)
+        check.run(shipped)
 
 
 @pytest.mark.slow
 def test_a_quantization_aware_model_needs_no_calibration(tmp_path):
     model = net(residual, ("out/out",))
     (tmp_path / FROZEN).parent.mkdir(exist_ok=True)
-    shipped = Shipment(ModelSource(model), tmp_path, tmp_path, "m", ShipOptions(), 1.0)
-    assert QUANTIZE.left_out(shipped) == "int8 needs --calibration DATA"  # as far as is known
-    CHECK.run(shipped)
-    OPTIMIZE.run(shipped)
-    assert CALIBRATE.left_out(shipped) == Containing("int8 scales")
-    assert QUANTIZE.left_out(shipped) == ""
-    found = QUANTIZE.run(shipped).document
+    shipped = shipped_from(ModelSource(model), tmp_path)
+    assert quantize.left_out(shipped) == "int8 needs --calibration DATA"  # as far as is known
+    check.run(shipped)
+    optimize.run(shipped)
+    assert calibrate.left_out(shipped) == Containing("int8 scales")
+    assert quantize.left_out(shipped) == ""
+    found = quantize.run(shipped).document
     assert (found["result"], found["int8_layers"], found["all_layers"]) == ("int8", 4, 4)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploykit.shipping.stages.proofs import loses_too_much
+from deploykit.shipping.stages.graphs import loses_too_much
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.signatures import TENSORS
-from deploykit.shipping.stages import request
-from deploykit.shipping.stages.request import _best, _difference, _photo, _photos_in, _shown
+from deploykit.shipping.stages import serving
+from deploykit.shipping.stages.serving import _difference, _photo, _photos_in, _shown
 from tests.deploykit.storage.tiny_images import JPEG_XL
 
 RANDOM = np.random.default_rng(0)
@@ -50,11 +50,6 @@ def test_nothing_but_zeros_and_gaps_in_the_same_places_agree():
     assert _difference(gaps, gaps) == 0
 
 
-def test_the_best_scores_are_the_highest_first():
-    scores = RANDOM.random((4, 9))
-    assert (_best(scores, 5) == -np.sort(-scores)[:, :5]).all()
-
-
 def test_of_a_long_answer_a_few_values_are_kept():
     values = {"y": {"dtype": "float32", "shape": [2, 30], "values": [[*range(30)]] * 2}}
     assert _shown(values)["y"]["values"] == [*range(10)]
@@ -80,7 +75,7 @@ def test_an_image_that_the_server_refuses_is_skipped(tmp_path, monkeypatch, dama
             raise CallError(status=status)
         return SimpleNamespace(classes=None)
 
-    monkeypatch.setattr(request, "predict", answered)
+    monkeypatch.setattr(serving, "predict", answered)
     for number in range(3):
         (tmp_path / f"{number}.png").write_bytes(b"\x89PNG")
     how = SimpleNamespace(evaluation=None, calibration=str(tmp_path))
@@ -90,7 +85,7 @@ def test_an_image_that_the_server_refuses_is_skipped(tmp_path, monkeypatch, dama
         with pytest.raises(CallError):
             _photo(shipment, "address")
     else:
-        found = _photo(shipment, "address")["photo"]
+        found = _photo(shipment, "address")
         assert found == {"file": str(tmp_path / f"{damaged}.png"), "classes": None}
 
 

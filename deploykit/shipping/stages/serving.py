@@ -1,32 +1,42 @@
-"""The stage `serve`: compare the response of a served instance with the graph's outputs."""
+"""The stages `export` and `serve`: a version for a server, and the response of a server with it."""
 
 import logging
 import os
+import shutil
 import struct
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from deploykit.api import exporting
 from deploykit.api.requests import predict
+from deploykit.benchmarking.results import load_tuned
+from deploykit.benchmarking.run_config import RunConfig
+from deploykit.data.preprocessing import declared_for
 from deploykit.data.samples import open_feeds
-from deploykit.exporting.named_model import NamedModel
-from deploykit.exporting.photo_inputs import is_served
+from deploykit.exporting.deployment import Manifests
+from deploykit.exporting.export import Exported
+from deploykit.exporting.named_model import NamedModel, open_named_model
+from deploykit.exporting.photo_inputs import is_served, photo_aliases
+from deploykit.exporting.signatures import KNOWN, aliases_of
 from deploykit.importers.metadata_file import about
+from deploykit.importers.model_source import ModelSource
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES, TENSORS
-from deploykit.shipping.request_speed import request_speed
-from deploykit.shipping.served_instance import ServedInstance
-from deploykit.shipping.shipment import Purpose, Shipment, ShipStage, is_folder
+from deploykit.serving.saved_model.write_version import versions_in
+from deploykit.shipping.request_speed import request_speed, served
+from deploykit.shipping.shipment import Purpose, Shipment, cached, is_folder
 from deploykit.shipping.shipped import UNDECIDED, Outcome
-from deploykit.shipping.stages.exported_version import named_model
+from deploykit.shipping.stage_cache import digest_of_path
 from deploykit.storage.files import read_bytes
 from deploykit.storage.image_folders import list_images
 from deploykit.storage.ship_report import MODEL, TUNED
-from deploykit.transforms.common.errors import VerificationError
+from deploykit.transforms.common.errors import GraphError, VerificationError
 from deploykit.transforms.engines.engines import TENSORFLOW
 from deploykit.transforms.ir.node import normal
 from deploykit.transforms.ir.tensors import Array
@@ -45,22 +55,94 @@ CLOSE_8_BITS = 0.05
 """Relative tolerance for int8: a value halfway between two codes may round to either."""
 
 
-def _serve(shipment: Shipment) -> Outcome:
+@cached(
+    "name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allow_ops", seconds=8
+)
+def export(shipment: Shipment) -> Outcome:
+    """Write a version that takes image files if the model's inputs are images."""
+    how, callee, folder, why = shipment.how, _named_model(shipment), shipment.folder, ""
+    options: dict[str, Any] = {
+        "name": shipment.name,
+        "warmup": _warmup(shipment, callee),
+        "labels": how.labels,
+        "allow_ops": how.allow_ops,
+        "sample_warmup": False,  # its command is shown in the report
+    }
+    if how.manifests:
+        path = shipment.path(TUNED)  # each version states its engine itself
+        settings = replace(load_tuned(path), engine=None) if path.exists() else RunConfig()
+        options["manifests"] = Manifests(tuple(how.manifests), settings=settings, force=True)
+    result, inputs = None, aliases_of(callee) if callee.method == PREDICT else None
+    if inputs is not None and photo_aliases(callee, declared_for(inputs).among(inputs)):
+        try:
+            model = shipment.to_change(MODEL)
+            result = exporting.export(model, folder, preprocess=KNOWN, **options)
+        except GraphError as error:
+            why = f"clients must send tensors, not image files: {error}"
+    if result is None:
+        result = exporting.export(shipment.to_change(MODEL), folder, **options)
+    result = _without_twin(result)
+    samples = shipment.arrays() if options["warmup"] is not None else None
+    fed = result.fed if samples is None else samples.fed
+    document = {**result.document(), "bytes": result.bytes, "fed": dict(fed)}
+    del document["commands"]  # they name the folder in which the shipment is built
+    sample = None if result.sample is None else str(result.sample.relative_to(folder))
+    document["sample"] = {"file": sample, "signature": result.sample_signature}
+    files = [str(path.relative_to(folder)) for path in (result.folder, *result.manifests)]
+    return Outcome(document, tuple(files), why=why)
+
+
+def _warmup(shipment: Shipment, callee: NamedModel) -> Any:
+    """Return the samples of warm-up requests: arrays, or files that clients send as they are."""
+    if callee.method != PREDICT:
+        return None  # such a signature takes tf.Examples, which deploykit does not generate
+    samples, how = shipment.arrays(), shipment.how
+    if samples is not None:
+        return dict(samples.arrays)
+    return how.calibration if how.calibration is not None else how.evaluation
+
+
+def _without_twin(exported: Exported) -> Exported:
+    """Remove the version if an earlier one is identical, as a server may have loaded that one."""
+    written = digest_of_path(exported.folder)
+    earlier = versions_in(exported.folder.parent)
+    earlier.pop(exported.version)
+    number = next((n for n, folder in earlier.items() if digest_of_path(folder) == written), None)
+    if number is None:
+        return exported
+    shutil.rmtree(exported.folder)
+    return replace(exported, version=number, folder=exported.folder.parent / str(number))
+
+
+def _named_model(shipment: Shipment) -> NamedModel:
+    """Return the shipped model with the aliases that clients use."""
+    return open_named_model(ModelSource(shipment.to_change(MODEL)))[1]
+
+
+@cached("name", "calibration", "evaluation", "preprocess", "allow_ops", measures=True, seconds=32)
+def serve(shipment: Shipment) -> Outcome:
     """Start a server as a user would, send requests, and compare the response with the graph."""
-    exported, callee = shipment.document("export"), named_model(shipment)
-    sample = _sample(shipment, callee)
+    callee = _named_model(shipment)
+    sample, said = _sample(shipment, callee)
     began = time.monotonic()
-    with ServedInstance(shipment.folder, allow_ops=shipment.how.allow_ops) as server:
-        seconds = time.monotonic() - began
+    with served(shipment.folder, shipment.how.allow_ops) as server:
+        seconds, address = time.monotonic() - began, f"127.0.0.1:{server['port']}"
         document: dict[str, Any] = {
-            "address": server.address,
+            "address": address,
             "seconds": round(seconds, 2),
-            "warm_up_requests": exported["warm_up_requests"],
+            "warm_up_requests": shipment.document("export")["warm_up_requests"],
             "tuned": shipment.path(TUNED).exists(),
-            **_asked(shipment, callee, server.address, *sample),
-            **_photo(shipment, server.address),
+            "request": said,
         }
-        document["requests"] = _requests(shipment, callee, server.address, document, *sample)
+        if sample is None:
+            document |= dict.fromkeys(("answer", "agrees", "difference", "bar"))
+        else:
+            document |= _asked(shipment, callee, address, sample)
+        document["photo"] = photo = _photo(shipment, address)
+        document["requests"] = {"why": said}
+        if sample is not None:
+            inputs = _request(shipment, callee, sample, photo)
+            document["requests"] = request_speed(shipment, address, inputs)
     if document["agrees"] is False:
         raise VerificationError(
             "served-model-differs",
@@ -74,23 +156,11 @@ def _serve(shipment: Shipment) -> Outcome:
     return Outcome(document)
 
 
-_NOT_ASKED: dict[str, Any] = {
-    "answer": None,
-    "agrees": None,
-    "difference": None,
-    "bar": None,
-}
-
-
-def _asked(
-    shipment: Shipment, callee: NamedModel, address: str, sample: Sample | None, said: str
-) -> dict[str, Any]:
+def _asked(shipment: Shipment, callee: NamedModel, address: str, sample: Sample) -> dict[str, Any]:
     """Send a sample to the signature with the model's own inputs, and compare the response."""
     signature = callee.signature
     if TENSORS in shipment.document("export")["signatures"]:
         signature = TENSORS
-    if sample is None:
-        return {**_NOT_ASKED, "request": said}
     began = time.monotonic()
     result = predict(address, shipment.name, sample, signature=signature)
     milliseconds = 1000 * (time.monotonic() - began)
@@ -106,23 +176,17 @@ def _asked(
     )
     expected = dict(zip(tensors, own, strict=True))
     if CLASSES in result.outputs and CLASSES not in callee.outputs and SCORES in expected:
-        expected[SCORES] = _best(expected[SCORES], result.outputs[SCORES].shape[-1])
+        highest = np.flip(np.sort(expected[SCORES], axis=-1), axis=-1)
+        expected[SCORES] = highest[..., : result.outputs[SCORES].shape[-1]]
     difference = max((_difference(expected[a], result.outputs[a]) for a in tensors), default=None)
     bar = CLOSE_8_BITS if shipment.in_8_bits else CLOSE
     return {
-        "request": said,
         "answer": _shown(result.document()["values"]),
         "milliseconds": round(milliseconds, 2),
         "agrees": None if difference is None else difference <= bar,
         "difference": difference,
         "bar": bar,
     }
-
-
-def _best(scores: Array, count: int) -> Array:
-    """Return the highest scores of each sample, as a server with class names does."""
-    array: Array = np.flip(np.sort(scores, axis=-1), axis=-1)[..., :count]
-    return array
 
 
 def _sample(shipment: Shipment, callee: NamedModel) -> tuple[Sample | None, str]:
@@ -132,23 +196,21 @@ def _sample(shipment: Shipment, callee: NamedModel) -> tuple[Sample | None, str]
     how = shipment.how
     which: Purpose = "calibration" if how.evaluation is None else "evaluation"
     data = getattr(how, which)
+    batch = demanded_batch(callee.graph) or 1
+    feed: Mapping[str, Array]
     if data is None:
         feeds, why = made_up_feeds(callee.graph, (-1.0, 1.0))
         if not feeds:
             return None, f"no synthetic request is possible: {why}"
-        return _by_alias(callee, feeds[0]), "synthetic values"
-    batch = demanded_batch(callee.graph) or 1
-    if is_folder(data):  # one batch is read, not all of it
+        feed, said = feeds[0], "synthetic values"
+    elif is_folder(data):  # one batch is read, not all of it
         feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
+        said = f"the first sample of {data}"
     else:
         feed = shipment.samples(which).feeds(batch)[0]
-    said = str(data) if isinstance(data, str | os.PathLike) else "the samples"
-    return _by_alias(callee, feed), f"the first sample of {said}"
-
-
-def _by_alias(callee: NamedModel, feed: Mapping[str, Array]) -> dict[str, Array]:
+        said = f"the first sample of {data if isinstance(data, str) else 'the samples'}"
     aliases = {normal(tensor.name): alias for alias, tensor in callee.inputs.items()}
-    return {aliases[normal(tensor)]: array for tensor, array in feed.items()}
+    return {aliases[normal(tensor)]: array for tensor, array in feed.items()}, said
 
 
 def _difference(expected: Array, got: Array) -> float:
@@ -176,14 +238,14 @@ def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
     return results
 
 
-def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
+def _photo(shipment: Shipment, address: str) -> dict[str, Any] | None:
     """Classify an image of the data if the default signature accepts image files.
 
     An image that the server refuses, such as a damaged one, is skipped. CallError: all were.
     """
     how = shipment.how
     if TENSORS not in shipment.document("export")["signatures"]:
-        return {"photo": None}
+        return None
     paths = chain.from_iterable(map(_photos_in, (how.evaluation, how.calibration)))
     refused = None
     for path in islice(paths, _MAX_PHOTOS):
@@ -196,38 +258,28 @@ def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
             refused = error
             continue
         best = result.classes[0][:3] if result.classes else None
-        return {"photo": {"file": str(path), "classes": best}}
+        return {"file": str(path), "classes": best}
     if refused is not None:
         raise refused
-    return {"photo": None}
+    return None
 
 
-def _requests(
-    shipment: Shipment,
-    callee: NamedModel,
-    address: str,
-    document: Mapping[str, Any],
-    sample: Sample | None,
-    said: str,
-) -> dict[str, Any]:
-    """Measure requests to the default signature, or return why they cannot be measured."""
-    if sample is None:
-        return {"why": said}
+def _request(
+    shipment: Shipment, callee: NamedModel, sample: Sample, photo: Mapping[str, Any] | None
+) -> Sample:
+    """Return the inputs of a request to the default signature."""
     signatures = shipment.document("export")["signatures"]
     takes = signatures[DEFAULT if DEFAULT in signatures else callee.signature]["inputs"]
     own = {alias: array for alias, array in sample.items() if alias in takes}
     images = [alias for alias in takes if alias not in own]
     if images:
-        photo = document.get("photo")
-        content = read_bytes(photo["file"]) if photo else _image(sample)
+        if photo is not None:
+            content = read_bytes(photo["file"])
+        else:
+            shape = next(array.shape for array in sample.values() if array.ndim == 4)
+            content = _random_bmp(*shape[1:3])
         own |= {alias: np.array([content, b""], object)[:1] for alias in images}
-    return request_speed(shipment, address, own)
-
-
-def _image(sample: Mapping[str, Array]) -> bytes:
-    """Return a random image of the model's input size as a BMP file."""
-    shape = next(array.shape for array in sample.values() if array.ndim == 4)
-    return _random_bmp(*shape[1:3])
+    return own
 
 
 def _random_bmp(height: int, width: int) -> bytes:
@@ -244,13 +296,3 @@ def _photos_in(data: Any) -> Iterator[Path]:
     if isinstance(data, str) and os.path.isdir(data):
         images = map(Path, list_images(data).images)
         yield from (image for image in images if is_served(read_bytes(image)))
-
-
-SERVE = ShipStage(
-    "serve",
-    _serve,
-    ("name", "calibration", "evaluation", "preprocess", "allow_ops"),
-    ("check", "export", "tune"),
-    measures=True,
-    seconds=32,
-)
