@@ -32,6 +32,7 @@ from tests.forking import Forks  # noqa: E402
 
 # pytest names the test in the environment, and a child is only used again in the same one.
 CURRENT_TEST = "PYTEST_CURRENT_TEST"
+ENVIRONMENT = os.environ
 
 
 def pytest_addoption(parser):
@@ -96,6 +97,12 @@ def pytest_fixture_setup():
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call():
     os.environ.pop(CURRENT_TEST, None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown():
+    """Let pytest find its variable to remove it, also where a test has put another environment."""
+    ENVIRONMENT.setdefault(CURRENT_TEST, "")
 
 
 @pytest.fixture

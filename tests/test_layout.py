@@ -220,17 +220,17 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 51_125,
-    "lines": 93_788,
-    "files": 536,
-    "lines of imports": 7_474,
-    "functions": 5_644,
+    "code lines": 50_822,
+    "lines": 93_224,
+    "files": 530,
+    "lines of imports": 7431,
+    "functions": 5585,
     "modules with CSV": 8,
     "lines that name an engine": 137,
-    "starts of a child process": 47,
+    "starts of a child process": 46,
     "modules that read /proc or /sys": 14,
     "modules with ctypes": 6,
-    "dataclass calls with six positional arguments": 56,
+    "dataclass calls with six positional arguments": 53,
     "options": 258,
 }
 """What was reached: a change that lowers a figure lowers its bound here."""
