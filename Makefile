@@ -40,14 +40,14 @@ test: setup  ## run the quick tests (SHUFFLE=1: files in random order; SEED=N: t
 # what a file shares, such as a model or a server, is made once. Tests that measure which of two is
 # faster come afterwards, when nothing else runs.
 SLOW := -rs --durations 20
-ALONE = $(BIN)/python -m pytest $(SLOW) -m 'slow and not full and alone'
+ALONE := $(BIN)/python -m pytest $(SLOW) -m
 
 test-slow: setup  ## run the long tests, with a random sample of the combinations (SEED=N: the same sample again)
-	$(PYTEST) $(SLOW) -m 'slow and not full and not alone'; run=$$?; $(ALONE) && exit $$run
+	$(PYTEST) $(SLOW) -m 'slow and not full and not alone'; run=$$?; $(ALONE) 'slow and not full and alone' && exit $$run
 
 # The combinations are independent, and a file has thousands: any worker may run any of them.
 test-all: setup  ## run the long tests, with all combinations: takes a day
-	$(PYTEST) $(SLOW) --dist worksteal -m '(slow or full) and not alone'; run=$$?; $(ALONE) && exit $$run
+	$(PYTEST) $(SLOW) --dist worksteal -m '(slow or full) and not alone'; run=$$?; $(ALONE) '(slow or full) and alone' && exit $$run
 
 test-versions:  ## run the main path in fresh environments of several TensorFlow and Python versions
 	$(PYTHON) -m tests.versions $(PAIRS)

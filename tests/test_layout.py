@@ -220,11 +220,11 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 50_822,
-    "lines": 93_224,
+    "code lines": 50_839,
+    "lines": 93_264,
     "files": 530,
-    "lines of imports": 7431,
-    "functions": 5585,
+    "lines of imports": 7432,
+    "functions": 5591,
     "modules with CSV": 8,
     "lines that name an engine": 137,
     "starts of a child process": 46,

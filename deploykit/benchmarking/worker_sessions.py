@@ -1,11 +1,12 @@
 """Sessions of the candidates, in worker processes that several candidates may share."""
 
 import contextlib
+import gc
 import random
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +53,29 @@ class Sessions:
         self._runners: list[Runner] = []
         self._bytes: list[int] = []
 
-    def open(self, job: Job, alone: bool = False) -> int:
-        """Open a session, and return its number; `alone` drops the sessions before it."""
-        like = next((runner for runner in self._runners if runner.is_graph_of(job)), None)
-        if alone:
-            self._runners.clear()
-            self._bytes.clear()
+    def open(self, job: Job) -> int:
+        """Open a session, and return its number."""
         before = _forget_peak() if self._runners else None
+        like = next((runner for runner in self._runners if runner.is_graph_of(job)), None)
         runner = opened(job, like)
         self._runners.append(runner)
         # Memory of other sessions is not this one's.
         self._bytes.append(0 if before is None else before - self._runners[0].bytes_before)
         return len(self._runners) - 1
+
+    def renew(self, job: Job) -> int:
+        """Let the only session do a job, or a new one if more than inputs and calls differ.
+
+        The memory of the old session is free before a new one takes any.
+        """
+        if self._runners and _is_same_session(self._runners[0].job, job):
+            self._runners[0].go_on_with(job)
+            return 0
+        self._runners.clear()
+        self._bytes.clear()
+        gc.collect()  # a session and its graph refer to each other
+        give_back()
+        return self.open(job)
 
     def facts(self, number: int) -> dict[str, Any]:
         """Return metadata of a session; its peak of memory excludes other sessions."""
@@ -96,6 +108,12 @@ class Sessions:
     def profile(self, number: int, runs: int) -> Any:
         """Profile a session."""
         return self._runners[number].profile(runs)
+
+
+def _is_same_session(job: Job, other: Job) -> bool:
+    """Return whether one session can do both jobs, with other inputs and calls in parallel."""
+    first, second = (replace(item.settings, batch=None, concurrency=1) for item in (job, other))
+    return (job.model, job.devices, first) == (other.model, other.devices, second)
 
 
 def _forget_peak() -> int:

@@ -92,7 +92,7 @@ class GateRun:
     def _examined(self, notes: list[str]) -> Accuracy | None:
         """Compare the predictions, and add what to know about that to the notes.
 
-        None, GraphError: they cannot be compared, without and with a limit for them.
+        Return None if they cannot be compared and have no limit. GraphError: they have one.
         """
         drop, agreement = self.limits.max_accuracy_drop, self.limits.min_agreement
         try:

@@ -46,6 +46,10 @@ class Runner(ABC):
         """Return whether another session of this job may share the loaded graph."""
 
     @abstractmethod
+    def go_on_with(self, job: Job) -> None:
+        """Switch the session to the batches and concurrency of another job."""
+
+    @abstractmethod
     def profile(self, runs: int) -> Profile:
         """Profile the given number of calls in a separate pass."""
 
@@ -145,7 +149,10 @@ class OpenVinoRunner(Runner):
         imported()
         self.job = job
         self.bytes_before = status("VmRSS")
-        start = time.perf_counter_ns()
+        self._compile()
+
+    def _compile(self) -> None:
+        job, start = self.job, time.perf_counter_ns()
         self._compiling, self.batches = compiling(job.settings), job.batches
         inputs = [normal(name) for name in job.inputs]
         fed = dict(zip(inputs, job.batches[0], strict=True))
@@ -160,6 +167,16 @@ class OpenVinoRunner(Runner):
     def is_graph_of(self, job: Job) -> bool:
         """Return False: each session compiles its own model, with weights near its threads."""
         return False
+
+    def go_on_with(self, job: Job) -> None:
+        """Switch to the batches and concurrency of another job, and compile again if needed."""
+        kinds = [(array.dtype, array.ndim) for array in self.batches[0]]
+        self.job = job
+        if compiling(job.settings) != self._compiling or kinds != [
+            (array.dtype, array.ndim) for array in job.batches[0]
+        ]:
+            self._compile()
+        self.batches = job.batches
 
     def profile(self, runs: int) -> Profile:
         """Profile the given number of traced calls of a graph that is compiled for it."""

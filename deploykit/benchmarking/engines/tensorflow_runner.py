@@ -296,6 +296,11 @@ class TensorFlowRunner(Runner):
         options = start_tensorflow().config.RunOptions(output_partition_graphs=True)
         return Layers.of(self.run_once(options)[1].partition_graphs)
 
+    def go_on_with(self, job: Job) -> None:
+        """Switch the session to the batches and concurrency of another job."""
+        self.job = job
+        self.batches = fed_together(job.batches, len(self.replicas))
+
     @contextlib.contextmanager
     def _explained(self, action: str = "run the graph") -> Iterator[None]:
         """Convert TensorFlow's exceptions into deploykit's errors."""

@@ -205,7 +205,7 @@ FEWEST = 6  # rounds before a clearly slower trial stops
 WARM_UP_SECONDS = 0.25
 ENOUGH_SECONDS = 5.0  # total of all rounds; a slow model gets fewer rounds
 
-_Turn = Callable[[float], Outcome]
+_Run = Callable[[float], Outcome]
 """Runs a session for some seconds."""
 
 
@@ -229,7 +229,7 @@ class Trials:
         self._worker: Worker | None = None
         self._process: object = None
         try:
-            self._usual = _warm(self._reference, job(default))
+            self._usual = _warmed_up(self._reference, job(default))
             self.onednn: bool = self._reference.ask("facts", 0).get("onednn", False)
             """Whether TensorFlow uses oneDNN by default."""
         except BaseException:
@@ -271,15 +271,15 @@ class Trials:
         if (result := self._compared[key]) is not None:
             raise result
 
-    def _opened(self, settings: RunConfig) -> _Turn:
+    def _opened(self, settings: RunConfig) -> _Run:
         """Open a session with these settings, in the last process if both can share one."""
         job = self._job(settings)
         if self._worker is None or job.process != self._process:
             self._stop()
             self._worker, self._process = started(job), job.process
-        return _warm(self._worker, job)
+        return _warmed_up(self._worker, job)
 
-    def _figures(self, turn: _Turn, settings: RunConfig) -> Figures:
+    def _figures(self, turn: _Run, settings: RunConfig) -> Figures:
         items, usual_items = (
             samples_in(self._job(item).batches[0]) for item in (settings, self._default)
         )
@@ -305,9 +305,9 @@ class Trials:
         )
 
 
-def _warm(worker: Worker, job: Job) -> _Turn:
-    """Open and warm up the only session of a process, and return what runs it."""
-    turn = functools.partial(worker.ask, "turn", worker.ask("open", job, True))
+def _warmed_up(worker: Worker, job: Job) -> _Run:
+    """Warm up the only session of a process for a job, and return what runs it."""
+    turn = functools.partial(worker.ask, "turn", worker.ask("renew", job))
     turn(0, 1)
     turn(WARM_UP_SECONDS)
     return turn

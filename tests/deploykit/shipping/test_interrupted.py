@@ -26,10 +26,13 @@ def command(folder, *words):
     )  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", pairwise.drawn([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], 1)
-)
+NUMBERS = [
+    *pairwise.drawn([signal.SIGINT, signal.SIGTERM], 1),
+    pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_it_goes_on(tmp_path, number):
     written(dense(), tmp_path / "net.pb")
     np.savez(tmp_path / "eval.npz", x=np.ones((9, 8), np.float32), labels=np.arange(9) % 3)

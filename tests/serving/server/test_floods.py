@@ -60,7 +60,7 @@ def test_a_flood_of_calls_that_never_send_their_request(served, rate, count):
         finally:
             end.set()
             thread.join()
-    assert good >= 0.99 * count
+    assert good >= 0.98 * count
 
 
 @pytest.mark.slow
@@ -82,4 +82,4 @@ def test_a_flood_of_connections_that_say_little(served, count):
         finally:
             end.set()
             thread.join()
-    assert good >= 0.99 * count
+    assert good >= 0.98 * count

@@ -83,8 +83,13 @@ def test_threads_are_those_of_an_op_in_each_of_as_many_streams_as_there_are_call
         assert compiling(RunConfig(engine="openvino", **settings)) == wanted
 
 
-def test_calls_in_flight_have_streams(job):
-    runner = opened(job(RunConfig(engine="openvino", threads=(1, 1), concurrency=2)))
+def test_it_goes_on_with_other_batches_and_calls_in_flight(job):
+    runner = opened(job())
+    first = runner._model
+    runner.go_on_with(job(batches=((random(2, 8), random(2, 8)),)))
+    assert runner._model is first
+    assert runner._call(*runner.batches[0])[0].shape == (2, 8)
+    runner.go_on_with(job(RunConfig(engine="openvino", threads=(1, 1), concurrency=2)))
     assert runner.facts()["streams"] == min(2, usable_cores())
     assert len(runner.run(60, 4)[0]) == 4
 

@@ -150,9 +150,8 @@ def test_trials_share_processes_as_a_benchmark_does(small, monkeypatch):
         for threads in ((1, 1), (2, 1)):
             made(RunConfig(batch=1, engine="openvino", threads=threads))
         assert asked.count(("close",)) == 1
-        opened = [each for each in asked if each[0] == "open"]
-        assert len(opened) == 1 + 5
-        assert all(alone for _, _, alone in opened)
+        assert len([each for each in asked if each[0] == "renew"]) == 1 + 5
+        assert not [each for each in asked if each[0] == "open"]
 
 
 def test_settings_to_copy_name_the_engine():

@@ -1,7 +1,6 @@
 """The search finds what is planted in a cost model; a real run is resumable and can be used."""
 
 import contextlib
-import gc
 import json
 import weakref
 from dataclasses import replace
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from deploykit.api.tuning import tune
+from deploykit.benchmarking import worker_sessions
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.measurement import Job, Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
@@ -520,19 +520,40 @@ def test_trials_that_cannot_be_read_are_left(tmp_path):
     assert tuning._resumed(State(tmp_path / "state", "tuning", {}), [{}]) == ()
 
 
-def test_a_session_alone_takes_the_place_of_those_before(small):
-    graph, sessions = load_graph(small), Sessions()
-    jobs = [
-        Job(str(small), graph.inputs, graph.outputs, batches(graph, size), RunConfig(batch=size))
-        for size in (1, 8)
-    ]
-    assert [sessions.open(jobs[0]), sessions.open(jobs[0])] == [0, 1]
-    before = [weakref.ref(each) for each in sessions._runners]
-    assert sessions.open(jobs[1], alone=True) == 0
-    assert sessions.facts(0)["inputs"] == {"x": "float32 [8, 8, 8, 3]"}
-    assert len(sessions.turn(0, 60, 3)[0]) == 3
-    gc.collect()
-    assert [each() for each in before] == [None, None]
+class MadeUpRunner:
+    """A runner that refers to itself, as a session and its graph do, and takes any job."""
+
+    bytes_before = 0
+
+    def __init__(self, job):
+        self.job, self.itself = job, self
+
+    def is_graph_of(self, job):
+        return False
+
+    def go_on_with(self, job):
+        self.job = job
+
+
+def test_a_session_is_replaced_where_more_than_the_batch_differs(small, monkeypatch):
+    graph, sessions, opened = load_graph(small), Sessions(), []
+
+    def job(batch, **more):
+        settings = RunConfig(batch=batch, **more)
+        return Job(str(small), graph.inputs, graph.outputs, batches(graph, batch), settings)
+
+    def open_one(job, like):
+        assert not [each for each in opened if each() is not None], "two are in memory"
+        runner = MadeUpRunner(job)
+        opened.append(weakref.ref(runner))
+        return runner
+
+    monkeypatch.setattr(worker_sessions, "opened", open_one)
+    for changes, count in (({}, 1), ({"concurrency": 2}, 1), ({"executor": "caller"}, 2)):
+        asked = job(8, **changes)
+        assert sessions.renew(asked) == 0
+        assert sessions._runners[0].job is asked
+        assert len(opened) == count
 
 
 def test_the_command(deploykit, small, tmp_path, monkeypatch):
