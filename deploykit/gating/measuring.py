@@ -130,7 +130,7 @@ class GateRun:
         if result.interrupted:
             raise KeyboardInterrupt
         first, second = result.measurements
-        return first.samples, result.conditions.busy if result.conditions else "", (
+        return first.samples, result.busy, (
             *speed_checks(first, second, limits, undecided.confidence),
             *start_checks(pairs, limits, limits.confidence),
         )  # fmt: skip

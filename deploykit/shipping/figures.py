@@ -89,7 +89,7 @@ def of_speed(result: BenchmarkResult, shipped_as: str) -> dict[str, Any]:
     """
     before = next(item for item in result.measurements if item.model == AS_IT_CAME)
     all_shipped = [item for item in result.measurements if item.model == shipped_as]
-    after, busy = all_shipped[-1], result.conditions.busy if result.conditions else ""
+    after, busy = all_shipped[-1], result.busy
     like = before.samples, before.settings.concurrency
     same = [item for item in all_shipped if (item.samples, item.settings.concurrency) == like]
     alike = after if after in same else same[0]
