@@ -16,6 +16,7 @@ from tests.serving.server.test_slow_clients import PREDICT
 from tests.serving.small_models import half_plus
 
 RECONNECT = 20
+DEADLINE = 60  # seconds: calls must be answered, on a slow machine too
 PRIVATE = [("grpc.use_local_subchannel_pool", 1)]
 
 
@@ -39,7 +40,7 @@ def codes(address: str, calls: int) -> Counter[str]:
     found: Counter[str] = Counter()
     for channel, _ in zip(channels(address), range(calls), strict=False):
         try:
-            PredictionServiceStub(channel).Predict(half(), timeout=5)
+            PredictionServiceStub(channel).Predict(half(), timeout=DEADLINE)
             found["OK"] += 1
         except grpc.RpcError as error:
             found[error.code().name] += 1
