@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -76,6 +77,7 @@ def _work(
     from deploykit.transforms.untrusted import file_locks
 
     os.setpgid(0, 0)
+    sys.unraisablehook = _interrupt_again
     process_limits.end_with_parent(parent)
     process_limits.watched(lambda: reported.__setitem__(_CAPPED, 1))
     failures.share_with(memoryview(reported)[_OF_FAILURES:])
@@ -89,6 +91,16 @@ def _work(
         status = 128 + signal.SIGINT
     reported[_ENDED] = 1
     sys.exit(status)
+
+
+def _interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Interrupt again where Python ignores it, as in the callback of a weak reference."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        main = threading.main_thread().ident
+        # Later, as it would be ignored here too.
+        threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _watch(worker: int, memory: Family) -> tuple[int, signal.Signals | None]:

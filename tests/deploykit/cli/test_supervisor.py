@@ -17,6 +17,7 @@ from tests.deploykit.conftest import FASHION
 from tests.pairwise import once_each
 from tests.support import Containing, says, shows
 
+PATIENCE = 30  # seconds for what takes a moment on an idle machine
 HERE = "tests.deploykit.cli.test_supervisor"
 START = "import sys; from {here} import {name}; from deploykit.cli.supervisor import supervise; "
 
@@ -194,6 +195,18 @@ def having_one():
 _kept = []
 
 
+def is_interrupted_in_a_callback():
+    """Where Python ignores exceptions."""
+
+    class Watched:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    watched = Watched()
+    del watched
+    time.sleep(60)
+
+
 def started(name, *given, folder, arguments=(), **options):
     code = START.format(here=HERE, name=name) + f"supervise(lambda: {name}(*{given}), {arguments})"
     environment = {**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": os.getcwd()}
@@ -369,8 +382,8 @@ def test_no_process_outlives_a_signal(number, tmp_path):
     assert len(pids) == 3
     assert all(alive(pid) for pid in pids)
     process.send_signal(number)
-    status = process.wait(2)
-    end = time.monotonic() + 2
+    status = process.wait(PATIENCE)
+    end = time.monotonic() + PATIENCE
     while any(alive(pid) for pid in pids) and time.monotonic() < end:
         time.sleep(0.01)
     assert not [pid for pid in pids if alive(pid)]
@@ -379,6 +392,10 @@ def test_no_process_outlives_a_signal(number, tmp_path):
     else:
         assert status == 128 + number
         assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_an_interrupt_in_a_callback_interrupts_too(tmp_path):
+    assert ended("is_interrupted_in_a_callback", folder=tmp_path) == (130, "")
 
 
 @pytest.mark.slow
