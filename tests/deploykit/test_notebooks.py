@@ -132,7 +132,7 @@ def test_models_of_every_kind_go_through_the_api_and_data_too(run):
         "deploykit.benchmark(subclassed, seconds=0.1, rounds=1)",
         f"found = deploykit.quantize(model, calibration=dataset, {QUICKLY})\nfound",
         "deploykit.quantize(model, allow_float=True)",
-        "deploykit.verify(model, found, min_sqnr=10)",
+        "deploykit.verify(model, found, data=samples, min_sqnr=10)",
         "deploykit.calibrate(functional, samples)",
     ]
     outputs = run(*cells, seconds=400)

@@ -5,6 +5,8 @@
 
 from dataclasses import dataclass
 
+from deploykit.transforms.runtime.tensorflow_start import start_tensorflow
+
 FORMS = ("sequential", "sequential_called", "sequential_built", "functional", "nested",
          "nested_first", "subclassed")  # fmt: skip
 WRITERS = (".keras", ".h5", "export", "saved_model")
@@ -92,9 +94,15 @@ _ALL = (
 )  # fmt: skip
 
 
+_WITHOUT_ONEDNN = (
+    _LeftOut("keras_2", ("first_conv3d",), "without oneDNN, no kernel has channels first"),
+)
+
+
 def left_out(library: str, name: str, form: str, writer: str) -> str:
     """Return why a model of the matrix cannot be had, or an empty string."""
-    for each in _ALL:
+    has_onednn = start_tensorflow().features.IsMklEnabled()
+    for each in _ALL if has_onednn else (*_ALL, *_WITHOUT_ONEDNN):
         is_meant = each.library == library and name in each.kinds
         if is_meant and form in each.forms and writer in each.writers:
             return each.why

@@ -61,7 +61,8 @@ CASES = (
          floats("odd", "BatchMatMulV2", "x", "w", adj_x=False, adj_y=False)),
     case("convolution of 3 channels by 4", IMAGE, const("w", 3, 3, 4, 8), conv()),
     case("convolution of a filter of rank 3", IMAGE, const("w", 3, 3, 3), conv()),
-    case("convolution of a filter without rows", IMAGE, const("w", 0, 3, 3, 8), conv(), right=ODD),
+    case("convolution of a filter without rows", IMAGE, const("w", 0, 3, 3, 8), conv(),
+         right=UNPROVED),  # kernels with and without oneDNN differ
     case("convolution without channels", placeholder("x", (1, 8, 8, 0)), const("w", 3, 3, 0, 8),
          conv(), right=ODD),
     case("convolution, valid, of a filter larger than the image", IMAGE, const("w", 9, 9, 3, 8),
