@@ -69,7 +69,9 @@ def begun(tmp_path, half):
 
 
 def test_a_run_leaves_parts_and_their_index_alone(whole):
-    index = json.loads((whole / f"{NAME}.index.json").read_text())
+    text = (whole / f"{NAME}.index.json").read_text()
+    index = json.loads(text)
+    assert text == json.dumps(index, indent=1) + "\n"
     names = [f"{NAME}-{number:05}-of-{PARTS:05}.npz" for number in range(PARTS)]
     assert sorted(contents(whole)) == [*names, f"{NAME}.index.json"]
     assert [each["file"] for each in index["shards"]] == names
@@ -92,7 +94,7 @@ def test_a_second_run_has_nothing_to_do(out, caplog):
     assert contents(out) == before
     with caplog.at_level("INFO", "deploykit"):
         run(out)
-    assert "4 parts" in caplog.text
+    assert "all 4 parts" in caplog.text
 
 
 @pytest.mark.parametrize("most", range(PARTS + 1))

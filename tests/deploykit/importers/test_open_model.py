@@ -162,6 +162,12 @@ def test_its_sha256_is_that_of_the_file(tmp_path):
     assert deploykit.open_model(graph).sha256 == content
 
 
+def test_a_model_in_memory_has_nodes_and_no_size():
+    graph = build(two_outputs, ["x"], ["double", "square"])
+    model = deploykit.open_model(graph)
+    assert (model.nodes, model.bytes) == (len(graph), None)
+
+
 def test_a_source_says_which_part():
     graph = build(two_outputs, ["x"], ["double", "square"])
     assert deploykit.freeze(ModelSource(graph, outputs=["square"])).outputs == ("square",)

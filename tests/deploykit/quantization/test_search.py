@@ -1,5 +1,6 @@
 """The whole way to 8 bits: each choice is made for its reason, and what is wrong never leaves."""
 
+import itertools
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ import deploykit
 from deploykit.benchmarking.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, candidates, layer_search, search, target
+from deploykit.quantization.calibration import Calibration, KnownRanges
 from deploykit.quantization.quantize_options import PREFERENCES
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import QuantizeOptions, quantize_calibrated
@@ -18,6 +20,7 @@ from deploykit.quantization.timing.speed import FEWER, INT8, PLAIN, Gain, Standi
 from deploykit.rendering.formatters.quantization import lines
 from deploykit.transforms import quantize_static
 from deploykit.transforms.common.errors import CrashError, GraphError, NotQuantizedError
+from deploykit.transforms.int8.ranges import Ranges
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
@@ -266,6 +269,7 @@ def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock, monkey
     found = quantize_calibrated(net, data, QuantizeOptions(budget=1e-9))
     assert not found.is_float
     assert "--budget" in found.notes[-1]
+    assert Containing("this needs about", "minutes") in found.notes
     bound = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=60, budget=1e-9))
     assert bound.is_float, "nothing noisier than what is asked for is the result"
     assert bound.reason == because("int8-search-out-of-time")
@@ -273,6 +277,37 @@ def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock, monkey
     assert (given.is_float, given.reason) == (True, bound.reason), "a caller's budget counts"
     with pytest.raises(AssertionError):  # with time, more layers are float
         assert quantize_calibrated(net, data, QuantizeOptions(min_sqnr=60)).int8_layers == 4
+
+
+def until_calibration(monkeypatch, *arguments, **options):
+    """Run a search until it calibrates."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "prepare", stop)
+    with pytest.raises(KeyboardInterrupt):
+        quantize_calibrated(*arguments, **options)
+
+
+def test_known_ranges_save_one_of_two_passes_over_the_samples(net, data, clock, monkeypatch):
+    passes = []
+    monkeypatch.setattr(
+        Budget, "calibrating_samples", lambda self, least, count: passes.append(count) or least
+    )
+    some = KnownRanges("", Calibration(Ranges("", 1, {}), "minmax", 0.0))
+    for known in (None, some):
+        until_calibration(monkeypatch, net, data, known=known)
+    assert passes == [2, 1]
+
+
+def test_a_start_is_measured_without_the_run_that_follows(net, data, clock, monkeypatch):
+    ticks = itertools.count(0, 1000)
+    budget = Budget(1e6, lambda: float(next(ticks)))
+    until_calibration(monkeypatch, net, data, budget=budget)
+    ran = budget.sample * budget.held_out
+    assert ran > 0
+    assert budget.start == pytest.approx(1000 - ran)
 
 
 def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monkeypatch):

@@ -101,6 +101,8 @@ def test_outputs_that_no_input_reaches_are_compared_by_their_values(inputs):
         graph.inputs = result.inputs = inputs
         assert verify(graph, graph).passed
         assert verify(graph, result).differs
+    graph = fetched(5.0)
+    assert verify(graph, graph, data={}).passed  # no inputs, so no arrays
     nan = fetched(np.nan)
     nan.inputs = inputs
     assert not verify(nan, nan).verified
@@ -183,8 +185,10 @@ def test_what_changes_from_run_to_run_cannot_be_compared():
     def body():
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
         tf.add(x, tf.random.uniform([3]), name="out")
+        tf.add(x, x, name="same")
 
-    found = verify(build(body, ["x"], ["out"]), build(body, ["x"], ["out"]))
+    graph = build(body, ["x"], ["same", "out"])
+    found = verify(graph, graph)
     assert (found.verified, found.passed) == (False, False)
     assert found.reason == because("reference-changes")
 
@@ -219,6 +223,19 @@ def test_an_output_of_one_value_for_all_samples_is_compared_on_several_feeds():
 
     assert verify(mean(2), mean(2)).passed
     assert verify(mean(2), mean(3)).differs
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_random_inputs_lie_on_both_sides_of_zero(sign):
+    def one_sided(factor):
+        with building(["x"], ["out"]) as graph:
+            x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+            tf.multiply(tf.nn.relu(sign * x), factor, name="out")
+        return graph
+
+    assert verify(one_sided(2), one_sided(2)).passed
+    assert verify(one_sided(2), one_sided(3)).differs
 
 
 @pytest.mark.usefixtures("in_process")

@@ -1,5 +1,7 @@
 """The graph: reading, the six edits, what holds for very large ones."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -290,3 +292,9 @@ def test_matches_are_found_in_the_graph_as_it_is_now():
         if match["any"].name == "a":
             graph.replace(graph["b"], node("b", "a", op="Neg"))
     assert seen == ["a", "c"]
+
+
+def test_a_pattern_is_given_only_nodes_with_its_ops():
+    pattern = SimpleNamespace(ops={"Neg"}, match=lambda graph, node: node.name)
+    graph = Graph([node("a"), node("b", "a", op="Neg"), node("c", "b")])
+    assert list(graph.match(pattern)) == ["b"]
