@@ -10,6 +10,7 @@ these. A child whose log is shown is started as outside the tests.
 import contextlib
 import gc
 import importlib
+import itertools
 import os
 import pickle
 import select
@@ -45,17 +46,15 @@ _LARGEST = 1 << 20  # bytes of a request
 
 def end_idle_children() -> None:
     """End the children that wait to be used again, but for the last ones that are small."""
-    children = child_process._idle.get()
-    if children is None:
-        return
-    for child in [*children]:
+    places = itertools.count()
+
+    def is_kept(pid: int) -> bool:
         try:
-            is_small = psutil.Process(child.process.pid).memory_info().rss < _LARGE
+            return next(places) < _IDLE and psutil.Process(pid).memory_info().rss < _LARGE
         except psutil.NoSuchProcess:  # it died
-            is_small = False
-        if not (is_small and child in children[-_IDLE:]):
-            children.remove(child)
-            child.end()
+            return False
+
+    child_process.end_idle_children(is_kept)
 
 
 class Forks:

@@ -92,9 +92,13 @@ def marks(
     return [pytest.mark.slow if combination in slow else pytest.mark.full]
 
 
-def drawn(values: Sequence[Any], count: int) -> list[Any]:
-    """Return parameters of which the seed draws so many for the slow tests; the rest has `full`."""
-    slow = set(random.Random(seed()).sample(range(len(values)), count))
+def drawn(name: str, values: Sequence[Any], count: int) -> list[Any]:
+    """Return test parameters, of which `count` random ones are marked `slow`, the others `full`.
+
+    The choice follows from the seed of the run and from `name`, such as `__name__`: with another
+    name, a list of the same length is drawn independently.
+    """
+    slow = set(random.Random(f"{seed()} {name}").sample(range(len(values)), count))
     return [pytest.param(value, marks=marks(place, slow)) for place, value in enumerate(values)]
 
 

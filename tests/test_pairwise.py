@@ -78,11 +78,24 @@ def test_the_seed_draws_some_for_the_slow_tests(monkeypatch):
     found = set()
     for seed in range(20):
         monkeypatch.setenv(pairwise.SEED, str(seed))
-        drawn = pairwise.drawn("abcd", 2)
+        drawn = pairwise.drawn("letters", "abcd", 2)
         assert [each.values for each in drawn] == [(letter,) for letter in "abcd"]
         names = [mark.name for each in drawn for mark in each.marks]
         assert sorted(names) == ["full", "full", "slow", "slow"]
         found |= {each.values for each, name in zip(drawn, names, strict=True) if name == "slow"}
+    assert len(found) == 4
+
+
+def test_lists_of_equal_length_are_drawn_independently(monkeypatch):
+    found = set()
+    for seed in range(20):
+        monkeypatch.setenv(pairwise.SEED, str(seed))
+        first, again, other = (
+            tuple(mark.name for each in pairwise.drawn(name, "ab", 1) for mark in each.marks)
+            for name in ("first", "first", "other")
+        )
+        assert first == again
+        found.add((first, other))
     assert len(found) == 4
 
 

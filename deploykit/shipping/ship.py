@@ -1,6 +1,7 @@
 """`deploykit ship`: run every stage in order and cache the results."""
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
@@ -35,6 +36,9 @@ from deploykit.transforms.common.messages import shell_command, shell_word
 from deploykit.transforms.runtime.child_process import reused_children, started_ahead
 
 DEFAULT = ShipOptions()
+STAGES = (graphs.check, graphs.optimize, graphs.calibrate, graphs.quantize, graphs.verify,
+          graphs.accuracy, speed.placement, speed.tune, speed.benchmark, serving.export,
+          serving.serve)  # fmt: skip
 _OPTIONS = {"allow_ops": "allow-op", "pins": "pin"}
 
 
@@ -97,7 +101,7 @@ def ship(
         >>> found.figures["accuracy"]["after"]["value"] > 0.9
         True
     """
-    source = source_of(model)
+    began, source = time.monotonic(), source_of(model)
     how.check()
     if from_stage is not None and from_stage not in NAMES:
         raise unknown_name("stage", from_stage, NAMES, nearest(from_stage, NAMES))
@@ -106,7 +110,7 @@ def ship(
     output = Path(output if output is not None else f"{name}.ship")
     _check_files(how)
     shipment = Shipment(source=source, how=how, name=name, output=output, folder=output,
-                        inputs=inputs_of(source, how))  # fmt: skip
+                        inputs=inputs_of(source, how), stages=STAGES, began=began)  # fmt: skip
 
     def kept(folder: Path) -> int:
         return sum(item.act == KEPT for item in _plan(shipment, folder, from_stage))

@@ -4,7 +4,7 @@ import copy
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -92,13 +92,16 @@ class Shipment:
     """The stages so far, if they are only planned; None if they run."""
     from_stage: str | None = None
     """The first stage that a plan repeats."""
+    stages: Sequence["ShipStage"] = ()
+    """All stages in their order, whose estimates change as the budget is used up."""
     work: Work | None = None
     began: float = field(default_factory=time.monotonic)
+    """Start of the budget, on the monotonic clock."""
     share: float = 0.0
     """Minutes that the running stage may take."""
     calibrated: KnownRanges | None = None
     """Ranges that calibration passes to the search; None if it did not run or cannot be used."""
-    _opened: dict[str, OpenedModel] = field(default_factory=dict)
+    _opened: dict[Path, OpenedModel] = field(default_factory=dict)
     _samples: dict[str, Dataset] = field(default_factory=dict)
 
     @cached_property
@@ -120,9 +123,10 @@ class Shipment:
 
     def to_plan(self, folder: Path, from_stage: str | None) -> "Shipment":
         """Return this shipment, to plan its stages with the results in a folder."""
-        other = copy.copy(self)  # with the samples that were read
-        other.folder, other.from_stage, other.plan = folder, from_stage, []
-        other.results, other._opened = {}, {}
+        other = copy.copy(self)  # with the samples that were read, and the graphs of this folder
+        if folder != self.folder:
+            other._opened = {}
+        other.folder, other.from_stage, other.plan, other.results = folder, from_stage, [], {}
         return other
 
     def path(self, name: str) -> Path:
@@ -139,11 +143,16 @@ class Shipment:
             return [self.in_output(item) for item in value]
         return value
 
-    def opened(self, name: str, is_new: bool = False) -> OpenedModel:
-        """Return a graph of the folder; it is read once, and again if its file `is_new`."""
-        if is_new or name not in self._opened:
-            self._opened[name] = open_model(self.path(name))
-        return self._opened[name]
+    def opened(self, name: str) -> OpenedModel:
+        """Return a graph of the folder; it is read once, and again after `forget_graph`."""
+        path = self.path(name)
+        if path not in self._opened:
+            self._opened[path] = open_model(path)
+        return self._opened[path]
+
+    def forget_graph(self, name: str) -> None:
+        """Release a graph whose file was rewritten, so that its next use reads the new file."""
+        self._opened.pop(self.path(name), None)
 
     def to_change(self, name: str) -> OpenedModel:
         """Return a copy of a graph of the folder for code that modifies it."""
@@ -152,10 +161,9 @@ class Shipment:
 
     def describe(self, name: str, known: About) -> None:
         """Update the metadata of an open graph after its metadata file was rewritten."""
-        if name in self._opened:
-            opened = self.to_change(name)
+        if self.path(name) in self._opened:
+            self._opened[self.path(name)] = opened = self.to_change(name)
             opened.graph.about = known
-            self._opened[name] = opened
 
     def samples(self, which: Purpose) -> Dataset:
         """Return the samples of an option, with labels and groups; they are read once."""
@@ -243,23 +251,25 @@ class ShipStage:
         work = shipment.work
         if work is not None:
             work.begin(self.name)
-        if shipment.plan is None:
+        if why := self.left_out(shipment):
+            result = StageResult(self.name, Outcome(kind=LEFT_OUT, why=why), 0.0, key=LEFT_OUT)
+            if shipment.plan is not None:
+                shipment.plan.append(PlannedStage(self.name, LEFT_OUT, 0.0, why))
+        elif shipment.plan is None:
             result = self.result(shipment, *needed)
         else:
             result = self._planned(shipment, needed, shipment.plan)
         if work is not None:
             work.expect({
-                name: min(work.expected[name], max(60 * STAGES[name].share * shipment.left, 1.0))
-                for name in NAMES[NAMES.index(self.name) + 1 :]
-                if STAGES[name].share and work.expected[name]
+                stage.name: min(expected, max(60 * stage.share * shipment.left, 1.0))
+                for stage in shipment.stages[NAMES.index(self.name) + 1 :]
+                if stage.share and (expected := work.expected[stage.name])
             })  # fmt: skip
         shipment.results[self.name] = result
         return result
 
     def result(self, shipment: Shipment, *needed: StageResult) -> StageResult:
-        """Return the result of the stage: cached, skipped, or run now."""
-        if why := self.left_out(shipment):
-            return StageResult(self.name, Outcome(kind=LEFT_OUT, why=why), 0.0, key=LEFT_OUT)
+        """Return the result of the stage: cached, or run now."""
         key = self.key(shipment.inputs, needed)
         if (result := shipment.cache.lookup(self.name, key, shipment.inputs)) is not None:
             return result
@@ -276,9 +286,6 @@ class ShipStage:
     ) -> StageResult:
         """Plan the stage as far as it is known without running any."""
         first, key, result = shipment.from_stage, self.key(shipment.inputs, needed), None
-        if why := self.left_out(shipment):
-            plan.append(PlannedStage(self.name, LEFT_OUT, 0.0, why))
-            return self.result(shipment)
         is_repeated = first is not None and NAMES.index(self.name) >= NAMES.index(first)
         if not is_repeated and all(item.kept or item.key == LEFT_OUT for item in needed):
             result = shipment.cache.lookup(self.name, key, shipment.inputs)
@@ -315,10 +322,6 @@ class ShipStage:
         return self.seconds + self.seconds_a_ms * shipment.call_ms
 
 
-STAGES: dict[str, ShipStage] = {}
-"""Every stage by name."""
-
-
 def cached(*options: str, **how: Any) -> Callable[[Callable[[Shipment], Outcome]], ShipStage]:
     """Make a stage of a function, which is called with the shipment and results of other stages.
 
@@ -332,9 +335,4 @@ def cached(*options: str, **how: Any) -> Callable[[Callable[[Shipment], Outcome]
         ...     return Outcome({"labels": shipment.how.labels})
         >>> described = describe(shipment, verified)
     """
-
-    def stage(function: Callable[[Shipment], Outcome]) -> ShipStage:
-        result = STAGES[function.__name__] = ShipStage(run=function, options=options, **how)
-        return result
-
-    return stage
+    return lambda function: ShipStage(run=function, options=options, **how)

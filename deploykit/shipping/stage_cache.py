@@ -1,14 +1,14 @@
 """Cached results of stages, stored in the folder under a digest of all their dependencies."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 
 from deploykit.data.data import is_arrays
 from deploykit.importers.model_source import ModelSource
@@ -19,8 +19,8 @@ from deploykit.storage.arrays import load_forms
 from deploykit.storage.files import write
 from deploykit.storage.image_folders import visible_files
 from deploykit.storage.resume_file import digest, pieces
-from deploykit.transforms.common.documents import FORMAT, converted, document, head
-from deploykit.transforms.common.errors import Error, GraphError
+from deploykit.transforms.common.documents import Written, converted, document, head
+from deploykit.transforms.common.errors import Error
 from deploykit.transforms.untrusted.files import read_json
 from deploykit.verification.samples import Dataset
 
@@ -33,12 +33,18 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class _Stored:
-    """The stored result of a stage."""
+    """The result of a stage in its file."""
 
+    HEAD: ClassVar = head(KIND)
+
+    stage: str
+    key: str
+    full_key: str
+    """As `full_key` returns it."""
+    seconds: Annotated[float, Meta(ge=0.0, le=_LONGEST), Written(digits=2)]
     outcome: Outcome
     files: dict[str, str]
-    seconds: float
-    full_key: str = ""
+    """SHA-256 by path."""
 
 
 @dataclass
@@ -59,49 +65,37 @@ class StageCache:
 
         `inputs` are digests of the current inputs by option; only those that the stage used count.
         """
-        plain = self._document(stage)
-        if plain is None or plain.get("key") != key:
+        stored = self._stored(stage)
+        if stored is None or stored.key != key:
             return None
-        try:
-            stored = converted(plain, _Stored)
-        except GraphError:
-            return None
-        outcome = replace(stored.outcome, files=tuple(stored.files))
-        full = full_key(key, outcome.used, inputs or {})
-        if (stored.full_key or key) != full:
+        if stored.full_key != full_key(key, stored.outcome.used, inputs or {}):
             return None
         paths = {self.folder / name: sha256 for name, sha256 in stored.files.items()}
         if any(not p.exists() or digest_of_path(p) != sha256 for p, sha256 in paths.items()):
             return None
-        return StageResult(stage, outcome, stored.seconds, kept=True, files=stored.files, key=full)
+        return StageResult(stage, stored.outcome, stored.seconds, kept=True, files=stored.files,
+                           key=stored.full_key)  # fmt: skip
 
     def seconds(self, stage: str) -> float | None:
         """Return the duration of the stage's last run here in seconds; None if unknown."""
-        plain = self._document(stage) or {}
-        used = plain.get("seconds")
-        if not isinstance(used, int | float) or not plain.get("ran", False):
-            return None
-        return float(used) if 0 <= used <= _LONGEST else None
+        stored = self._stored(stage)
+        return None if stored is None else stored.seconds
 
     def keep(
         self, key: str, result: StageResult, inputs: Mapping[str, Any] | None = None
     ) -> StageResult:
-        """Write the result of a stage, and return it with the digests of its files."""
+        """Write the result of a stage, and return it as `lookup` will, but for `kept`."""
         files = {name: digest_of_path(self.folder / name) for name in result.outcome.files}
         full = full_key(key, result.outcome.used, inputs or {})
-        plain = {
-            **head(KIND),
-            "stage": result.stage,
-            "key": key,
-            "full_key": full,
-            "ran": True,
-            "seconds": round(result.seconds, 2),
-            "outcome": document(result.outcome),
-            "files": files,
-        }
+        stored = _Stored(
+            stage=result.stage, key=key, full_key=full, seconds=result.seconds,
+            outcome=result.outcome, files=files,
+        )  # fmt: skip
+        plain = document(stored)
         text = json.dumps(plain, indent=1, allow_nan=False)
         write(self._path(result.stage), [f"{text}\n".encode()], force=True)
-        return replace(result, files=files, key=full)
+        outcome = converted(plain["outcome"], Outcome)  # an infinite end of an interval is null
+        return replace(result, outcome=outcome, files=files, key=full)
 
     def forget(self, stages: Iterable[str]) -> None:
         """Delete the results of stages, so that they run again."""
@@ -111,13 +105,13 @@ class StageCache:
     def _path(self, stage: str) -> Path:
         return self.place / f"{stage}.json"
 
-    def _document(self, stage: str) -> dict[str, Any] | None:
+    def _stored(self, stage: str) -> _Stored | None:
         try:
-            result = read_json(self._path(stage), "result of a stage")
+            plain = read_json(self._path(stage), "result of a stage")
+            stored = converted(plain, _Stored)
         except Error:
             return None
-        is_ours = isinstance(result, dict) and result.get("kind") == KIND
-        return result if is_ours and result.get("format") == FORMAT else None
+        return stored if plain.items() >= _Stored.HEAD.items() else None
 
 
 def full_key(key: str, used: Iterable[str], inputs: Mapping[str, Any]) -> str:
@@ -179,19 +173,19 @@ def digest_of_path(path: Path) -> str:
     """
     sizes = sizes_of(path)
     whole = sum(sizes.values()) <= READ_WHOLE
-    result = hashlib.sha256()
-    for file, size in sizes.items():
-        name = str(file.relative_to(path)) if path.is_dir() else file.suffix
-        result.update(repr((name, size)).encode())
-        if not os.path.isfile(file):
-            continue
-        if whole:
-            with file.open("rb") as content:
-                while piece := content.read(_PIECE):
-                    result.update(piece)
-        else:
-            result.update(str(file.stat().st_mtime_ns).encode())
-    return result.hexdigest()
+
+    def parts() -> Iterator[bytes]:
+        for file, size in sizes.items():
+            yield repr(
+                (str(file.relative_to(path)) if path.is_dir() else file.suffix, size)
+            ).encode()
+            if os.path.isfile(file) and not whole:
+                yield str(file.stat().st_mtime_ns).encode()
+            elif os.path.isfile(file):
+                with file.open("rb") as content:
+                    yield from iter(lambda: content.read(_PIECE), b"")
+
+    return digest(parts())
 
 
 def sizes_of(path: Path) -> dict[Path, int]:

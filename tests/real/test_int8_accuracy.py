@@ -84,6 +84,8 @@ def mini_lm(form: str, folder: Path) -> None:
 CHECKS = (efficientnet_lite0, *(functools.partial(mini_lm, form) for form in FORMS))
 
 
-@pytest.mark.parametrize("check", pairwise.drawn(CHECKS, 1), ids=["EfficientNet-Lite0", *FORMS])
+@pytest.mark.parametrize(
+    "check", pairwise.drawn(__name__, CHECKS, 1), ids=["EfficientNet-Lite0", *FORMS]
+)
 def test_real_models(check, tmp_path):
     check(tmp_path)

@@ -15,7 +15,7 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -243,6 +243,18 @@ _NOTHING = ("builtins:dict", (), limits)  # an empty object for a child to creat
 _TEARDOWN = 5.0  # seconds for a child to drop its object
 _idle: ContextVar[list[_Child] | None] = ContextVar("_idle", default=None)
 """The children to reuse. None: each child ends after its work."""
+
+
+def end_idle_children(is_kept: Callable[[int], bool]) -> None:
+    """End the idle children of `reused_children`, except those whose process ID `is_kept` accepts.
+
+    It is asked about the child first that was used last.
+    """
+    children = _idle.get() or []
+    for child in children[::-1]:
+        if not is_kept(child.process.pid):
+            children.remove(child)
+            child.end()
 
 
 def _folder() -> str:

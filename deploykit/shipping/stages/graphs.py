@@ -90,7 +90,7 @@ def check(shipment: Shipment) -> Outcome:
         raise result.error
     options = {"preprocess": how.preprocess, "output": shipment.path(FROZEN)}
     graph, used = _compared(shipment, freeze.freeze, model, **options)
-    shipment.opened(FROZEN, is_new=True)
+    shipment.forget_graph(FROZEN)
     files = graph.report.model
     plain = result.document() | {
         "source": files.source,
@@ -133,7 +133,7 @@ def optimize(shipment: Shipment) -> Outcome:
     """Optimize the frozen graph."""
     before, output = shipment.opened(FROZEN), shipment.path(OPTIMIZED_FILE)
     graph, used = _compared(shipment, rewriting.optimize, before, output=output)
-    shipment.opened(OPTIMIZED_FILE, is_new=True)
+    shipment.forget_graph(OPTIMIZED_FILE)
     made = graph.report.document()
     plain = {
         "nodes_before": made["nodes_in"],
@@ -185,7 +185,7 @@ def quantize(shipment: Shipment) -> Outcome:
             plain |= {"result": "int8", "stored_only": True}
         elif slower:
             plain["reason"] = slower
-    shipment.opened(EIGHT_BITS_FILE, is_new=True)
+    shipment.forget_graph(EIGHT_BITS_FILE)
     verdict = graph.report.verification
     plain["verification"] = verdict and verdict.document()
     files = EIGHT_BITS_FILE, EIGHT_BITS_FILE + SIDECAR
@@ -249,7 +249,7 @@ def verify(shipment: Shipment) -> Outcome:
     """Write the shipped graph with its metadata, and compare it with the original model."""
     how = shipment.how
     files, used = _write(shipment), shipment.calibration_options
-    shipped = shipment.opened(MODEL, is_new=True)
+    shipped = shipment.opened(MODEL)
     options: dict[str, Any] = {"allow_ops": how.allow_ops}
     if how.calibration is not None:
         options["data"] = shipment.samples("calibration")
@@ -274,6 +274,7 @@ def _write(shipment: Shipment) -> tuple[str, ...]:
     """Write the chosen graph; return the files that do not depend on the labels."""
     graph, path = _labelled(shipment), shipment.path(PREPROCESS)
     save_graph(graph, shipment.path(MODEL), force=True)
+    shipment.forget_graph(MODEL)
     steps = about(graph).preprocessing
     path.unlink(missing_ok=True)
     if steps is None:

@@ -5,7 +5,8 @@ import pytest
 
 from tests.support import shows
 
-pytestmark = pytest.mark.slow
+# A reused child would still hold memory of an earlier test.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("new_children")]
 PART = (128 << 20) // 4  # numbers
 
 

@@ -27,7 +27,7 @@ def command(folder, *words):
 
 
 NUMBERS = [
-    *pairwise.drawn([signal.SIGINT, signal.SIGTERM], 1),
+    *pairwise.drawn(__name__, [signal.SIGINT, signal.SIGTERM], 1),
     pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
 ]
 

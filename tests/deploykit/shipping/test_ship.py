@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from typing import get_args
 
 import numpy as np
@@ -306,6 +307,19 @@ def test_what_is_in_memory_is_told_by_its_contents(home, shipped):
     assert plans[0] == plans[1] != plans[2]
     with raises(GraphError, "out-of-range"):
         api.ship(graph, home / "none.ship", budget=0)
+
+
+def test_reading_the_inputs_is_part_of_the_budget(home, tmp_path, monkeypatch):
+    hashed = []
+
+    def timed(*given):
+        hashed.append(time.monotonic())
+        return inputs_of(*given)
+
+    monkeypatch.setattr("deploykit.shipping.ship.inputs_of", timed)
+    monkeypatch.setattr("deploykit.shipping.ship._shipped", lambda shipment: shipment)
+    shipment = api.ship(home / "net.pb", tmp_path / "net.ship")
+    assert shipment.began < hashed[0]
 
 
 @built(["x"], ["out"])

@@ -62,3 +62,9 @@ def test_each_value_is_made_once(tmp_path, net):
     assert calls.graphs == {folder / name: 1 for name in GRAPHS}
     assert calls.data == {"calibration.npz": 1, "evaluation.npz": 1}
     assert calls.calibrations == 1
+    with Calls() as again:
+        deploykit.ship(
+            net, folder, calibration=paths[0], evaluation=paths[1], name="net", **options
+        )
+    assert max(again.graphs.values()) == 1, "what the plan reads, the run does not read again"
+    assert again.calibrations == 0

@@ -293,7 +293,9 @@ def test_the_guard_sees_what_reaches_out():
     assert "REACHED OUT: socket.getaddrinfo" in found.stderr
 
 
-@pytest.mark.parametrize("first", pairwise.drawn(["import tensorflow as tf", "import openvino"], 1))
+@pytest.mark.parametrize(
+    "first", pairwise.drawn(__name__, ["import tensorflow as tf", "import openvino"], 1)
+)
 def test_both_engines_in_one_process(first):
     code = first + USE + "import tensorflow as tf; print(float(tf.reduce_sum(tf.ones([3]))))"
     assert in_process(code).stdout.splitlines()[-2:] == ["6.0 True", "3.0"]

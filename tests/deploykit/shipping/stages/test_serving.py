@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from deploykit.serving.client.endpoint import CallError
-from deploykit.serving.protocol.signatures import TENSORS
+from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, SCORES, TENSORS
 from deploykit.shipping.stages import serving
-from deploykit.shipping.stages.serving import _difference, _photo, _photos_in, _shown
+from deploykit.shipping.stages.serving import _asked, _difference, _photo, _photos_in, _shown
+from deploykit.transforms.ir.graph import Graph
 from tests.deploykit.storage.tiny_images import JPEG_XL
 
 RANDOM = np.random.default_rng(0)
@@ -87,6 +88,24 @@ def test_an_image_that_the_server_refuses_is_skipped(tmp_path, monkeypatch, dama
     else:
         found = _photo(shipment, "address")
         assert found == {"file": str(tmp_path / f"{damaged}.png"), "classes": None}
+
+
+@pytest.mark.parametrize(
+    ("served", "agrees"),
+    [([0.6, 0.3], True), ([0.6, 0.3, 0.1], True), ([0.3, 0.6], False), ([0.1, 0.3], False)],
+)
+def test_top_scores_are_the_highest_of_the_model_first(monkeypatch, served, agrees):
+    """A signature that returns class names returns only the highest scores, in this order."""
+    outputs = {SCORES: np.array([served], np.float32), CLASSES: np.array([[b"a"] * len(served)])}
+    answer = SimpleNamespace(outputs=outputs, document=lambda: {"values": {}})
+    monkeypatch.setattr(serving, "predict", lambda *given, **named: answer)
+    monkeypatch.setattr(serving, "call", lambda *given: [np.array([[0.3, 0.1, 0.6]], np.float32)])
+    callee = SimpleNamespace(
+        graph=Graph(), signature=DEFAULT, inputs={}, outputs={SCORES: SimpleNamespace(name="y")}
+    )
+    exported = {"signatures": {DEFAULT: {}}}
+    shipment = SimpleNamespace(name="m", document=lambda stage: exported, in_8_bits=False)
+    assert _asked(shipment, callee, "address", {})["agrees"] == agrees
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
