@@ -42,16 +42,16 @@ def test_marked_properties_and_constant_keys_are_in_a_schema(pages):
     assert "fed" not in found
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [("Inspection", "ops"), ("Differences", "equal"), ("Diagnosis", "gpu"),
-     ("ConvertedSets", "shards"), ("ConvertedSets", "sets"), ("Rewriting", "nodes_in")],
-)  # fmt: skip
 def test_a_key_that_older_documents_lack_is_optional(pages):
     schema = pages["InputResult.json"]
     assert "settings" in schema["properties"].keys() - schema["required"]
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("Inspection", "ops"), ("Differences", "equal"), ("Diagnosis", "gpu"),
+     ("ConvertedSets", "shards"), ("ConvertedSets", "sets"), ("Rewriting", "nodes_in")],
+)  # fmt: skip
 def test_parts_that_are_written_flat_have_their_keys(pages, name, key):
     assert key in pages[f"{name}.json"]["properties"]
 
