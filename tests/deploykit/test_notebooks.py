@@ -55,9 +55,12 @@ def run(tmp_path, monkeypatch):
             code = [nbformat.v4.new_code_cell(each) for each in cells]
             book = nbformat.v4.new_notebook(cells=code)
         place = {"metadata": {"path": str(tmp_path)}}
-        NotebookClient(
-            book, timeout=seconds, km=Kernel(), resources=place, allow_errors=fails
-        ).execute()
+        kernel = Kernel()
+        how = {"timeout": seconds, "resources": place, "allow_errors": fails}
+        try:
+            NotebookClient(book, km=kernel, **how).execute()
+        finally:
+            kernel.shutdown_kernel(now=True)  # nbclient only ends kernels of its own
         return [each.outputs for each in book.cells if each.cell_type == "code"]
 
     return run
