@@ -12,7 +12,7 @@ from deploykit.data.input_runner import PHASES, Stretch
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.user_pipeline import OWN
 from deploykit.importers.open_model import OpenedModel
-from deploykit.transforms.common.documents import AsHtml, Hidden, Written, head, written
+from deploykit.transforms.common.documents import AsHtml, Hidden, IfSet, Written, head, written
 
 _AGREEING = 0.4  # minimum share of rounds that agree on a limit on a loaded machine
 _SLOWEST = 1e-9  # items per second of a phase without items
@@ -161,8 +161,9 @@ class InputResult(AsHtml):
     model: Hidden[OpenedModel]
     pipeline: Annotated[Pipeline, Written(flat=True, by=_about)]
     """The pipeline that all styles built, over the valid records only."""
-    settings: RunConfig
-    """The settings of the model's process, which is also the one that reads."""
+    settings: IfSet[RunConfig]
+    """The settings of the model's process, which is also the one that reads; older documents lack
+    them."""
     wait_ms: Annotated[float | None, Written("simulated_accelerator_ms")]
     skipped: tuple[str, ...]
     """The damaged files that were skipped."""

@@ -42,6 +42,11 @@ def test_marked_properties_and_constant_keys_are_in_a_schema(pages):
     assert "fed" not in found
 
 
+def test_a_key_that_older_documents_lack_is_optional(pages):
+    schema = pages["InputResult.json"]
+    assert "settings" in schema["properties"].keys() - schema["required"]
+
+
 @pytest.mark.parametrize(
     ("name", "key"),
     [("Inspection", "ops"), ("Differences", "equal"), ("Diagnosis", "gpu"),
