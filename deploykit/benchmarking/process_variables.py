@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from deploykit.transforms.common.documents import converted
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.engines.engines import MAX_THREADS
 
 Variables = tuple[tuple[str, str | None], ...] | Mapping[str, str | None]
@@ -170,12 +169,6 @@ def outside_tensorflow(variables: Variables) -> Variables:
 def in_words(variables: Variables) -> list[str]:
     """Return each variable as `NAME=VALUE` or `NAME unset`."""
     return [f"{n} unset" if v is None else f"{n}={v}" for n, v in dict(variables).items()]
-
-
-def options(variables: Variables) -> list[str]:
-    """Return each variable as an option of a command; `--env NAME=` unsets one."""
-    pairs = (f"{n}={'' if v is None else v}" for n, v in dict(variables).items())
-    return [f"--env {shell_word(pair)}" for pair in pairs]
 
 
 def preloads_malloc(variables: Mapping[str, str | None]) -> bool:

@@ -282,15 +282,16 @@ class RunConfig(AsHtml):
         names = [field_.name for field_ in fields(self)
                  if getattr(self, field_.name) != getattr(inside, field_.name)]  # fmt: skip
         alone = [RunConfig(**{n: getattr(self, n)}) for n in names if n not in ("env", "threads")]
-        reasons = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
+        reasons = [f"has no {', no '.join(map(str, alone))}"] if alone else []
         used = dict(inside.env)
         if unused := {n: value for n, value in dict(self.env).items() if n not in used}:
-            reasons.append(f"{name} does not use {', '.join(process_variables.options(unused))}")
+            words = ", ".join(process_variables.in_words(unused))
+            reasons.append(f"does not use {words} (env)")
         if self.threads is not None and "threads" in names:
             inside_an_op, at_once = self.threads
-            reasons.append(f"{name} runs the ops of a call sequentially, which is threads "
-                        f"{inside_an_op}x1 and not {inside_an_op}x{at_once}")  # fmt: skip
-        return " and ".join(reasons)
+            reasons.append("runs the ops of a call sequentially, which is threads "
+                           f"{inside_an_op}x1 and not {inside_an_op}x{at_once}")  # fmt: skip
+        return f"{name} {' and '.join(reasons)}" if reasons else ""
 
     def changes(self, other: "RunConfig") -> list[str]:
         """Return the names of the settings, other than variables, that differ."""

@@ -95,8 +95,10 @@ def options(settings: RunConfig) -> str:
         + " --concurrency {concurrency}" * (settings.concurrency > 1)
         + "[[ --executor {executor}]]"
     )
-    words = [*filled_lines(settings, template), *process_variables.options(settings.env)]
-    return " ".join(word.strip() for word in words)
+    words = [line.strip() for line in filled_lines(settings, template)]
+    pairs = (f"{name}={value or ''}" for name, value in dict(settings.env).items())
+    words += (f"--env {shell_word(pair)}" for pair in pairs)
+    return " ".join(words)
 
 
 def _table(recommendation: Recommendation) -> Table:
