@@ -71,28 +71,28 @@ class MeasurementLoop:
 
     def for_seconds(self, seconds: float, watch: Watch) -> None:
         """Run rounds for `seconds` per candidate, or until its comparison is conclusive."""
-        courses = self._session_pool.courses
+        candidate_runs = self._session_pool.candidate_runs
         used, reported, looks, block = 0.0, 0, list(LOOKS), 0
         while True:
             watch.refer()
-            began, shares = time.monotonic(), seconds * len(courses)
-            seats = [seat for course in courses for seat in course.seats]
-            self._order.shuffle(seats)
-            for seat in seats:
+            began, shares = time.monotonic(), seconds * len(candidate_runs)
+            sessions = [session for run in candidate_runs for session in run.sessions]
+            self._order.shuffle(sessions)
+            for session in sessions:
                 passed = used + (time.monotonic() - began) / shares
                 while reported < min(SLICES, int(passed * SLICES) + 1):
                     reported += 1
                     self._step()
                 if passed >= 1 and block:
                     return
-                self._turn(seat, block, _length(seat.course), None)
+                self._turn(session, block, _length(session.candidate_run), None)
             block += 1
             used += (time.monotonic() - began) / shares
             if looks and used >= looks[0]:
                 looks.pop(0)
-                left = self._undecided([course.measurement() for course in courses])
-                courses = [course for n, course in enumerate(courses) if n in left]
-                if not courses:
+                left = self._undecided([run.measurement() for run in candidate_runs])
+                candidate_runs = [run for n, run in enumerate(candidate_runs) if n in left]
+                if not candidate_runs:
                     return
 
     def for_calls(self, runs: int, rounds: int, watch: Watch) -> None:
@@ -103,23 +103,26 @@ class MeasurementLoop:
             calls = runs * (number + 1) // rounds - runs * number // rounds
             if number * SLICES // rounds != (number - 1) * SLICES // rounds:
                 self._step()
-            courses = self._session_pool.courses
-            for course in self._order.sample(courses, len(courses)):
-                seat = course.seats[number % len(course.seats)]
-                self._turn(seat, number, 1e9, calls)
+            candidate_runs = self._session_pool.candidate_runs
+            for run in self._order.sample(candidate_runs, len(candidate_runs)):
+                session = run.sessions[number % len(run.sessions)]
+                self._turn(session, number, 1e9, calls)
 
-    def _turn(self, seat: CandidateSession, block: int, seconds: float, runs: int | None) -> None:
-        on_gpu = seat.course.candidate.job.settings.device != "cpu"
-        watching = self._sampler.watching(seat.course.candidate.name, seat.process.worker.pid)
+    def _turn(
+        self, session: CandidateSession, block: int, seconds: float, runs: int | None
+    ) -> None:
+        run = session.candidate_run
+        on_gpu = run.candidate.job.settings.device != "cpu"
+        watching = self._sampler.watching(run.candidate.name, session.process.worker.pid)
         with watching if on_gpu else contextlib.nullcontext():
-            seat.take_a_turn(block, seconds, runs, seat.course.call_seconds < LONG_CALL)
+            session.run_turn(block, seconds, runs, run.call_seconds < LONG_CALL)
 
 
-def _length(course: CandidateRun) -> float:
+def _length(run: CandidateRun) -> float:
     """Return the seconds of a round: time for at least two calls, unless calls are very long."""
-    if course.candidate.job.settings.device != "cpu":
+    if run.candidate.job.settings.device != "cpu":
         return GPU_TURN
-    call = course.call_seconds
+    call = run.call_seconds
     return TURN if call >= LONG_CALL else max(TURN, 1.5 * call)
 
 
@@ -172,30 +175,30 @@ def measure(
             else:
                 loop.for_calls(runs, rounds, watch)
             conditions = watch.conditions(session_pool.own_seconds() - own)
-            for course in session_pool.courses if profile_runs else ():
-                name, seat = course.candidate.name, course.seats[0]
+            for run in session_pool.candidate_runs if profile_runs else ():
+                name, session = run.candidate.name, run.sessions[0]
                 advance(f"profile {name}", steps)
-                profiles[name] = seat.ask("profile", seat.number, profile_runs)
+                profiles[name] = session.ask("profile", session.number, profile_runs)
         except KeyboardInterrupt:
             interrupted = True
             conditions = watch.conditions(session_pool.own_seconds() - own)
-        courses = [course for course in session_pool.courses if course.rounds_ms]
-        if not courses:
+        candidate_runs = [run for run in session_pool.candidate_runs if run.rounds_ms]
+        if not candidate_runs:
             raise KeyboardInterrupt
-        results = tuple(_measurement(course, sampler) for course in courses)
+        results = tuple(_measurement(run, sampler) for run in candidate_runs)
     return BenchmarkResult(results, seen, start, interrupted, profiles, conditions=conditions)
 
 
-def _measurement(course: CandidateRun, sampler: Sampler) -> Measurement:
+def _measurement(run: CandidateRun, sampler: Sampler) -> Measurement:
     """Return the measurement of a candidate, with its use of CPU and devices."""
-    seen_by = sampler.facts(course.candidate.name)
-    course.facts = {**course.facts, "cpu_use": course.cpu_use} | (
+    seen_by = sampler.facts(run.candidate.name)
+    run.facts = {**run.facts, "cpu_use": run.cpu_use} | (
         seen_by if seen_by["devices"] else {"devices": []}
     )
-    if course.candidate.job.settings.device != "cpu":
-        peaks = course.seats[0].ask("gpu_bytes_peak")
-        course.facts = {**course.facts, "gpu_bytes_peak": peaks}
-    return course.measurement()
+    if run.candidate.job.settings.device != "cpu":
+        peaks = run.sessions[0].ask("gpu_bytes_peak")
+        run.facts = {**run.facts, "gpu_bytes_peak": peaks}
+    return run.measurement()
 
 
 def measure_models(

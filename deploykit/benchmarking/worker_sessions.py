@@ -39,12 +39,12 @@ def started(settings_of: Job, *, imports: bool = False) -> Worker:
     engine = settings.engine or TENSORFLOW
     imported = engine if imports else None
     return Worker(
-        f"{__name__}:Sessions", imported, forced=settings.environment, runs=TITLES[engine]
+        f"{__name__}:ProcessSessions", imported, forced=settings.environment, runs=TITLES[engine]
     )
 
 
-class Sessions:
-    """Sessions of one or several jobs, by their number. Errors are those of Runner."""
+class ProcessSessions:
+    """The sessions in a worker process, each a Runner with a number. Errors are those of Runner."""
 
     def __init__(self, imported: str | None = None) -> None:
         """Start without sessions; import the engine `imported`."""
@@ -64,9 +64,10 @@ class Sessions:
         return len(self._runners) - 1
 
     def renew(self, job: Job) -> int:
-        """Let the only session do a job, or a new one if more than inputs and calls differ.
+        """Give the only session another job, and return its number.
 
-        The memory of the old session is free before a new one takes any.
+        A new session replaces it if more than the batch and concurrency differ; the memory of the
+        old one is free before the new one takes any.
         """
         if self._runners and _is_same_session(self._runners[0].job, job):
             self._runners[0].go_on_with(job)
@@ -149,7 +150,7 @@ class BenchmarkCandidate:
 
 @dataclass
 class Process:
-    """A process with sessions; `number` is unique in the run."""
+    """A worker process with ProcessSessions; `number` is unique in a benchmark."""
 
     number: int
     worker: Worker
@@ -157,10 +158,10 @@ class Process:
 
 @dataclass
 class CandidateRun:
-    """A candidate, its sessions, and their results so far."""
+    """The run of a candidate: its sessions in all processes, and their results so far."""
 
     candidate: BenchmarkCandidate
-    seats: list["CandidateSession"] = field(default_factory=list)
+    sessions: list["CandidateSession"] = field(default_factory=list)
     load_seconds: float = 0.0
     first_run_ms: float = 0.0
     call_seconds: float = 0.0
@@ -178,27 +179,27 @@ class CandidateRun:
 
     def open(self, process: Process) -> "CandidateSession":
         """Open a session in a process."""
-        seat = CandidateSession(self, process, len(self.seats))
-        seat.number = seat.ask("open", self.candidate.job)
-        self.seats.append(seat)
-        return seat
+        session = CandidateSession(self, process, len(self.sessions))
+        session.number = session.ask("open", self.candidate.job)
+        self.sessions.append(session)
+        return session
 
     def warm_up(self, limit: float) -> None:
         """Run the first session until its latency is steady, or for `limit` seconds."""
-        seat = self.seats[0]
-        first, *_ = seat.ask("turn", seat.number, 0, 1)
+        session = self.sessions[0]
+        first, *_ = session.ask("turn", session.number, 0, 1)
         self.first_run_ms = max(first) / 1e6  # of the first call of each thread
         calls: list[float] = []
         start, passed = None, 0.0
         while start is None and passed < limit:
-            result, used, *_ = seat.ask("turn", seat.number, WARM_UP_BLOCK)
+            result, used, *_ = session.ask("turn", session.number, WARM_UP_BLOCK)
             calls += (item / 1e6 for item in result)
             passed += used / 1e9
             start = steady_from(calls)
         self.settled = start is not None
         self.warm_up_ms = calls[:start]
         self.call_seconds = sorted(calls[start:] or calls or [self.first_run_ms])[0] / 1e3
-        self.facts = seat.ask("facts", seat.number)
+        self.facts = session.ask("facts", session.number)
         self.load_seconds = self.facts["load_ns"] / 1e9
 
     @property
@@ -234,18 +235,18 @@ class CandidateRun:
 
 @dataclass
 class CandidateSession:
-    """A session of a candidate."""
+    """A session of a candidate, as the main process refers to it."""
 
-    course: CandidateRun
+    candidate_run: CandidateRun
     process: Process
-    session: int
-    """Number of the session within its candidate."""
+    index: int
+    """Number of the session among those of its candidate."""
     number: int = 0
-    """Number of the session within its process."""
+    """Number of the session in the ProcessSessions of its process."""
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method in the process. LimitError: TensorFlow died or hung."""
-        name = self.course.candidate.name
+        name = self.candidate_run.candidate.name
         try:
             return self.process.worker.ask(method, *arguments)
         except CrashError as error:
@@ -253,35 +254,33 @@ class CandidateSession:
         except Error as error:
             raise error.within(name) from None
 
-    def take_a_turn(self, block: int, seconds: float, runs: int | None, resume: bool) -> None:
+    def run_turn(self, block: int, seconds: float, runs: int | None, resume: bool) -> None:
         """Run a round of `seconds` or `runs` calls, and store its result."""
         outcome: Outcome = self.ask("turn", self.number, seconds, runs, resume)
         latencies, used, cpu, waited, pushed = outcome
-        course = self.course
-        course.rounds_ms.append(tuple(latency / 1e6 for latency in latencies))
-        course.rounds_seconds.append(used / 1e9)
-        course.turns.append(
-            Turn(block, self.process.number, self.session, cpu / 1e6, waited, pushed)
-        )
+        run = self.candidate_run
+        run.rounds_ms.append(tuple(latency / 1e6 for latency in latencies))
+        run.rounds_seconds.append(used / 1e9)
+        run.turns.append(Turn(block, self.process.number, self.index, cpu / 1e6, waited, pushed))
 
 
 class SessionPool:
-    """All candidates with their sessions and processes, until the exit stack closes."""
+    """The runs of all candidates, and their processes, which end when the exit stack closes."""
 
     def __init__(
         self, candidates: Sequence[BenchmarkCandidate], stack: contextlib.ExitStack
     ) -> None:
         """Store the candidates; no process starts yet."""
-        self.courses = [CandidateRun(candidate) for candidate in candidates]
+        self.candidate_runs = [CandidateRun(candidate) for candidate in candidates]
         self.processes: list[Process] = []
         self._stack = stack
         self._groups: dict[Any, list[CandidateRun]] = {}
-        for course in self.courses:
-            self._groups.setdefault(course.candidate.job.process, []).append(course)
+        for run in self.candidate_runs:
+            self._groups.setdefault(run.candidate.job.process, []).append(run)
 
     @property
     def _on_gpu(self) -> bool:
-        return any(course.candidate.job.settings.device != "cpu" for course in self.courses)
+        return any(run.candidate.job.settings.device != "cpu" for run in self.candidate_runs)
 
     def open_first(self, warm_up: float) -> Iterator[str]:
         """Open and warm up a session of each candidate; yield its name before.
@@ -289,13 +288,13 @@ class SessionPool:
         Sessions open one after another, as a start would disturb a measurement.
         """
         processes: dict[Any, Process] = {}
-        for course in self.courses:
-            yield course.candidate.name
-            group = course.candidate.job.process
+        for run in self.candidate_runs:
+            yield run.candidate.name
+            group = run.candidate.job.process
             if group not in processes:
-                processes[group] = self._start(course)
-            course.open(processes[group])
-            course.warm_up(warm_up)
+                processes[group] = self._start(run)
+            run.open(processes[group])
+            run.warm_up(warm_up)
 
     def open_more(self, seconds: float | None, most: int, tell: Callable[[], None]) -> None:
         """Open further sessions, as far as the measuring time and the free memory allow.
@@ -306,19 +305,19 @@ class SessionPool:
         copies = min(self._copies(seconds), most)
         order = random.Random(0)
         started = [
-            [self._start(courses[0], imports=True) for _ in range(1, copies)]
-            for courses in self._groups.values()
+            [self._start(candidate_runs[0], imports=True) for _ in range(1, copies)]
+            for candidate_runs in self._groups.values()
         ]
-        for courses, more in zip(self._groups.values(), started, strict=True):
-            processes = [courses[0].seats[0].process, *more]
+        for candidate_runs, more in zip(self._groups.values(), started, strict=True):
+            processes = [candidate_runs[0].sessions[0].process, *more]
             for number in range(max(expected, copies)):
                 process = processes[number % copies]
-                for course in order.sample(courses, len(courses)):
+                for run in order.sample(candidate_runs, len(candidate_runs)):
                     if number:
                         tell()
-                        seat = course.open(process)
-                        seat.ask("turn", seat.number, 0, 1)
-                        seat.ask("turn", seat.number, _AGAIN)
+                        session = run.open(process)
+                        session.ask("turn", session.number, 0, 1)
+                        session.ask("turn", session.number, _AGAIN)
 
     def _copies(self, seconds: float | None) -> int:
         """Return the number of processes per group: more if they improve the verdict enough.
@@ -333,24 +332,26 @@ class SessionPool:
             result = 6
         else:
             result = 3 if groups <= 3 else 2
-        room = _room() / max(1, *(course.facts["bytes_peak"] for course in self.courses))
-        return min(result, 2 if self._on_gpu else result, max(1, int(room)))
+        fitting = _session_memory() / max(
+            1, *(run.facts["bytes_peak"] for run in self.candidate_runs)
+        )
+        return min(result, 2 if self._on_gpu else result, max(1, int(fitting)))
 
     def own_seconds(self) -> float:
         """Return the CPU time of all processes in seconds."""
         return sum(cpu_seconds(process.worker.pid) for process in self.processes)
 
-    def _start(self, course: CandidateRun, *, imports: bool = False) -> Process:
-        worker = started(course.candidate.job, imports=imports)
+    def _start(self, run: CandidateRun, *, imports: bool = False) -> Process:
+        worker = started(run.candidate.job, imports=imports)
         self._stack.callback(worker.close)
         self.processes.append(Process(len(self.processes), worker))
         return self.processes[-1]
 
     def _sessions(self, seconds: float | None, most: int) -> int:
         """Return the number of sessions of each candidate."""
-        free = _room()
+        free = _session_memory()
         bytes_each = sum(
-            course.facts["bytes_peak"] - course.facts["bytes_before"] for course in self.courses
+            run.facts["bytes_peak"] - run.facts["bytes_before"] for run in self.candidate_runs
         )
         most = min(most, MAX_SESSIONS, 1 + int(free / max(bytes_each, 1)))
         if self._on_gpu:  # GPU memory per session is unknown
@@ -358,15 +359,15 @@ class SessionPool:
         if seconds is None:
             return most
         cost = max(
-            course.load_seconds + course.first_run_ms / 1e3 + _AGAIN for course in self.courses
+            run.load_seconds + run.first_run_ms / 1e3 + _AGAIN for run in self.candidate_runs
         )
-        call = max(course.call_seconds for course in self.courses)
-        share = _LOADING if len(self.courses) > 1 else _LOADING / 2
+        call = max(run.call_seconds for run in self.candidate_runs)
+        share = _LOADING if len(self.candidate_runs) > 1 else _LOADING / 2
         by_time = 1 + int(share * seconds / cost)
         by_calls = max(1, int(seconds / (6 * call)))
         return max(1, min(most, by_time, by_calls))
 
 
-def _room() -> float:
+def _session_memory() -> float:
     """Return the bytes of memory that sessions may use."""
     return _MEMORY * (limits.memory or psutil.virtual_memory().available)

@@ -126,11 +126,11 @@ def test_it_ends_once_all_is_decided(asked):
 
 
 def test_long_calls_get_fewer_sessions_and_turns_of_one_call(asked, monkeypatch):
-    course = CandidateRun(BenchmarkCandidate("a", "a", "0", None), call_seconds=0.5)
-    course.candidate = SimpleNamespace(job=SimpleNamespace(settings=RunConfig()))
-    assert rounds._length(course) == rounds.TURN
-    course.call_seconds = 0.02
-    assert rounds._length(course) == pytest.approx(0.03)
+    run = CandidateRun(BenchmarkCandidate("a", "a", "0", None), call_seconds=0.5)
+    run.candidate = SimpleNamespace(job=SimpleNamespace(settings=RunConfig()))
+    assert rounds._length(run) == rounds.TURN
+    run.call_seconds = 0.02
+    assert rounds._length(run) == pytest.approx(0.03)
 
 
 def test_an_interruption_keeps_what_was_measured(asked):

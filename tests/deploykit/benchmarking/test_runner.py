@@ -13,12 +13,13 @@ from deploykit.benchmarking.devices import (
     once_each,
     visible_gpus,
 )
+from deploykit.benchmarking.engines.engine_choice import opened
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.measurement import Job, Measurement
 from deploykit.benchmarking.results import BenchmarkResult, scaling_efficiency
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.run_config_grid import RunConfigGrid
-from deploykit.benchmarking.worker_sessions import Sessions
+from deploykit.benchmarking.worker_sessions import ProcessSessions
 from deploykit.transforms.common.errors import GraphError
 from tests.support import Containing, build, building, raises, random, run, says, tf
 
@@ -347,11 +348,18 @@ def test_a_condition_of_tensorflow_1_is_refused_by_the_single_executor_alone(job
         job(graph, feeds, executor="single").run(0, 1)
 
 
+@pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
+def test_a_library_that_is_not_preloaded_is_refused_first(engine):
+    settings = RunConfig(engine=engine, env={"LD_PRELOAD": "libnone.so"})
+    with raises(GraphError, "preload-missing", library="libnone.so"):
+        opened(Job("none.pb", ("x",), ("y",), BATCHES, settings))
+
+
 def test_sessions_of_one_model_share_its_graph_and_nothing_else(tmp_path, graph):
     path = tmp_path / "graph.pb"
     path.write_bytes(b"".join(graph.serialized()))
     job = Job(str(path), graph.inputs, graph.outputs, BATCHES, RunConfig(), ())
-    sessions = Sessions()
+    sessions = ProcessSessions()
     for settings in (RunConfig(), RunConfig(batch=4), RunConfig(executor="caller")):
         sessions.open(replace(job, settings=settings))
     sessions.open(replace(job, outputs=graph.outputs[:1]))

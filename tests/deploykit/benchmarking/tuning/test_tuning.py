@@ -18,7 +18,7 @@ from deploykit.benchmarking.tuning import tuning
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.search import TURNS, Figures, Search, SettingsTrial, Trials
 from deploykit.benchmarking.tuning.search_space import TuneOptions, coordinates, held
-from deploykit.benchmarking.worker_sessions import Sessions
+from deploykit.benchmarking.worker_sessions import ProcessSessions
 from deploykit.importers.graph_files import load_graph
 from deploykit.importers.open_model import open_model
 from deploykit.rendering.formatters.tuning import lines, options
@@ -536,7 +536,7 @@ class MadeUpRunner:
 
 
 def test_a_session_is_replaced_where_more_than_the_batch_differs(small, monkeypatch):
-    graph, sessions, opened = load_graph(small), Sessions(), []
+    graph, sessions, opened = load_graph(small), ProcessSessions(), []
 
     def job(batch, **more):
         settings = RunConfig(batch=batch, **more)
