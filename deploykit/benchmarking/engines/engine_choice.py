@@ -7,6 +7,7 @@ from dataclasses import replace
 from deploykit.benchmarking.engines.runner import OpenVinoRunner, Runner, compiling
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.measurement import Job
+from deploykit.benchmarking.process_variables import check_preloaded
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.importers.open_model import OpenedModel
 from deploykit.transforms.common.errors import GraphError, LoadError, VerificationError
@@ -66,8 +67,10 @@ def import_engine(engine: str) -> None:
 def opened(job: Job, like: Runner | None = None) -> Runner:
     """Load a model; a further session may share the graph of `like`.
 
-    GraphError: the engine does not accept the graph, or cannot run it.
+    GraphError: the engine does not accept the graph or cannot run it, or a library of the settings
+    is not preloaded.
     """
+    check_preloaded(job.settings.env)
     if job.settings.engine == OPENVINO:
         return OpenVinoRunner(job)
     return TensorFlowRunner(job, like if isinstance(like, TensorFlowRunner) else None)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.measurement import Job
-from deploykit.benchmarking.process_variables import check_preloaded
 from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.system.machine import environment, usable_cores
@@ -145,7 +144,6 @@ class OpenVinoRunner(Runner):
     def __init__(self, job: Job) -> None:
         """Load OpenVINO, then compile the graph; `load` times only the compilation."""
         check_engine(OPENVINO)
-        check_preloaded(job.settings.env)
         imported()
         self.job = job
         self.bytes_before = status("VmRSS")

@@ -23,7 +23,6 @@ from deploykit.benchmarking.devices import (
 )
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.measurement import Job
-from deploykit.benchmarking.process_variables import check_preloaded
 from deploykit.benchmarking.profiling.execution import Layers
 from deploykit.benchmarking.profiling.profile import Profile
 from deploykit.benchmarking.profiling.traced_calls import profile
@@ -201,7 +200,6 @@ class TensorFlowRunner(Runner):
         """
         parts = start_tensorflow()
         self._failures = (ValueError, TypeError, MemoryError, parts.errors.OpError)
-        check_preloaded(job.settings.env)
         self.job, requested = job, job.settings.device
         devices = job.devices or devices_for(requested, gpus() if requested != "cpu" else ())
         self.config = config(job.settings, devices)
