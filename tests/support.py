@@ -225,9 +225,9 @@ def refusal(call: Callable[..., object], *arguments: Any, **named: Any) -> str:
 
 @functools.cache
 def reasons() -> dict[str, str]:
-    """Return the sentences that are no errors, such as why a transform skips a node, by a code.
+    """Return the sentences of golden/reasons.json by code, such as why a transform skips a node.
 
-    The product has no codes for them. Each stands once, in golden/reasons.json.
+    They are not errors, so the product has no codes for them; this file gives each one a code.
     """
     return json.loads((GOLDEN / "reasons.json").read_bytes())
 

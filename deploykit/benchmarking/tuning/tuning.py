@@ -122,7 +122,7 @@ def _measured(
     left: float,
     advance: Advance,
 ) -> BenchmarkResult:
-    """Measure the best settings; `left` are the seconds that are left besides those planned."""
+    """Measure the defaults and the best settings; `left` seconds are added to those planned."""
     chosen = _measured_last(search)
     seconds = (left + FINALISTS * pace.measured) / len(chosen)
     result = measure(
