@@ -33,9 +33,9 @@ def figures(shipment: Shipment) -> dict[str, Any]:
         results["agreement"] = facts["agreement"]
     # Frozen graphs: dropping other data, such as optimizer slots, is not a gain.
     before, after = (shipment.path(name).stat().st_size for name in (FROZEN, MODEL))
-    ratio = before / after
+    ratio, text = before / after, f"{100 * after / before:.0f} % of the size"
     results["size"] = _figure("size of the graph", "bytes", "lower", _value(before), _value(after),
-                              _exact(ratio), f"{100 / ratio:.0f} % of the size")  # fmt: skip
+                              _value(ratio, (ratio, ratio)), text)  # fmt: skip
     why = benchmark.why or "not measured"
     results |= {name: facts.get(name) or _unknown(*_SPEED[name], why) for name in _SPEED}
     requests, alone = shipment.document("serve").get("requests") or {}, results["p50"]
@@ -114,8 +114,9 @@ def of_speed(result: BenchmarkResult, shipped_as: str) -> dict[str, Any]:
     peaks = first.bytes_peak, summary(after).bytes_peak
     memory = _unknown(*_SPEED["memory"], "the machine does not report it")
     if peaks[0] and peaks[1]:
+        ratio = peaks[0] / peaks[1]
         memory = _figure(*_SPEED["memory"], _value(peaks[0]), _value(peaks[1]),
-                         _exact(peaks[0] / peaks[1]),
+                         _value(ratio, (ratio, ratio)),
                          "with the runtime; counted once, without an interval")  # fmt: skip
     named = after.facts.get("intra_op_threads"), after.facts.get("inter_op_threads")
     threads = after.settings.threads or named
@@ -187,8 +188,3 @@ def _value(value: float | None, interval: Sequence[float] | None = None) -> dict
         return None
     low, high = interval or (None, None)
     return {"value": value, "low": low, "high": high}
-
-
-def _exact(ratio: float) -> dict[str, Any]:
-    """Return a ratio without an interval."""
-    return {"value": ratio, "low": ratio, "high": ratio}

@@ -293,8 +293,8 @@ class Trials:
             total += used
             faster.append(statistics.median(usual) / statistics.median(calls))
             more.append(items * len(calls) / used / (usual_items * len(usual) / usual_time))
-            is_slower = len(faster) >= FEWEST and all(map(_is_loss, (faster, more)))
-            if is_slower or time.monotonic() > end:
+            losses = (middle + NOISE * error < 0 for middle, error in map(level, (faster, more)))
+            if (len(faster) >= FEWEST and all(losses)) or time.monotonic() > end:
                 break
         return Figures(
             p50_ms=statistics.median(latencies_ns) / 1e6,
@@ -311,9 +311,3 @@ def _warmed_up(worker: Worker, job: Job) -> _Run:
     turn(0, 1)
     turn(WARM_UP_SECONDS)
     return turn
-
-
-def _is_loss(gains: Sequence[float]) -> bool:
-    """Return whether gains are below 1, beyond the scatter of their rounds."""
-    middle, error = level(gains)
-    return middle + NOISE * error < 0
