@@ -166,9 +166,8 @@ def _cpu_seconds() -> float:
 def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
     """Return the medians, ratio and verdict of latencies (before, after) in ms per round."""
     logs, ratio = np.log(np.array(rounds)), _gain(rounds)
-    before, after = (
-        {"value": end.value, "low": end.low, "high": end.high} for end in map(_middle, logs.T)
-    )
+    ends = map(_middle, logs.T)
+    before, after = ({"value": it.value, "low": it.low, "high": it.high} for it in ends)
     return {
         "before_ms": before,
         "after_ms": after,

@@ -1,6 +1,5 @@
 """Cached results of stages, stored in the folder under a digest of all their dependencies."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -174,19 +173,19 @@ def digest_of_path(path: Path) -> str:
     """
     sizes = sizes_of(path)
     whole = sum(sizes.values()) <= READ_WHOLE
-    result = hashlib.sha256()
-    for file, size in sizes.items():
-        name = str(file.relative_to(path)) if path.is_dir() else file.suffix
-        result.update(repr((name, size)).encode())
-        if not os.path.isfile(file):
-            continue
-        if whole:
-            with file.open("rb") as content:
-                while piece := content.read(_PIECE):
-                    result.update(piece)
-        else:
-            result.update(str(file.stat().st_mtime_ns).encode())
-    return result.hexdigest()
+
+    def parts() -> Iterator[bytes]:
+        for file, size in sizes.items():
+            yield repr(
+                (str(file.relative_to(path)) if path.is_dir() else file.suffix, size)
+            ).encode()
+            if os.path.isfile(file) and not whole:
+                yield str(file.stat().st_mtime_ns).encode()
+            elif os.path.isfile(file):
+                with file.open("rb") as content:
+                    yield from iter(lambda: content.read(_PIECE), b"")
+
+    return digest(parts())
 
 
 def sizes_of(path: Path) -> dict[Path, int]:
