@@ -17,10 +17,11 @@ from deploykit.records.plain_records import (
 )
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
+from deploykit.storage.csv_files import is_header
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
-from deploykit.storage.tables import first_lines, has_text, is_number, is_table
+from deploykit.storage.tables import first_lines, has_text, is_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
@@ -265,7 +266,7 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     if not files:
         raise GraphError("csv-empty", source=path)
     first = _first_line(files[0])
-    header = not all(is_number(field) for field in first.split(","))
+    header = is_header(first.split(","))
     width = first.count(",") + 1
     if columns is None:
         columns = {"x": (0, width - 1), "label": width - 1} if width > 1 else {"x": 0}

@@ -17,6 +17,7 @@ from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import result_of
 from deploykit.records.examples import Feature
+from deploykit.storage import csv_files
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
 from deploykit.storage.tables import column
@@ -113,7 +114,7 @@ def line_values(
     try:
         if len(fields) != data.width:
             raise ValueError
-        numbers = [float(field) for field in fields]
+        numbers = [csv_files.number(field) for field in fields]
     except ValueError:
         raise GraphError("example-wrong", what=where, reason=_wrong(data, fields)) from None
     values = np.array(numbers, np.float32)
@@ -132,10 +133,10 @@ def _wrong(data: Data, fields: list[str]) -> str:
         return f"has {len(fields)} numbers, expected {data.width}"
     for place, field in enumerate(fields):
         try:
-            float(field)
-        except ValueError:
+            csv_files.number(field)
+        except ValueError as error:
             hint = "; deploykit records converts class names to numbers" if place == label else ""
-            return f"has {field[:40]!r} in column {place}, expected a number{hint}"
+            return f"has {field[:40]!r} in column {place}, {error}{hint}"
     return "cannot be read"
 
 

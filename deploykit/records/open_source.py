@@ -23,10 +23,10 @@ from deploykit.records.index import Index
 from deploykit.records.lines import first_lines
 from deploykit.records.record_source import RecordSource, no_records_error
 from deploykit.records.tables import Numbers, Texts
+from deploykit.storage.csv_files import is_number
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import is_image
-from deploykit.storage.tables import is_number
 from deploykit.transforms.common.documents import AsHtml, Hidden, written
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.untrusted.files import opened

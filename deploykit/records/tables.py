@@ -18,7 +18,7 @@ from deploykit.records.record_source import (
     facts_of,
     no_records_error,
 )
-from deploykit.storage.tables import is_number
+from deploykit.storage.csv_files import is_header, is_number
 from deploykit.transforms.common.errors import GraphError, nearest
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import OVERHEAD
@@ -87,9 +87,8 @@ def columns_of(
     where = next(iter(files))
     first = _cells_or_fail(where, lines[0], delimiter)
     place = None if len(first) == 1 and label is None else _place(where, first, label)
-    others = [cell for number, cell in enumerate(first) if number != place]
     named = label is not None and label != "none" and not label.lstrip("-").isdecimal()
-    header = named or (numeric and bool(others) and not all(map(is_number, others)))
+    header = named or (numeric and is_header(first))
     if header and len(lines) < 2:
         raise no_records_error(files, "there is only a header")
     row = _cells_or_fail(where, lines[1], delimiter) if header else first

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.storage.archives import check_room
+from deploykit.storage.csv_files import is_header, is_number
 from deploykit.storage.data_files import HEAD, format_of, read_text_of
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import GraphError, naming
@@ -48,18 +49,17 @@ def is_table(
     if format_of(path) in ("parquet", "jsonl"):
         return True
     head, first = _first_lines(path)
-    has_header = not all(map(is_number, head))
     results = {cell.strip() for cell in head}
     has_names = not results.isdisjoint(names) or (
         labels is not None and len(results - set(labels)) == 1 and len(results) > 1
     )
-    return has_header and (has_names or (takes_text and not all(map(is_number, first))))
+    return is_header(head) and (has_names or (takes_text and not all(map(is_number, first))))
 
 
 def csv_header(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names in the first line of a CSV file; empty: they are numbers, or it has none."""
+    """Return the names in the first line of a CSV file; empty: it is a row, or there is none."""
     names, _ = _first_lines(path)
-    return [] if all(map(is_number, names)) else [name.strip() for name in names]
+    return [name.strip() for name in names] if is_header(names) else []
 
 
 def _first_lines(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
@@ -286,12 +286,3 @@ def _of_values(values: list[Any]) -> Array:
     if result.dtype.kind not in "biuf":
         raise ValueError(f"{result.dtype}, expected numbers or strings")
     return result
-
-
-def is_number(cell: Any) -> bool:
-    """Return whether a table cell, a string or a Python value, is a number."""
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return False
-    return "_" not in str(cell)  # Python accepts it between digits
