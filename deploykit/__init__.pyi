@@ -78,6 +78,7 @@ from deploykit.shipping.ship_options import DeviceKind
 from deploykit.shipping.ship_options import Goal
 from deploykit.shipping.ship_options import ShipOptions as ShipOptions
 from deploykit.shipping.shipped import Shipped as Shipped
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.transforms.common.errors import BugError as BugError
 from deploykit.transforms.common.errors import CrashError as CrashError
 from deploykit.transforms.common.errors import Error as Error
@@ -133,6 +134,7 @@ def accuracy(
     data: DataLike,
     *,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     metric: str = 'top1',
     labels: LabelsLike | None = None,
     group_by: str | None = None,
@@ -169,6 +171,8 @@ def accuracy(
         preprocess: Preprocessing of file features into model inputs, such as image size and value
             range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
             [default: from the model metadata file X.pb.json, or from the model itself].
+        header: Whether the first row of CSV files is a header; auto: if none of its cells is a
+            number and none is empty. The columns of a file without one are named 0, 1 and so on.
         metric: top1, top5, mae (mean absolute error), or your own function. It gets the outputs by
             name and the labels.
         labels: Class names, one per line, in the order of the model's scores. They map class names
@@ -228,6 +232,7 @@ def benchmark(
     init: Sequence[str] = (),
     simulated_compute_ms: float | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     on_error: Literal['stop', 'skip'] = 'stop',
     shuffle: bool = False,
     cache: str | None = None,
@@ -296,6 +301,7 @@ def calibrate(
     data: DataLike,
     *,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     method: RangeMethod = 'minmax',
     batch: int | None = None,
     allow_ops: tuple[str, ...] = (),
@@ -322,6 +328,8 @@ def calibrate(
         preprocess: Preprocessing of file features into model inputs, such as image size and value
             range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
             [default: from the model metadata file X.pb.json, or from the model itself].
+        header: Whether the first row of CSV files is a header; auto: if none of its cells is a
+            number and none is empty. The columns of a file without one are named 0, 1 and so on.
         method: minmax: the full range of values; mse: the range with the smallest mean squared int8
             error; it runs the samples twice.
         batch: Samples in a batch [default: the model's fixed batch, or 8].
@@ -442,6 +450,7 @@ def convert_records(
     kind: SourceKind | None = None,
     name: str | None = None,
     label_column: str | None = None,
+    header: HeaderRule = 'auto',
     labels: str | os.PathLike[str] | None = None,
     raw: bool = False,
     shard_size: float = 100,
@@ -599,6 +608,7 @@ def freeze(
     how: VerifyOptions = ...,
     *,
     data: DataLike | None = None,
+    header: HeaderRule = 'auto',
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
     allow_ops: Sequence[str] = (),
@@ -656,6 +666,7 @@ def gate(
     data: DataLike,
     *,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     labels: LabelsLike | None = None,
     metric: Literal['top1', 'top5', 'mae'] = 'top1',
     limits: GateLimits = ...,
@@ -697,6 +708,8 @@ def gate(
         preprocess: Preprocessing of file features into model inputs, such as image size and value
             range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
             [default: from the model metadata file X.pb.json, or from the model itself].
+        header: Whether the first row of CSV files is a header; auto: if none of its cells is a
+            number and none is empty. The columns of a file without one are named 0, 1 and so on.
         labels: Class names, one per line, in the order of the model's scores. They map class names
             in the data, such as image folders, to class numbers [default: from the model metadata
             file].
@@ -733,6 +746,7 @@ def infer(
     processes: int | None = None,
     batch: int | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     top: int | None = None,
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
     format: Literal['parquet', 'csv', 'jsonl', 'tfrecord', 'npz'] = 'parquet',
@@ -1003,6 +1017,7 @@ def optimize(
     *,
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
@@ -1188,6 +1203,7 @@ def quantize(
     comparison: VerifyOptions = ...,
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
@@ -1292,6 +1308,7 @@ def sensitivity(
     calibration: DataLike,
     *,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     ranges: str | os.PathLike[str] | None = None,
     isa: Isa = 'auto',
     allow_ops: Sequence[str] = (),
@@ -1316,6 +1333,8 @@ def sensitivity(
         preprocess: Preprocessing of file features into model inputs, such as image size and value
             range: a JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1)
             [default: from the model metadata file X.pb.json, or from the model itself].
+        header: Whether the first row of CSV files is a header; auto: if none of its cells is a
+            number and none is empty. The columns of a file without one are named 0, 1 and so on.
         ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
         isa: Instruction set of the target CPU; auto: that of this machine.
@@ -1431,6 +1450,7 @@ def ship(
     evaluation: DataLike | None = None,
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     name: str | None = None,
     goal: Goal = 'latency',
     max_drop: float = 0.01,
@@ -1549,6 +1569,7 @@ def transform(
     *,
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
@@ -1677,6 +1698,7 @@ def verify(
     *,
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
@@ -1760,6 +1782,7 @@ def write_input(
     init: Sequence[str] = (),
     simulated_compute_ms: float | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     on_error: Literal['stop', 'skip'] = 'stop',
     shuffle: bool = False,
     cache: str | None = None,
@@ -1791,7 +1814,7 @@ def write_input(
             `.npz` file.
         model: Make batches for the inputs of this model [default: a tensor for each feature of the
             data].
-        piping: the pipeline options `preprocess`, `shuffle`, `cache`, `buckets` and
+        piping: the pipeline options `preprocess`, `header`, `shuffle`, `cache`, `buckets` and
             `private_threads`.
         batch: Records in a batch [default: the model's fixed batch, or 32].
         style: Kind of input pipeline.

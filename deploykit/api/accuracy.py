@@ -5,14 +5,16 @@ from typing import Annotated
 
 from deploykit.api.public import Command, public
 from deploykit.data.labels import ClassNames
+from deploykit.data.preprocessing import with_header
 from deploykit.data.samples import open_alike, open_samples, preprocessing_for
 from deploykit.evaluation.examining import MAX_PICTURES, STEPS, examine
 from deploykit.evaluation.result import Accuracy
 from deploykit.importers.open_model import ModelsLike, OpenedModel, open_models
 from deploykit.quantization.metrics import metric_named
 from deploykit.rendering.progress import working
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, HEADER, LABELS, PREPROCESS, Flag
 from deploykit.verification.samples import DataLike, Dataset, LabelsLike, PreprocessLike
 
 TOP1 = "top1"
@@ -24,6 +26,7 @@ def accuracy(
     data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
+    header: Annotated[HeaderRule, HEADER] = "auto",
     metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = TOP1,
     labels: Annotated[LabelsLike | None, LABELS] = None,
     group_by: Annotated[str | None, Flag(metavar="NAME", heading="Data")] = None,
@@ -75,6 +78,7 @@ def accuracy(
         >>> found.models[0].score.value > 0.8
         True
     """
+    preprocess = with_header(preprocess, header)
     if ":" not in metric:
         metric_named(metric)  # before models are read
     with working("accuracy", *STEPS) as work:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from deploykit.api.public import Command, public
+from deploykit.data.preprocessing import with_header
 from deploykit.data.samples import open_feeds, open_samples
 from deploykit.importers.open_model import ModelLike, open_model, path_of
 from deploykit.pipelines.int8 import states_weights
@@ -15,8 +16,9 @@ from deploykit.quantization.calibration import calibrate as observe
 from deploykit.quantization.qat import stated_sensitivity
 from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensitivity
 from deploykit.rendering.progress import working
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.files import check_output, write
-from deploykit.transforms.common.flag import ALLOW_OP, FORCE, PREPROCESS, Flag, output_flag
+from deploykit.transforms.common.flag import ALLOW_OP, FORCE, HEADER, PREPROCESS, Flag, output_flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.transforms.int8.int8_kernels import Isa
 from deploykit.transforms.int8.ranges import check_ranges
@@ -29,6 +31,7 @@ def calibrate(
     data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
+    header: Annotated[HeaderRule, HEADER] = "auto",
     method: RangeMethod = "minmax",
     batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None,
     allow_ops: Annotated[tuple[str, ...], ALLOW_OP] = (),
@@ -69,7 +72,7 @@ def calibrate(
     with working("calibrate") as work:
         opened = open_model(model)
         opened.refuse_effects(allow_ops)
-        feeds, fed = open_feeds(data, opened.graph, preprocess, batch)
+        feeds, fed = open_feeds(data, opened.graph, with_header(preprocess, header), batch)
         result = observe(
             opened.graph, feeds, method=method, model_sha256=opened.sha256, advance=work
         )
@@ -85,6 +88,7 @@ def sensitivity(
     calibration: Annotated[DataLike, Flag("--calibration", metavar="DATA", heading="Data")],
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
+    header: Annotated[HeaderRule, HEADER] = "auto",
     ranges: str | os.PathLike[str] | None = None,
     isa: Isa = "auto",
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
@@ -121,7 +125,7 @@ def sensitivity(
         graph = opened.frozen
         opened.refuse_effects(allow_ops)
         optimized = run_steps(graph, PREPARE_LAYERS)[0]
-        samples = open_samples(calibration, graph, preprocess)
+        samples = open_samples(calibration, graph, with_header(preprocess, header))
         known = None if ranges is None else os.fspath(ranges)
         if known is not None:
             check_ranges(known, opened.source, opened.sha256)

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, HEADER, LABELS, PREPROCESS, Flag
 from deploykit.verification.samples import DataLike, LabelsLike, PreprocessLike
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class VerifyOptions:
     TFRecords, images or CSV files, or DIR/NAME if DIR contains records of several names. With
     labels, the accuracy is shown too [default: reproducible random values]."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
+    header: Annotated[HeaderRule, HEADER] = "auto"
     labels: Annotated[LabelsLike | None, LABELS] = None
     shapes: Annotated[Mapping[str, Sequence[int]], Flag("--shape", format="shape")] = field(
         default_factory=dict
@@ -50,6 +52,14 @@ class VerifyOptions:
             value, default = getattr(self, name), getattr(DEFAULT, name)
             if value is not default and (name in _VALUES or value != default):
                 raise GraphError("no-effect", option=name, where="with verify=True")
+
+    @property
+    def read_by(self) -> PreprocessLike | None:
+        """The preprocessing of the data, with the rule for the header of CSV files."""
+        from deploykit.data.preprocessing import with_header  # a slow import
+
+        result: PreprocessLike | None = with_header(self.preprocess, self.header)
+        return result
 
     def opened(self, model: "ModelLike") -> "OpenedModel":
         """Open a model; its metadata states the axes of samples that `preprocess` states."""
@@ -78,7 +88,7 @@ class VerifyOptions:
         if self.data is not None:
             from deploykit.data.samples import open_samples  # a slow import
 
-            data = open_samples(self.data, reference, self.preprocess, labels=self.labels)
+            data = open_samples(self.data, reference, self.read_by, labels=self.labels)
 
         def compared(
             reference: "Graph", result: "Graph", stored: Stored = IN_MEMORY

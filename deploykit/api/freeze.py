@@ -106,7 +106,7 @@ def _live_feeds(graph: Graph, how: VerifyOptions) -> list[Feed]:
     """Return feeds of two batch sizes for a live model, from the user's data if given."""
     if how.data is None:
         return live_feeds(graph, how.input_range, how.shapes)
-    samples = open_samples(how.data, graph, how.preprocess, labels=how.labels)
+    samples = open_samples(how.data, graph, how.read_by, labels=how.labels)
     sizes = (samples.batch,) if samples.batch else (4, 2)
     first = [samples.feeds(size)[0] for size in sizes]
     return [[feed[tensor] for tensor in graph.inputs] for feed in first]

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from deploykit.api.public import Command, public
+from deploykit.data.preprocessing import with_header
 from deploykit.data.samples import open_alike, open_samples, preprocessing_for, with_axes
 from deploykit.gating.limits import GateLimits
 from deploykit.gating.measuring import BASELINE, CANDIDATE, STEPS, GateRun
 from deploykit.gating.result import GateResult
 from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
 from deploykit.rendering.progress import working
-from deploykit.transforms.common.flag import ALLOW_OP, LABELS, PREPROCESS, Flag
+from deploykit.storage.csv_files import HeaderRule
+from deploykit.transforms.common.flag import ALLOW_OP, HEADER, LABELS, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import DataLike, Dataset, LabelsLike, PreprocessLike
 
@@ -25,6 +27,7 @@ def gate(
     data: Annotated[DataLike, Flag("--data", metavar="DATA", heading="Data")],
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
+    header: Annotated[HeaderRule, HEADER] = "auto",
     labels: Annotated[LabelsLike | None, LABELS] = None,
     metric: Literal["top1", "top5", "mae"] = "top1",
     limits: GateLimits = LIMITS,
@@ -70,6 +73,7 @@ def gate(
         ('signatures', 'pass')
     """
     limits.check()
+    preprocess = with_header(preprocess, header)
     with working("gate", *STEPS) as work:
         work.begin("read")
         models = {BASELINE: open_model(baseline), CANDIDATE: open_model(candidate)}

@@ -17,6 +17,7 @@ from deploykit.api.arguments import check_arguments
 from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.storage.parameters import former_names, option_fields, renamed, with_options
 from deploykit.transforms.common.flag import alternatives, declared
+from deploykit.transforms.common.messages import each_once
 
 R = TypeVar("R")
 INTERFACE = ("inputs", "outputs", "tags", "signature")
@@ -78,7 +79,8 @@ def public(
                 part = changed[-1] if takers else part
             checked = {name: bound.arguments[name] for name in {*given, *groups}}
             check_arguments(function.__name__, own, checked | {"model source": part})
-            return function(*bound.args, **bound.kwargs)
+            with each_once():
+                return function(*bound.args, **bound.kwargs)
 
         call.__doc__ = _documented(function.__doc__, signature)
         call.__dict__.update(

@@ -351,9 +351,7 @@ class _Quantizing:
 
     def _samples(self, data: DataLike, **more: Any) -> Dataset:
         comparison = self.comparison
-        return open_samples(
-            data, self.graph, comparison.preprocess, labels=comparison.labels, **more
-        )
+        return open_samples(data, self.graph, comparison.read_by, labels=comparison.labels, **more)
 
     def _made_up(self) -> list[Feed]:
         return made_up_feeds(self.graph, self.comparison.input_range, self.comparison.shapes)[0]

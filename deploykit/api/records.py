@@ -15,11 +15,12 @@ from deploykit.records.open_source import ConvertedSets, convert_sets
 from deploykit.records.plain_records import PlainRecords
 from deploykit.records.verify_records import Checked, check_folder, inspection, shown
 from deploykit.rendering.progress import working
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.documents import AsHtml, Hidden, Written, written
 from deploykit.transforms.common.errors import UnverifiedError, VerificationError
-from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.common.flag import HEADER, Flag
 
 OnError = Literal["stop", "skip"]
 
@@ -45,6 +46,7 @@ class RecordOptions:
     ] = None
     """Label column, by name or by number from 0, or label array of a .npz file; none: no label
     [default: the last column; the array label or labels]."""
+    header: Annotated[HeaderRule, HEADER] = "auto"
     labels: Annotated[str | os.PathLike[str] | None, Flag(metavar="FILE.csv", heading="Source")] = (
         None
     )
@@ -133,6 +135,7 @@ def convert_records(
             force=force,
             advance=advance,
             label=how.label_column,
+            header=how.header,
             labels=None if how.labels is None else os.fspath(how.labels),
             raw=how.raw,
         )

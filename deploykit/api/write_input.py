@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from deploykit.api.public import Command, public
-from deploykit.data.data import open_data
+from deploykit.data.data import open_data, vector_width
 from deploykit.data.pipeline import PLAIN, InputPipelineOptions, Pipeline, pipeline_for
 from deploykit.data.pipeline_code import written
 from deploykit.data.preprocessing import refuse_batch_axes
+from deploykit.data.tfdata import check_lines
 from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.importers.open_model import ModelLike, open_model, path_of
 from deploykit.rendering.progress import working
@@ -18,7 +19,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import FORCE, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 
-WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
+WRITTEN = ("preprocess", "header", "shuffle", "cache", "buckets", "private_threads")
 """The fields of `InputPipelineOptions` that the written code supports."""
 
 
@@ -47,7 +48,7 @@ def write_input(
     *,
     model: Annotated[ModelLike | None, Flag(metavar="MODEL", heading="Model")] = None,
     piping: Annotated[
-        InputPipelineOptions, Flag(only="preprocess shuffle cache buckets private_threads")
+        InputPipelineOptions, Flag(only="preprocess header shuffle cache buckets private_threads")
     ] = PLAIN,
     batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None,
     style: Literal["tfdata"] = "tfdata",
@@ -70,7 +71,7 @@ def write_input(
             `.npz` file.
         model: Make batches for the inputs of this model [default: a tensor for each feature of the
             data].
-        piping: the pipeline options `preprocess`, `shuffle`, `cache`, `buckets` and
+        piping: the pipeline options `preprocess`, `header`, `shuffle`, `cache`, `buckets` and
             `private_threads`.
         batch: Records in a batch [default: the model's fixed batch, or 32].
         style: Kind of input pipeline.
@@ -103,7 +104,11 @@ def write_input(
     with working("input write"):
         graph = None if source.model is None else open_model(source).graph
         refuse_batch_axes(graph, piping.preprocess, "the input pipeline")
-        opened = open_data(os.fspath(data), piping.declared(graph).columns)
+        declared = piping.declared(graph)
+        opened = open_data(
+            os.fspath(data), declared.columns, rule=declared.rule, width=vector_width(graph)
+        )
+        check_lines(opened)
         pipeline = pipeline_for(opened, graph, batch=batch, piping=piping)
         written_input = WrittenInput(written(pipeline), style, pipeline)
     if output is not None:

@@ -138,7 +138,8 @@ def _opened_data(
     if not is_remote(path):
         path = os.path.abspath(path)  # workers may have other current folders
     refuse_batch_axes(graph, how.preprocess, "batch inference")
-    declared = InputPipelineOptions(preprocess=how.preprocess).declared(graph)
+    piping = InputPipelineOptions(preprocess=how.preprocess, header=how.header)
+    declared = piping.declared(graph)
     vocabulary = how.vocabulary or vocabulary_beside(opened.source)
     choice = ColumnChoice(how.columns, tuple(how.keep_columns), vocabulary, has_folders)
     result: Data
@@ -153,9 +154,11 @@ def _opened_data(
                 extra["vocabulary"] = result.tokens.sha256
                 extra["text_column"] = result.tokens.column
         else:
-            result = open_data(path, declared.columns, graph, may_be_empty=True)
+            result = open_data(path, declared.columns, graph, may_be_empty=True, rule=declared.rule)
             if result.kind == "csv":
                 extra[SPLIT] = MIN_ROWS
+                if declared.columns is None and "label" in result.columns:
+                    logger.info("the last column is the label, which is left out")
         batch = _rows_at_once(graph, how, settings)
         pipeline = pipeline_for(
             result, graph, preprocessing=declared, batch=batch, epochs=1, threads=1

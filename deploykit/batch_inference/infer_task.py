@@ -9,8 +9,9 @@ from deploykit.batch_inference.reading.data_parts import BadRow
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.pipeline import Pipeline
 from deploykit.records.examples import Feature
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.common.flag import ALLOW_OP, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, HEADER, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import PreprocessLike
 
@@ -42,6 +43,7 @@ class InferOptions:
     batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None
     """Rows per batch [default: the model's fixed or tuned batch, or 32]."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
+    header: Annotated[HeaderRule, HEADER] = "auto"
     top: Annotated[int | None, Flag(metavar="K", heading="Results")] = None
     """Write only the K classes with the highest scores in the first output."""
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Results")] = None
@@ -56,10 +58,11 @@ class InferOptions:
     ] = ()
     """Columns of a table to copy to the results, such as an id."""
     columns: Annotated[
-        Mapping[str, str], Flag(heading="Data", format="column", metavar="INPUT=COLUMN")
+        Mapping[str, str], Flag(heading="Data", format="column", metavar="INPUT=COLUMN,...")
     ] = field(default_factory=dict)
-    """Column of a table for an input that has another name; may be repeated [default: the column of
-    the input's name, or the only one that fits]."""
+    """Column of a table for an input that has another name, or several columns of numbers for a
+    vector; may be repeated [default: the column of the input's name, or the only one that fits; for
+    one input of numbers, all columns of a CSV file, without the last one if it is one more]."""
     name: Annotated[str | None, Flag(metavar="NAME", heading="Results")] = None
     """Base name of the files: NAME-00003-of-00013.parquet [default: the name of the data]."""
     vocabulary: Annotated[str | os.PathLike[str] | None, Flag(heading="Data")] = None

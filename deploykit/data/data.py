@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from deploykit.records.examples import Feature
@@ -16,13 +17,13 @@ from deploykit.records.plain_records import (
     records_to_read,
 )
 from deploykit.records.verify_records import shard_counts
+from deploykit.storage import csv_files
 from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
-from deploykit.storage.tables import first_lines, has_text, is_number, is_table
+from deploykit.storage.tables import has_text, is_table
 from deploykit.transforms.common.errors import FileError, GraphError
-from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.untrusted.files import GZIP_END, text_lines
 from deploykit.verification import samples
@@ -49,6 +50,10 @@ class Data:
     compression: str = ""
     header: bool = False
     """Whether the first line of a CSV file names its columns."""
+    rule: csv_files.HeaderRule = "auto"
+    """Whether the first row of a table in CSV is a header."""
+    separator: str = ","
+    """The separator of the cells in a CSV file."""
     columns: Columns = field(default_factory=dict)
     """The columns of a CSV file for each feature."""
     labels: tuple[int, ...] = ()
@@ -90,6 +95,11 @@ class Data:
         """The number of columns in a CSV line."""
         return max(_ends(column)[1] for column in self.columns.values())
 
+    @cached_property
+    def layout(self) -> csv_files.CsvLayout:
+        """The layout of the CSV files."""
+        return csv_files.CsvLayout((), self.width, self.separator)
+
     def at(self, name: str) -> int | slice:
         """Return the index of a feature's columns in a CSV line."""
         columns = self.columns[name]
@@ -125,6 +135,8 @@ def open_data(
     graph: Graph | None = None,
     *,
     may_be_empty: bool = False,
+    rule: csv_files.HeaderRule = "auto",
+    width: int | None = None,
 ) -> Data:
     """Return the data at a path, reading only as much as needed to detect its kind.
 
@@ -132,41 +144,53 @@ def open_data(
     several sets. The features of TFRecords without an index follow from the first records and, by
     `fitting`, from a graph. Other folders contain CSV files or images. Image labels are the folder
     names, or the lines `FILE,LABEL` of a `labels.csv`. `columns` maps features to columns of CSV
-    files. By default, the last column is `label` and the others are `x`. The named columns of a
-    table (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
+    files. By default, the last column is `label` and the others are `x`; all are `x` if they are as
+    many as `width`, by default that of the only input of `graph`. The named columns of a table
+    (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
     of its column becomes such a row. With `may_be_empty`, arrays and TFRecords may have no
-    samples.
+    samples. `rule` is that for the header of CSV files.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
     """
     place = Path(path)
+    width = width or vector_width(graph)
     if (records := one_set(place)) is not None:
         result = _records(*records, place.name.endswith(END), may_be_empty)
     elif os.path.isdir(place):
-        result = _folder(place, columns, may_be_empty)
-    elif columns is None and is_table_for(path, graph):
-        result = _with_rows(_arrays(path, may_be_empty), graph)
+        result = _folder(place, columns, may_be_empty, rule, width)
+    elif columns is None and is_table_for(path, graph, rule):
+        result = _with_rows(_arrays(path, may_be_empty, rule), graph)
     elif format_of(place) == "csv":
         check_regular(place)
-        result = _csv(path, [place], columns)
+        result = _csv(path, [place], columns, rule, width)
     elif is_records(place):
         check_regular(place)
         result = _shard(place, may_be_empty)
     else:
-        result = _arrays(path, may_be_empty)
+        result = _arrays(path, may_be_empty, rule)
     if columns is not None and result.kind != "csv":
         raise GraphError("columns-not-csv", source=path)
     return result
 
 
-def is_table_for(path: str, graph: Graph | None) -> bool:
+def vector_width(graph: Graph | None) -> int | None:
+    """Return the size of the vector that the only input of a graph takes; None: it takes none."""
+    if graph is None or len(graph.inputs) != 1:
+        return None
+    type_, shape, _ = type_and_shape(graph, graph.inputs[0])
+    is_vector = type_ != "string" and shape is not None and len(shape) == 2 and shape[1] > 1
+    return shape[1] if shape is not None and is_vector else None
+
+
+def is_table_for(path: str, graph: Graph | None, rule: csv_files.HeaderRule = "auto") -> bool:
     """Return whether a file is a table whose named columns are arrays for the graph."""
     if graph is None:
-        return is_table(path)
+        return is_table(path, rule=rule)
     names = {name for names in names_of_inputs(graph).values() for name in names}
     takes_text = any(type_and_shape(graph, t)[0] == "string" for t in graph.inputs)
-    return is_table(path, names, takes_text, samples.NOT_INPUTS if len(graph.inputs) == 1 else None)
+    labels = samples.NOT_INPUTS if len(graph.inputs) == 1 else None
+    return is_table(path, names, takes_text, labels, rule)
 
 
 def _with_rows(data: Data, graph: Graph | None) -> Data:
@@ -189,15 +213,21 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
     return replace(data, features=features)
 
 
-def is_arrays(path: str, graph: Graph | None = None) -> bool:
+def is_arrays(path: str, graph: Graph | None = None, rule: csv_files.HeaderRule = "auto") -> bool:
     """Return whether a path is a file of arrays, and not records, images or numeric CSV files."""
     if one_set(path) is not None:
         return False
     is_other = Path(path).is_dir() or format_of(path) == "csv" or is_records(path)
-    return is_table_for(path, graph) or not is_other
+    return is_table_for(path, graph, rule) or not is_other
 
 
-def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
+def _folder(
+    folder: Path,
+    columns: Columns | None,
+    may_be_empty: bool,
+    rule: csv_files.HeaderRule,
+    width: int | None,
+) -> Data:
     names = index_names(folder)
     if len(names) > 1:
         raise GraphError(
@@ -216,7 +246,7 @@ def _folder(folder: Path, columns: Columns | None, may_be_empty: bool) -> Data:
             logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(others), text)
         return _plain(str(folder), shards, may_be_empty)
     if tables:
-        return _csv(str(folder), tables, columns)
+        return _csv(str(folder), tables, columns, rule, width)
     state = "contains no such files" if files else "is empty"
     raise FileError("data-folder-kind", source=folder, got=state)
 
@@ -256,7 +286,13 @@ def _plain(path: str, files: Sequence[Path], may_be_empty: bool) -> Data:
     )  # fmt: skip
 
 
-def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
+def _csv(
+    path: str,
+    files: Sequence[Path],
+    columns: Columns | None,
+    rule: csv_files.HeaderRule,
+    expected: int | None,
+) -> Data:
     packed = {is_packed(file) for file in files}
     if len(packed) > 1:
         raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
@@ -264,11 +300,13 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     files = [file for file in files if file not in empty]
     if not files:
         raise GraphError("csv-empty", source=path)
-    first = _first_line(files[0])
-    header = not all(is_number(field) for field in first.split(","))
-    width = first.count(",") + 1
+    layout, _ = csv_files.shared_layout(files, rule)
+    layout.tell(path)
+    width = layout.count
     if columns is None:
         columns = {"x": (0, width - 1), "label": width - 1} if width > 1 else {"x": 0}
+        if width == expected and not {*layout.header[-1:]} & {*samples.NOT_INPUTS}:
+            columns = {"x": (0, width)}
     features = {}
     for name, item in columns.items():
         start, end = _ends(item)
@@ -286,8 +324,8 @@ def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
         # An unused name stands for the other columns, so that the number of columns is known.
         columns = {**columns, "": width - 1}
     return Data(
-        path, "csv", tuple(map(str, files)), features, header=header, columns=columns,
-        compression="GZIP" if packed == {True} else "",
+        path, "csv", tuple(map(str, files)), features, header=bool(layout.header),
+        separator=layout.separator, columns=columns, compression="GZIP" if packed == {True} else "",
         skipped=tuple(file.name for file in empty),
     )  # fmt: skip
 
@@ -330,8 +368,8 @@ def _listed_labels(listed: Path) -> dict[str, str]:
     return results
 
 
-def _arrays(path: str, may_be_empty: bool) -> Data:
-    arrays = {name: item for name, item in load_data(path).items() if item.ndim}
+def _arrays(path: str, may_be_empty: bool, rule: csv_files.HeaderRule) -> Data:
+    arrays = {name: item for name, item in load_data(path, rule).items() if item.ndim}
     counts = {name: len(item) for name, item in arrays.items()}
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -342,16 +380,7 @@ def _arrays(path: str, may_be_empty: bool) -> Data:
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
         for name, item in arrays.items()
     }
-    return Data(path, "arrays", (path,), features, counts=tuple(set(counts.values())))
-
-
-def _first_line(file: Path) -> str:
-    line = first_lines(file).partition("\n")[0].strip()
-    if not line:
-        raise GraphError("csv-line-empty", source=file)
-    if "\r" in line:
-        raise GraphError("csv-line-ends", source=file, file=shell_word(str(file)))
-    return line
+    return Data(path, "arrays", (path,), features, counts=tuple(set(counts.values())), rule=rule)
 
 
 def _ends(columns: int | tuple[int, int]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.rounds import spill
 from deploykit.benchmarking.run_config import FEED, SECONDS, RunConfig
 from deploykit.benchmarking.system_load import Sampler
-from deploykit.data.data import open_data
+from deploykit.data.data import open_data, vector_width
 from deploykit.data.input_result import InputResult, Round, StyleResult
 from deploykit.data.input_runner import BUFFERED, InputJob, Stretch, started
 from deploykit.data.invalid_records import without_damaged
@@ -139,7 +139,8 @@ def _planned(
             return own.alone(), own, (PIPELINE,)
     assert data is not None
     try:
-        opened = open_data(data, piping.declared(graph).columns)
+        declared = piping.declared(graph)
+        opened = open_data(data, declared.columns, rule=declared.rule, width=vector_width(graph))
         return pipeline_for(opened, graph, batch=batch, piping=piping), own, styles
     except (FileError, GraphError) as error:
         if own is None or not set(styles) <= {"tfdata", PIPELINE}:

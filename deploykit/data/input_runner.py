@@ -16,7 +16,7 @@ from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.queues import BATCHES, Queue
 from deploykit.data.reading import batches, check_records, decoding_share, placeholders
-from deploykit.data.tfdata import PREFETCHED, TfData
+from deploykit.data.tfdata import PREFETCHED, TfData, check_lines
 from deploykit.data.user_pipeline import OWN, OwnDataset, OwnPipeline
 from deploykit.system.cpu_usage import Look, OwnLook
 from deploykit.transforms.common.errors import GraphError
@@ -136,6 +136,8 @@ class InputRunner:
         import tensorflow as tf
 
         pipeline = self.job.pipeline
+        if self._own is None:
+            check_lines(pipeline.data)
         graph = tf.Graph()
         with graph.as_default():
             with tf.name_scope(_SCOPE):

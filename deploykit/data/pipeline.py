@@ -15,14 +15,15 @@ from google.protobuf.message import DecodeError
 from deploykit.benchmarking.run_config import INPUTS
 from deploykit.data.data import Data, is_arrays
 from deploykit.data.fitted_records import fitting
-from deploykit.data.preprocessing import Preprocessing, Steps, declared_for
+from deploykit.data.preprocessing import Preprocessing, Steps, declared_for, with_header
 from deploykit.data.preprocessing_plan import keeps_files, plan, result_of
 from deploykit.records.examples import Feature
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.image_files import HEAD, size_of
 from deploykit.storage.parameters import takes_former_names
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import Error, GraphError
-from deploykit.transforms.common.flag import PREPROCESS, Flag
+from deploykit.transforms.common.flag import HEADER, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH, MAX_THREADS
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
@@ -52,6 +53,7 @@ class InputPipelineOptions:
     ] = None
     """Instead of running the model, wait this long per batch, so that the CPU is free to read."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
+    header: Annotated[HeaderRule, HEADER] = "auto"
     on_error: Literal["stop", "skip"] = "stop"
     """Whether a damaged image, in a file or a TFRecord, stops the run or is skipped."""
     shuffle: bool = False
@@ -75,7 +77,7 @@ class InputPipelineOptions:
 
     def declared(self, graph: Graph | None) -> Preprocessing:
         """Return the preprocessing of the features. FileError, GraphError: it cannot be read."""
-        return declared_for(graph, self.preprocess)
+        return declared_for(graph, with_header(self.preprocess, self.header))
 
     def reads_files(self, data: Any, style: str | None = None) -> bool:
         """Return whether files are read while the model runs, instead of loading all data first.

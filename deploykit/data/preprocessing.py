@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args
 
 from msgspec import Meta
 
@@ -22,6 +22,7 @@ from deploykit.importers.image_range import (
     range_from,
 )
 from deploykit.importers.metadata_file import about
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.transforms.common.documents import Hidden, IfSet, Written, converted, document
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
@@ -105,10 +106,22 @@ class Preprocessing:
 
     inputs: Mapping[str, Steps] = field(default_factory=dict)
     columns: IfSet[Columns | None] = None
+    header: IfSet[HeaderRule | None] = None
+    """Whether the first row of CSV files is a header; None: auto."""
     range: Annotated[PhotoRange | None, Written(if_set=True, by=_said)] = None
     """The value range of images whose steps do not determine it."""
     why: Hidden[str] = field(default="from --preprocess", compare=False)
     """The source of the preprocessing, as text."""
+
+    @property
+    def rule(self) -> HeaderRule:
+        """The rule for the header of CSV files."""
+        return self.header or "auto"
+
+    @property
+    def states_only_header(self) -> bool:
+        """Whether it states no more than the header of CSV files."""
+        return self == Preprocessing(header=self.header)
 
     @property
     def states_only_axes(self) -> bool:
@@ -141,6 +154,23 @@ class Preprocessing:
                 raise GraphError("given-twice", what="the preprocessing of input", name=nodes[name])
             inputs[nodes[name]] = steps
         return replace(self, inputs=inputs)
+
+
+def with_header(given: Any, rule: HeaderRule) -> Any:
+    """Return a preprocessing, in any form, with a rule for the header of CSV files.
+
+    FileError, GraphError: the preprocessing cannot be read.
+    """
+    if rule == "auto":
+        return given
+    return replace(Preprocessing() if given is None else preprocessing_of(given), header=rule)
+
+
+def header_rule(given: Any) -> tuple[HeaderRule, bool]:
+    """Return the rule of a preprocessing for headers, and whether it states no more than that."""
+    if not isinstance(given, Preprocessing):
+        return "auto", given is None
+    return given.rule, given.states_only_header
 
 
 def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
@@ -276,8 +306,9 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
     preprocessing cannot be read.
     """
     known = known_preprocessing(graph)
-    if given is None:
-        return known
+    rule, is_plain = header_rule(given)
+    if is_plain:
+        return known if rule == "auto" else replace(known, header=rule)
     ranges = _of_ranges(given) if isinstance(given, str) else None
     if ranges is None or graph is None or known == Preprocessing():
         return _with_known_axes(preprocessing_of(given), graph, known)
@@ -315,7 +346,7 @@ def known_preprocessing(graph: Graph | None) -> Preprocessing:
 
 def preprocessing_from(document: Any) -> Preprocessing:
     """Return the preprocessing in a document. GraphError: the named field is invalid."""
-    known = ("format", "columns", "range", "inputs")
+    known = ("format", "columns", "header", "range", "inputs")
     if not isinstance(document, Mapping) or document.get("format") != FORMAT:
         raise GraphError("not-preprocessing", format=FORMAT)
     for name in document:
@@ -327,9 +358,14 @@ def preprocessing_from(document: Any) -> Preprocessing:
     range_ = document.get("range")
     if range_ is not None and not (isinstance(range_, str) and range_from(range_)):
         raise GraphError("unexpected", what="range", got=range_, expected='such as "0..1"')
+    header = document.get("header")
+    if header not in (None, *get_args(HeaderRule)):
+        expected = ", ".join(get_args(HeaderRule))
+        raise GraphError("unexpected", what="header", got=header, expected=f"one of {expected}")
     return Preprocessing(
         {str(name): _steps(str(name), item) for name, item in inputs.items()},
         None if columns is None else {str(k): _columns(str(k), v) for k, v in columns.items()},
+        header,
         None if range_ is None else range_from(range_),
     )
 

@@ -267,7 +267,7 @@ def _check(
         if data.kind != "arrays":
             raise GraphError("does-not-fit", what=where, got=feature.dtype, expected=result.dtype)
         # Raises GraphError for a value that is not an integer; reading checks the range.
-        of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
+        of_type(split(tensor)[0], load_data(data.path, data.rule)[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):
         last = result.shape[-1] if result.shape else None
         if len(values) > 1 and last != len(values):

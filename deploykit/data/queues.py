@@ -87,7 +87,7 @@ class _Filler:
     def __init__(self, pipeline: Pipeline) -> None:
         import tensorflow as tf
 
-        arrays = load_data(pipeline.data.path)
+        arrays = load_data(pipeline.data.path, pipeline.data.rule)
         self._pipeline = pipeline
         self._arrays = {
             name: as_declared(pipeline.data, name, arrays) for name in pipeline.features

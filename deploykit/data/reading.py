@@ -5,7 +5,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,15 @@ from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import result_of
 from deploykit.records.examples import Feature
+from deploykit.storage import csv_files
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
 from deploykit.storage.tables import column
 from deploykit.transforms.common.errors import Error, FileError, GraphError, failed, unknown_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.session import sentence
-from deploykit.transforms.untrusted.files import BOM, lines
+
+_ROWS = 128  # of a CSV file that are converted at once
 
 Record = tuple[str, dict[str, Any]]
 """The location of a record as text, and its stored features."""
@@ -54,7 +56,7 @@ def records(
 def _arrays(
     data: Data, features: tuple[str, ...], shuffled: random.Random | None
 ) -> Iterator[Record]:
-    arrays = load_data(data.path)
+    arrays = load_data(data.path, data.rule)
     chosen = {name: as_feature(data, name, arrays) for name in features}
     order = list(range(data.records or 0))
     if shuffled is not None:
@@ -89,54 +91,51 @@ def _image(data: Data, number: int) -> Record:
 
 
 def _lines(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:
-    """Yield the lines of a CSV file as the numbers of each feature."""
+    """Yield the rows of a CSV file as the numbers of each feature."""
     file = data.files[number]
-    for line, content in enumerate(lines(file, "CSV file"), 1):
-        if line == 1 and data.header:
-            continue
-        where = f"{file}: line {line}"
-        content = content.removeprefix(BOM) if line == 1 else content
-        yield where, line_values(data, where, content, features)
+    found = itertools.islice(csv_files.records(file), int(data.header), None)
+    while group := list(itertools.islice(found, _ROWS)):
+        arrays = group_values(data, group, features)
+        for row, record in enumerate(group):
+            where = f"{file}: line {record.line}"
+            if arrays:
+                yield where, {name: array[row] for name, array in arrays.items()}
+                continue
+            try:
+                values = row_values(data, record.text, features)
+            except ValueError as error:
+                raise csv_files.row_error(file, record.line, error) from None
+            yield where, values
 
 
-def line_values(
-    data: Data, where: str, content: bytes, features: tuple[str, ...]
-) -> dict[str, Any]:
-    """Return the features of a line of a CSV file. GraphError: the line is invalid."""
+def group_values(
+    data: Data, group: Sequence[csv_files.Record], features: tuple[str, ...]
+) -> dict[str, Array]:
+    """Return the features of rows of a CSV file at once; without any, a row may be bad."""
+    numbers = data.layout.numbers(b"\n".join(record.text for record in group))
+    if numbers is None or len(numbers) != len(group):
+        return {}
+    with np.errstate(over="ignore"):  # as TensorFlow does
+        numbers = numbers.astype(np.float32)
+    return {name: numbers[:, data.at(name)] for name in features}
+
+
+def row_values(data: Data, record: bytes, features: tuple[str, ...]) -> dict[str, Any]:
+    """Return the features of a row of a CSV file. ValueError, with a reason: the row is bad."""
+    cells = data.layout.cells(record)
     try:
-        text = content.decode()
-        if "\0" in text:
-            raise ValueError
-    except ValueError:
-        raise GraphError("not-text", source=where, what="the lines of a CSV file") from None
-    fields = text.rstrip("\r\n").split(",")
-    try:
-        if len(fields) != data.width:
-            raise ValueError
-        numbers = [float(field) for field in fields]
-    except ValueError:
-        raise GraphError("example-wrong", what=where, reason=_wrong(data, fields)) from None
-    values = np.array(numbers, np.float32)
+        numbers = csv_files.floats(cells, range(data.width))
+    except ValueError as error:
+        label = data.columns.get("label")
+        if isinstance(label, int) and str(error).startswith(f"column {label} "):
+            hint = "deploykit records converts class names to numbers"
+            raise ValueError(
+                f"{error}; {hint}" if cells[label].strip() else csv_files.no_label(label)
+            ) from None
+        raise
+    with np.errstate(over="ignore"):  # as TensorFlow does
+        values = np.array(numbers).astype(np.float32)
     return {name: values[data.at(name)] for name in features}
-
-
-def _wrong(data: Data, fields: list[str]) -> str:
-    """Return a description of the problem with the fields of a line."""
-    if fields == [""]:
-        return "is empty"
-    label = data.columns.get("label")
-    absent = label == data.width - 1 and len(fields) == data.width - 1
-    if isinstance(label, int) and (absent or (len(fields) > label and not fields[label].strip())):
-        return f"has no label, expected it in column {label}"
-    if len(fields) != data.width:
-        return f"has {len(fields)} numbers, expected {data.width}"
-    for place, field in enumerate(fields):
-        try:
-            float(field)
-        except ValueError:
-            hint = "; deploykit records converts class names to numbers" if place == label else ""
-            return f"has {field[:40]!r} in column {place}, expected a number{hint}"
-    return "cannot be read"
 
 
 def _examples(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:

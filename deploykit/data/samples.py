@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -29,6 +29,7 @@ from deploykit.data.pipeline import (
 from deploykit.data.preprocessing import (
     Preprocessing,
     Steps,
+    header_rule,
     preprocessing_by_graph,
     refuse_batch_axes,
     with_batch_axes,
@@ -36,6 +37,7 @@ from deploykit.data.preprocessing import (
 from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
+from deploykit.storage.tables import located
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.ir.graph import Graph
@@ -173,8 +175,7 @@ def open_samples(
     if isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         if _is_plain(path, graph, preprocess):
-            result = of(load_data(path), source=path)
-            result = replace(result, fed=fed_as_they_are(graph, result.arrays, path))
+            result = _loaded(path, graph, preprocess, of)
             result = with_class_numbers(result, graph, known)
         else:
             pipeline = _pipeline(path, graph, preprocess)
@@ -183,7 +184,7 @@ def open_samples(
             result = in_folders(result, pipeline.data, group_by)
         log_inputs(result.fed, logged)
         return result
-    if preprocess is not None:
+    if not header_rule(preprocess)[1]:
         raise GraphError(
             "only-for", option="preprocess", what="files; arrays and datasets are fed as they are"
         )
@@ -192,6 +193,14 @@ def open_samples(
         names = getattr(data, "class_names", ())  # Keras stores the folder names there
         return with_class_numbers(result, graph, known, dict(enumerate(names)))
     return with_class_numbers(of(_by_name(data, graph)), graph, known)
+
+
+def _loaded(path: str, graph: Graph, preprocess: Any, of: Callable[..., Dataset]) -> Dataset:
+    """Return the arrays of a file as samples, and what is fed."""
+    arrays = load_data(path, header_rule(preprocess)[0])
+    with located(arrays):
+        result = of(arrays, source=path)
+    return replace(result, fed=fed_as_they_are(graph, result.arrays, path))
 
 
 def open_alike(
@@ -287,17 +296,18 @@ def fed_as_they_are(
 
 def _is_plain(path: str, graph: Graph, preprocess: Any) -> bool:
     """Return whether the arrays of a file are fed without preprocessing."""
-    return preprocess is None and is_arrays(path, graph)
+    rule, states_no_more = header_rule(preprocess)
+    return states_no_more and is_arrays(path, graph, rule)
 
 
 def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
     """Return the pipeline that reads files for a graph."""
     declared = InputPipelineOptions(preprocess=preprocess).declared(graph)
     with naming(path):
-        if is_arrays(path, graph):
+        if is_arrays(path, graph, declared.rule):
             advice = "Apply the steps to the arrays, and state batch_axis alone."
             refuse_batch_axes(graph, None, "a preprocessing with other steps", advice)
-        data = open_data(path, declared.columns, graph)
+        data = open_data(path, declared.columns, graph, rule=declared.rule)
         if batch is None and demanded_batch(graph) is None:
             batch = BATCH
         return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)

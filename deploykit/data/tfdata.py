@@ -14,6 +14,7 @@ from deploykit.data.reading import as_declared
 from deploykit.data.tfdata_service import distributed
 from deploykit.data.user_pipeline import OwnDataset
 from deploykit.records.examples import Feature
+from deploykit.storage import csv_files
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
@@ -34,6 +35,16 @@ def example_spec(features: Mapping[str, Feature]) -> dict[str, Any]:
     return spec
 
 
+def check_lines(data: Data) -> None:
+    """Raise GraphError for a CSV file whose rows graph ops cannot split, as they read plain lines.
+
+    FileError: it cannot be read.
+    """
+    for file in data.files if data.kind == "csv" else ():
+        if got := csv_files.beyond_lines(file):
+            raise GraphError("csv-beyond-lines", source=file, got=got)
+
+
 def parsed_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dict[str, Any]:
     """Return the features of a batch of CSV lines, split and converted together.
 
@@ -42,7 +53,7 @@ def parsed_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dic
     """
     import tensorflow as tf
 
-    fields = tf.strings.split(lines, ",")
+    fields = tf.strings.split(lines, data.separator)
     tf.debugging.assert_equal(fields.row_lengths(), tf.constant(data.width, tf.int64))
     numbers = tf.reshape(tf.strings.to_number(fields.flat_values), (-1, data.width))
     return {name: numbers[:, data.at(name)] for name in features}
@@ -53,7 +64,7 @@ def decoded_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> di
     import tensorflow as tf
 
     required = [tf.constant([], tf.float32)] * data.width  # an empty field is an error
-    columns = tf.io.decode_csv(lines, required)
+    columns = tf.io.decode_csv(lines, required, field_delim=data.separator)
     results = {}
     for name, feature in features.items():
         own = columns[data.at(name)]
@@ -164,7 +175,7 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
 
     data, seed = pipeline.data, pipeline.shuffle
     if data.kind == "arrays":
-        arrays = load_data(data.path)
+        arrays = load_data(data.path, data.rule)
         result = tf.data.Dataset.from_tensor_slices(
             {name: _slot(as_declared(data, name, arrays), feeds) for name in pipeline.features}
         )

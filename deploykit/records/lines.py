@@ -1,11 +1,20 @@
 """Splits text files into byte ranges; a line belongs to the range in which it starts."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import IO
+
+import numpy as np
 
 from deploykit.records.record_source import PART, Facts, SourcePart
+from deploykit.storage.csv_files import line_ends
+from deploykit.storage.record_offsets import record_offsets
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.untrusted.files import BOM, LONGEST_LINE, cannot_be_read, opened
+
+_BLOCK, _PIECE = 1 << 22, 1 << 12
+_LINE_END = re.compile(rb"\n|\r\n|\r(?=[^\n])")  # not a return at the end, which may be half of one
 
 
 def first_lines(path: str, count: int) -> list[bytes]:
@@ -36,6 +45,73 @@ def parts_of(files: Facts, ratio: float) -> list[SourcePart]:
         cuts = [size * number // count for number in range(count + 1)] if count else []
         parts += [SourcePart(a, b, round((b - a) * ratio), path) for a, b in pairwise(cuts)]
     return parts
+
+
+def csv_parts(files: Facts) -> list[SourcePart]:
+    """Return byte ranges of CSV files, as `parts_of`; none begins within a quoted cell.
+
+    FileError: a file cannot be read. GraphError: a quote is not closed.
+    """
+    results = []
+    for path, facts in files.items():
+        parts = parts_of({path: facts}, 1)
+        if _has_quotes(path):
+            cuts = _ends_of_records(path, [part.stop for part in parts])
+            parts = [SourcePart(a, b, b - a, path) for a, b in pairwise([0, *cuts])]
+        results += parts
+    return results
+
+
+def _has_quotes(path: str) -> bool:
+    try:
+        with opened(path) as file:
+            return any(b'"' in block for block in iter(lambda: file.read(_BLOCK), b""))
+    except OSError as error:
+        raise cannot_be_read(path, error) from None
+
+
+def _ends_of_records(path: str, cuts: list[int]) -> list[int]:
+    """Return for each cut the first end of a record from there on, without equal ones."""
+    results: dict[int, None] = {}
+    with opened(path) as file:
+        for ends, _ in record_offsets(file, path, quoted=True):
+            places = np.searchsorted(ends, cuts)
+            results |= dict.fromkeys(ends[places[places < len(ends)]].tolist())
+            cuts = [cut for cut, place in zip(cuts, places, strict=True) if place == len(ends)]
+    return [*results]
+
+
+def csv_text_of(part: SourcePart, first: int) -> tuple[int, bytes]:
+    """Return the rows of CSV that start in a part, and the offset of their text.
+
+    `first` is the offset of the first row in the file. FileError: the file cannot be read.
+    """
+    try:
+        with opened(part.file) as file:
+            begin = max(first, part.start)
+            if part.start > first:
+                file.seek(begin - 1)
+                begin = begin - 1 + len(_to_line_end(file))
+            if begin >= part.stop:
+                return begin, b""
+            file.seek(begin)
+            text = file.read(part.stop - begin - 1)
+            text += _to_line_end(file)
+    except OSError as error:
+        raise cannot_be_read(part.file, error) from None
+    if len(text) >= LONGEST_LINE:
+        raise GraphError("not-text", source=part.file, what="lines of values")
+    return begin, text
+
+
+def _to_line_end(file: IO[bytes]) -> bytes:
+    """Return the bytes from the position of a file to the next end of a line, and this end."""
+    text = b""
+    while len(text) < LONGEST_LINE and (piece := file.read(_PIECE)):
+        text += piece
+        if end := _LINE_END.search(text, max(0, len(text) - len(piece) - 1)):
+            return text[: end.end()]
+    return text
 
 
 def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
@@ -89,17 +165,18 @@ class LineNumbers:
     """Line numbers by byte offset. Offsets must be ascending, because each file is read once."""
 
     def __init__(self) -> None:
-        self._file, self._offset, self._lines = "", 0, 1
+        self._file, self._offset, self._lines, self._is_return = "", 0, 1, False
 
     def at(self, file: str, offset: int) -> int:
         """Return the number, from 1, of the line that starts at an offset."""
         if file != self._file or offset < self._offset:
-            self._file, self._offset, self._lines = file, 0, 1
+            self._file, self._offset, self._lines, self._is_return = file, 0, 1, False
         with opened(file) as stream:
             stream.seek(self._offset)
             while self._offset < offset and (
                 piece := stream.read(min(PART, offset - self._offset))
             ):
-                self._lines += piece.count(b"\n")
+                self._lines += line_ends(piece, self._is_return)
+                self._is_return = piece.endswith(b"\r")
                 self._offset += len(piece)
         return self._lines

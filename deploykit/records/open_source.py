@@ -23,10 +23,10 @@ from deploykit.records.index import Index
 from deploykit.records.lines import first_lines
 from deploykit.records.record_source import RecordSource, no_records_error
 from deploykit.records.tables import Numbers, Texts
+from deploykit.storage.csv_files import HeaderRule, is_number
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import is_image
-from deploykit.storage.tables import is_number
 from deploykit.transforms.common.documents import AsHtml, Hidden, written
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.untrusted.files import opened
@@ -45,6 +45,7 @@ def open_source(
     *,
     kind: str | None = None,
     label: str | None = None,
+    header: HeaderRule = "auto",
     labels: str | Path | None = None,
     raw: bool = False,
 ) -> RecordSource:
@@ -54,6 +55,7 @@ def open_source(
         sources: the files in order, or one folder.
         kind: one of KINDS; default: detected from the content.
         label: the name or number of the label column.
+        header: the rule for the header of a CSV file.
         labels: a CSV file with the label of each image.
         raw: store the decoded pixels of images.
 
@@ -75,17 +77,7 @@ def open_source(
             if kind is None and format_of(path) not in (None, "csv"):
                 raise GraphError("records-not-from", source=path, known=("images", *_FILES))
         kind = kind or _kind_of(paths[0])
-    if (labels is not None or raw) and kind != "images":
-        raise GraphError(
-            "only-for", source=sources[0], option="--labels and --raw", what=f"images, not {kind}"
-        )
-    if label is not None and kind not in ("csv", "npz", "text"):
-        raise GraphError(
-            "only-for",
-            source=sources[0],
-            option="--label-column",
-            what=f"csv, npz and text, not {kind}",
-        )
+    _check_options(sources[0], kind, label, header, labels is not None or raw)
     if kind == "images":
         if len(paths) > 1 or not os.path.isdir(paths[0]):
             raise GraphError("images-folder-expected", source=paths[0])
@@ -99,7 +91,26 @@ def open_source(
     if kind == "cifar":
         return cifar(paths)
     files = list(map(str, paths))
-    return Numbers(files, label) if kind == "csv" else Texts(files, label)
+    return Numbers(files, label, header) if kind == "csv" else Texts(files, label)
+
+
+def _check_options(
+    source: str | Path, kind: str, label: str | None, header: HeaderRule, for_images: bool
+) -> None:
+    """Raise GraphError for an option that has no effect on data of a kind."""
+    if for_images and kind != "images":
+        raise GraphError(
+            "only-for", source=source, option="--labels and --raw", what=f"images, not {kind}"
+        )
+    if label is not None and kind not in ("csv", "npz", "text"):
+        raise GraphError(
+            "only-for",
+            source=source,
+            option="--label-column",
+            what=f"csv, npz and text, not {kind}",
+        )
+    if header != "auto" and kind != "csv":
+        raise GraphError("only-for", source=source, option="--header", what=f"csv, not {kind}")
 
 
 def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:

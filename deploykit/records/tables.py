@@ -1,24 +1,30 @@
 """Sources of records from CSV or text lines, with label column, label type and header."""
 
-import csv
-import io
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from deploykit.records.examples import Feature
-from deploykit.records.lines import first_lines, numbered_lines, parts_of, text_of
+from deploykit.records.lines import (
+    csv_parts,
+    csv_text_of,
+    first_lines,
+    numbered_lines,
+    parts_of,
+    text_of,
+)
 from deploykit.records.record_source import (
-    Facts,
     Problem,
     Problems,
     SourcePart,
     facts_of,
     no_records_error,
 )
-from deploykit.storage.tables import is_number
+from deploykit.storage import csv_files
+from deploykit.storage.csv_files import CsvLayout, HeaderRule
 from deploykit.transforms.common.errors import GraphError, nearest
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import OVERHEAD
@@ -30,11 +36,9 @@ _INT64 = range(-(1 << 63), 1 << 63)
 class Columns:
     """The columns of all files of a table; `label` is None without a label column."""
 
-    delimiter: str
-    count: int
+    layout: CsvLayout
     label: int | None
-    label_type: str  # int64, float32, or class
-    header: bytes | None = None
+    label_type: str = ""  # int64, float32, or class
     places: Mapping[str, int] = field(default_factory=dict)  # class number by name
 
     @property
@@ -42,100 +46,49 @@ class Columns:
         """The class names, by number."""
         return tuple(self.places)
 
-    def cells(self, line: bytes) -> list[str]:
-        """Return the cells of a line. ValueError: the line is not text."""
-        return cells(line, self.delimiter)
-
-    def problem(self, row: Sequence[str]) -> str:
-        """Return the problem with the number of cells or the label of a row, or an empty text."""
-        if len(row) != self.count:
-            return f"{len(row)} columns, expected {self.count} as in the first line"
-        if self.label is None:
-            return ""
-        label = row[self.label].strip()
-        if not label:
-            return "the label is missing"
-        if self.label_type == "class":
-            return "" if label in self.places else f"the class {label[:40]!r} is unknown"
-        if self.label_type == "float32":
-            return "" if is_number(label) else f"the label {label[:40]!r} is not a number"
-        return "" if is_whole(label) else f"the label {label[:40]!r} is not an integer"
+    @property
+    def others(self) -> list[int]:
+        """The columns that are not the label."""
+        return [n for n in range(self.layout.count) if n != self.label]
 
     def value(self, row: Sequence[str]) -> float | int:
-        """Return the label of a valid row."""
+        """Return the label of a row. ValueError, with a reason: it is none."""
         assert self.label is not None
         label = row[self.label].strip()
+        if not label:
+            raise ValueError(csv_files.no_label(self.label))
         if self.label_type == "class":
+            if label not in self.places:
+                raise ValueError(f"the class {label[:40]!r} is unknown")
             return self.places[label]
-        return float(label) if self.label_type == "float32" else int(label)
+        if self.label_type == "float32":
+            return csv_files.floats(row, [self.label])[0]
+        if not csv_files.is_whole(label, _INT64):
+            raise ValueError(f"the label {label[:40]!r} is not an integer")
+        return int(label)
 
+    def with_label(self, labels: Callable[[], Iterator[str]]) -> "Columns":
+        """Return the columns with the type of the label, which all `labels` decide.
 
-def columns_of(
-    files: Facts, delimiter: str, label: str | None, numeric: bool
-) -> tuple[Columns, bytes]:
-    """Return the columns of a table and its first line of values.
-
-    Args:
-        files: all files of the table; each may start with the same header.
-        delimiter: the delimiter between cells.
-        label: the name or number (from 0) of the label column, or `none`; default: the last one.
-        numeric: whether a line without a number must be a header.
-    """
-    lines = next((result for path in files if (result := first_lines(path, 2))), [])
-    if not lines:
-        raise no_records_error(files, "the files are empty")
-    where = next(iter(files))
-    first = _cells_or_fail(where, lines[0], delimiter)
-    place = None if len(first) == 1 and label is None else _place(where, first, label)
-    others = [cell for number, cell in enumerate(first) if number != place]
-    named = label is not None and label != "none" and not label.lstrip("-").isdecimal()
-    header = named or (numeric and bool(others) and not all(map(is_number, others)))
-    if header and len(lines) < 2:
-        raise no_records_error(files, "there is only a header")
-    row = _cells_or_fail(where, lines[1], delimiter) if header else first
-    columns = Columns(delimiter, len(first), place, "", lines[0] if header else None)
-    if len(row) != len(first):
-        raise GraphError("csv-problem", source=where, reason=columns.problem(row))
-    if place is None:
-        return columns, lines[header]
-    sample = row[place].strip() or next(filter(None, _labels(files, columns)), "")
-    kind = "int64" if is_whole(sample) else "float32" if is_number(sample) else "class"
-    names = sorted({name for name in _labels(files, columns) if name}) if kind == "class" else []
-    places = {name: number for number, name in enumerate(names)}
-    return Columns(delimiter, len(first), place, kind, columns.header, places), lines[header]
-
-
-def cells(line: bytes, delimiter: str) -> list[str]:
-    """Return the cells of a line; quoted cells may contain delimiters. ValueError: not text."""
-    text = line.decode()
-    if delimiter == "," and '"' in text:
-        try:
-            return next(csv.reader([text], strict=True))
-        except csv.Error as error:
-            raise ValueError(f"quotes: {error}") from None
-    return text.split(delimiter)
-
-
-def is_whole(cell: str) -> bool:
-    """Return whether a cell contains a 64-bit integer."""
-    try:
-        return int(cell) in _INT64
-    except ValueError:
-        return False
-
-
-def _cells_or_fail(where: str, line: bytes, delimiter: str) -> list[str]:
-    try:
-        return cells(line, delimiter)
-    except ValueError as error:
-        raise GraphError("csv-first-lines", source=where, reason=error) from None
+        Without numbers, the label is a class.
+        """
+        if self.label is None:
+            return self
+        sample = next(filter(None, labels()), "")
+        if csv_files.is_whole(sample, _INT64):
+            return replace(self, label_type="int64")
+        if csv_files.is_number(sample):
+            return replace(self, label_type="float32")
+        names = sorted({name for name in labels() if name})
+        places = {name: number for number, name in enumerate(names)}
+        return replace(self, label_type="class", places=places)
 
 
 def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
     """Return the number of the label column. GraphError: the column does not exist."""
-    if label == "none":
+    if label == "none" or (label is None and len(first) == 1):
         return None
-    if label is None or label.lstrip("-").isdecimal():
+    if label is None or _is_position(label):
         number = -1 if label is None else int(label)
         if not -len(first) <= number < len(first):
             raise GraphError("csv-column-number", source=where, number=number, count=len(first))
@@ -147,76 +100,60 @@ def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
     return names.index(label)
 
 
-def _labels(files: Facts, columns: Columns) -> Iterator[str]:
-    assert columns.label is not None
-    delimiter = columns.delimiter.encode()
-    after = columns.count - 1 - columns.label
-    for part in parts_of(files, 1):
-        for _, line in numbered_lines(*text_of(part, columns.header)):
-            if b'"' not in line:  # the fast path, which only splits off the label
-                if line.count(delimiter) == columns.count - 1:
-                    cell = line.rsplit(delimiter, after + 1)[-after - 1]
-                    yield cell.decode(errors="replace").strip()
-                continue
-            try:
-                row = columns.cells(line)
-            except ValueError:
-                continue  # reported when the line is converted
-            if len(row) == columns.count:
-                yield row[columns.label].strip()
+def _is_position(label: str) -> bool:
+    return label.lstrip("-").isdecimal()
 
 
 class Numbers:
     """CSV: all columns but the label are the float32 feature `x`."""
 
-    def __init__(self, files: Sequence[str], label: str | None = None) -> None:
-        """Read the first lines. FileError, GraphError: they cannot be read, or are invalid."""
+    def __init__(
+        self, files: Sequence[str], label: str | None = None, header: HeaderRule = "auto"
+    ) -> None:
+        """Read the first rows. FileError, GraphError: they cannot be read, or are invalid."""
         self.files = facts_of(files)
-        self._columns, self._first = columns_of(self.files, ",", label, numeric=True)
-        self.classes = self._columns.classes
-        place = self._columns.label
-        self._others = [n for n in range(self._columns.count) if n != place]
-        self.features = {"x": Feature("float32", (len(self._others),))} | _label(self._columns)
+        is_named = label is not None and label != "none" and not _is_position(label)
+        rule = "yes" if is_named and header == "auto" else header
+        layout, self._starts = csv_files.shared_layout(files, rule, only_first=True)
+        layout.tell(files[0])
+        self._ranges = csv_parts({path: self.files[path] for path in self._starts})
+        place = _place(files[0], layout.names, label)
+        self._columns = Columns(layout, place)
+        self._columns = columns = self._columns.with_label(self._labels)
+        self.classes = columns.classes
+        self.features = {"x": Feature("float32", (len(columns.others),))} | _label(columns)
+        self._first = self._first_row()
 
     def parts(self) -> list[SourcePart]:
-        """Return byte ranges of lines."""
-        record = 4 * self._columns.count + 2 * OVERHEAD
-        return parts_of(self.files, record / (len(self._first) + 1))
+        """Return byte ranges of rows."""
+        record = 4 * self._columns.layout.count + 2 * OVERHEAD
+        ratio = record / (len(self._first) + 1)
+        return [replace(part, bytes=round(part.bytes * ratio)) for part in self._ranges]
 
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
-        """Yield the numbers and the label of each line."""
-        begin, text = text_of(part, self._columns.header)
+        """Yield the numbers and the label of each row."""
+        columns, place = self._columns, self._columns.label
+        begin, text = csv_text_of(part, self._starts[part.file])
         whole = self._parsed(text)
         if whole is None:
             yield from self._one_by_one(part.file, begin, text, problems)
             return
-        place = self._columns.label
-        inputs = _float32(whole[:, self._others])
+        inputs = _float32(whole[:, columns.others])
         if place is None:
             yield from ({"x": x} for x in inputs)
             return
-        kind = np.float32 if self._columns.label_type == "float32" else np.int64
+        kind = np.float32 if columns.label_type == "float32" else np.int64
         for x, label in zip(inputs, whole[:, place].astype(kind).tolist(), strict=True):
             yield {"x": x, "label": label}
 
     def _parsed(self, text: bytes) -> Array | None:
-        """Return all numbers of a text, or None if any line is invalid."""
+        """Return all numbers of a text, or None if any row is invalid."""
         columns, label = self._columns, self._columns.label
-        if not text.strip():
-            return np.empty((0, columns.count))
-        names: dict[int | str, Callable[[str], float]] = {}
+        words: dict[int, Callable[[str], float]] = {}
         if label is not None and columns.label_type == "class":
-            names[label] = lambda name: float(columns.places[name.strip()])
-        try:
-            array: Array = np.loadtxt(
-                io.BytesIO(text), delimiter=",", comments=None, quotechar='"', ndmin=2,
-                converters=names or None, encoding="utf-8",
-            )  # fmt: skip
-        except (ValueError, KeyError, UnicodeDecodeError):
-            return None
-        if array.shape[1] != columns.count:
-            return None
-        if label is not None and columns.label_type == "int64":
+            words[label] = lambda name: float(columns.places[name.strip()])
+        array = columns.layout.numbers(text, words)
+        if array is not None and label is not None and columns.label_type == "int64":
             values = array[:, label]
             if not (np.abs(values) < 2**53).all() or (values != np.rint(values)).any():
                 return None  # not an integer, or not exact as a float
@@ -225,22 +162,41 @@ class Numbers:
     def _one_by_one(
         self, file: str, begin: int, text: bytes, problems: Problems
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield the same as `read`, and report invalid lines."""
+        """Yield the same as `read`, and report invalid rows."""
         columns = self._columns
-        for offset, line in numbered_lines(begin, text):
+        for record in csv_files.split(text, begin):
             try:
-                row = columns.cells(line)
-                wrong = (n for n in self._others if n < len(row) and not is_number(row[n]))
-                reason = columns.problem(row) or next(
-                    (f"column {n}, {row[n][:40]!r}, is not a number" for n in wrong), ""
-                )
+                row = columns.layout.cells(record.text)
+                label = {} if columns.label is None else {"label": columns.value(row)}
+                numbers = csv_files.floats(row, columns.others)
             except ValueError as error:
-                reason = f"not UTF-8 text ({error})"
-            if reason:
-                problems.take(Problem(file, reason, offset))
+                problems.take(Problem(file, str(error), record.offset))
                 continue
-            x = _float32(np.array([float(row[number]) for number in self._others]))
-            yield {"x": x} | ({} if columns.label is None else {"label": columns.value(row)})
+            yield {"x": _float32(np.array(numbers)), **label}
+
+    def _first_row(self) -> bytes:
+        for part in self._ranges:
+            _, text = csv_text_of(part, self._starts[part.file])
+            for record in csv_files.split(text)[:1]:
+                return record.text
+        raise no_records_error(self._starts, "there is only a header")
+
+    def _labels(self) -> Iterator[str]:
+        """Yield the labels of all rows that are not damaged."""
+        layout, label = self._columns.layout, self._columns.label
+        assert label is not None
+        separator = layout.separator.encode()
+        after = layout.count - 1 - label
+        for part in self._ranges:
+            _, text = csv_text_of(part, self._starts[part.file])
+            for record in csv_files.split(text):
+                if b'"' not in record.text:  # the fast path, which only splits off the label
+                    if record.text.count(separator) == layout.count - 1:
+                        cell = record.text.rsplit(separator, after + 1)[-after - 1]
+                        yield cell.decode(errors="replace").strip()
+                    continue
+                with contextlib.suppress(ValueError):  # reported when the row is converted
+                    yield layout.cells(record.text)[label].strip()
 
 
 class Texts:
@@ -249,17 +205,34 @@ class Texts:
     def __init__(self, files: Sequence[str], label: str | None = None) -> None:
         """Read the first lines. FileError, GraphError: they cannot be read, or are invalid."""
         self.files = facts_of(files)
-        self._columns, _ = columns_of(self.files, "\t", label, numeric=False)
-        self.classes = self._columns.classes
-        columns = self._columns
-        others = [n for n in range(columns.count) if n != columns.label]
-        named = None if columns.header is None else columns.cells(columns.header)
+        lines = next((found for path in self.files if (found := first_lines(path, 2))), [])
+        if not lines:
+            raise no_records_error(self.files, "the files are empty")
+        where = next(iter(self.files))
+        is_named = label is not None and label != "none" and not _is_position(label)
+        first = self._cells(where, lines[0])
+        if is_named and len(lines) < 2:
+            raise no_records_error(self.files, "there is only a header")
+        self._header = lines[0] if is_named else None
+        names = tuple(name.strip() for name in first) if is_named else ()
+        layout = CsvLayout(names, len(first), "\t")
+        place = _place(where, first, label)
+        self._columns = Columns(layout, place)
+        self._columns = columns = self._columns.with_label(self._labels)
+        self.classes = columns.classes
         self._names = {
-            n: named[n].strip() if named else f"text_{place}" if len(others) > 1 else "text"
-            for place, n in enumerate(others, 1)
+            n: names[n] if names else f"text_{place}" if len(columns.others) > 1 else "text"
+            for place, n in enumerate(columns.others, 1)
         }
         texts = {name: Feature("string") for name in self._names.values()}
         self.features = texts | _label(columns)
+
+    @staticmethod
+    def _cells(where: str, line: bytes) -> list[str]:
+        try:
+            return line.decode().split("\t")
+        except UnicodeDecodeError:
+            raise GraphError("not-text", source=where, what="lines of values") from None
 
     def parts(self) -> list[SourcePart]:
         """Return byte ranges of lines."""
@@ -268,17 +241,23 @@ class Texts:
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the texts and the label of each line."""
         columns = self._columns
-        for offset, line in numbered_lines(*text_of(part, columns.header)):
+        for offset, line in numbered_lines(*text_of(part, self._header)):
             try:
-                row = columns.cells(line)
-                reason = columns.problem(row)
+                row = columns.layout.cells(line, is_quoted=False)
+                label = {} if columns.label is None else {"label": columns.value(row)}
             except ValueError as error:
-                reason = f"not UTF-8 text ({error})"
-            if reason:
-                problems.take(Problem(part.file, reason, offset))
+                problems.take(Problem(part.file, str(error), offset))
                 continue
-            values: dict[str, Any] = {name: row[n].encode() for n, name in self._names.items()}
-            yield values if columns.label is None else {**values, "label": columns.value(row)}
+            yield {name: row[n].encode() for n, name in self._names.items()} | label
+
+    def _labels(self) -> Iterator[str]:
+        """Yield the labels of all lines that are not damaged."""
+        label = self._columns.label
+        assert label is not None
+        for part in parts_of(self.files, 1):
+            for _, line in numbered_lines(*text_of(part, self._header)):
+                with contextlib.suppress(ValueError):  # reported when the line is converted
+                    yield self._columns.layout.cells(line, is_quoted=False)[label].strip()
 
 
 def _label(columns: Columns) -> dict[str, Feature]:

@@ -8,9 +8,10 @@ from typing import Annotated, ClassVar, Literal
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.quantization.quantize_options import MAX_DROP
 from deploykit.serving.saved_model.write_version import check_name
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, HEADER, Flag
 from deploykit.transforms.engines.engines import AUTO, TENSORFLOW, check_engine
 from deploykit.verification.samples import DataLike, PreprocessLike
 
@@ -41,6 +42,7 @@ class ShipOptions:
     ] = None
     """Preprocessing of images and other data: a JSON file, or only the value range of images, such
     as 0..1 [default: from the model]."""
+    header: Annotated[HeaderRule, HEADER] = "auto"
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The model's name in requests [default: the name of its file or folder]."""
     goal: Annotated[Goal, Flag(hidden="--target", formerly="target")] = "latency"
@@ -69,6 +71,14 @@ class ShipOptions:
     values do not fit the model."""
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Allow this op, which acts on files, the network or processes; may be repeated."""
+
+    @property
+    def read_by(self) -> PreprocessLike | None:
+        """The preprocessing of the data, with the rule for the header of CSV files."""
+        from deploykit.data.preprocessing import with_header  # a slow import
+
+        result: PreprocessLike | None = with_header(self.preprocess, self.header)
+        return result
 
     def check(self) -> None:
         """Raise GraphError for contradictory options, before any file is read."""

@@ -70,7 +70,7 @@ def class_names(how: ShipOptions, which: Purpose) -> ClassNames | None:
 def read_samples(how: ShipOptions, which: Purpose, graph: Graph) -> Dataset:
     """Return the samples of an option, with the labels of `class_names` and groups."""
     labels = class_names(how, which)
-    return open_samples(getattr(how, which), graph, how.preprocess, labels=labels, group_by="")
+    return open_samples(getattr(how, which), graph, how.read_by, labels=labels, group_by="")
 
 
 @dataclass(kw_only=True)

@@ -13,6 +13,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from deploykit.storage.archives import check_room, open_archive
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.data_files import NUMPY_END, format_of, unknown_end
 from deploykit.storage.tables import load_table
 from deploykit.transforms.common.errors import GraphError, LimitError
@@ -34,14 +35,16 @@ _HEADERS = {
 }
 
 
-def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
+def load_data(path: str | os.PathLike[str], rule: HeaderRule = "auto") -> dict[str, Array]:
     """Read arrays by name from a `.npz` file or a table. Pickled arrays are refused.
+
+    `rule` is that for the header of a CSV file.
 
     FileError: it cannot be read. GraphError: it is damaged or of another format. LimitError: its
     arrays do not fit into memory.
     """
     if format_of(path):
-        return load_table(path)
+        return load_table(path, rule)
     return _each(path, _read)
 
 

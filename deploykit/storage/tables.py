@@ -1,20 +1,18 @@
 """Reading tables as arrays by column: CSV files with a header, JSON Lines, and Parquet files."""
 
 import contextlib
-import csv
-import io
 import logging
 import operator
 import os
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from deploykit.storage import csv_files
 from deploykit.storage.archives import check_room
-from deploykit.storage.data_files import HEAD, format_of, read_text_of
+from deploykit.storage.csv_files import is_number
+from deploykit.storage.data_files import format_of, read_text_of
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.engines.packages import how_to_install
@@ -24,7 +22,6 @@ from deploykit.transforms.untrusted.files import (
     opened_text,
     parsed_json,
     read_up_to,
-    text_lines,
 )
 
 logger = logging.getLogger("deploykit")
@@ -38,6 +35,7 @@ def is_table(
     names: Collection[str] = (),
     takes_text: bool = False,
     labels: Collection[str] | None = None,
+    rule: csv_files.HeaderRule = "auto",
 ) -> bool:
     """Return whether the columns of a file are arrays by name.
 
@@ -47,51 +45,23 @@ def is_table(
     """
     if format_of(path) in ("parquet", "jsonl"):
         return True
-    head, first = _first_lines(path)
-    has_header = not all(map(is_number, head))
+    if format_of(path) != "csv" or not os.path.isfile(path):
+        return False
+    head, first = csv_files.preview(path, rule)
     results = {cell.strip() for cell in head}
     has_names = not results.isdisjoint(names) or (
         labels is not None and len(results - set(labels)) == 1 and len(results) > 1
     )
-    return has_header and (has_names or (takes_text and not all(map(is_number, first))))
+    return bool(head) and (has_names or (takes_text and not all(map(is_number, first))))
 
 
-def csv_header(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names in the first line of a CSV file; empty: they are numbers, or it has none."""
-    names, _ = _first_lines(path)
-    return [] if all(map(is_number, names)) else [name.strip() for name in names]
-
-
-def _first_lines(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """Return the cells of the first two lines of a CSV file; empty: it is none, or damaged."""
-    if format_of(path) != "csv" or not os.path.isfile(path):
-        return [], []
-    try:
-        with _cells_of_any_size():
-            # A carriage return ends a line too, so two lines of text have two rows or more.
-            text = first_lines(path).lstrip("\ufeff")
-            rows = csv.reader(io.StringIO(text, newline=""))
-            head, first = next(rows, []), next(rows, [])
-    except csv.Error:  # half a quoted cell
-        return [], []
-    return head, first
-
-
-def first_lines(path: str | os.PathLike[str]) -> str:
-    """Return the first two lines of a CSV file, or the first MiB if carriage returns end them.
-
-    FileError: it cannot be read. GraphError: it is not text, or a line is too long.
-    """
-    try:
-        return "".join(islice(text_lines(path, "CSV file"), 2))
-    except GraphError as error:
-        if error.code != "line-too-long":
-            raise
-        with opened_text(path) as file:
-            text = read_up_to(file, HEAD).decode("utf-8-sig", errors="replace")
-        if "\r" not in text:
-            raise
-        return text
+def csv_header(
+    path: str | os.PathLike[str], rule: csv_files.HeaderRule = "auto"
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the names in the header of a CSV file and its first row; empty: it has no header."""
+    if rule == "no" or format_of(path) != "csv" or not os.path.isfile(path):
+        return (), ()
+    return csv_files.preview(path, rule)
 
 
 def has_text(path: str | os.PathLike[str]) -> bool:
@@ -103,57 +73,65 @@ def has_text(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:
+def load_table(
+    path: str | os.PathLike[str], rule: csv_files.HeaderRule = "auto"
+) -> dict[str, Array]:
     """Return the columns of a table by name: numbers, bool or strings; lists add axes.
 
     Columns of Parquet and JSON with null values or other types are skipped, which is logged.
     FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
     """
-    readers = {"csv": _csv, "jsonl": _jsonl, "parquet": _parquet}
-    return readers[format_of(path) or "csv"](path)
+    readers = {"jsonl": _jsonl, "parquet": _parquet}
+    reader = readers.get(format_of(path) or "")
+    return reader(path) if reader else _csv(path, rule)
 
 
-@contextlib.contextmanager
-def _cells_of_any_size() -> Iterator[None]:
-    """Let Python read cells of more than 131,072 characters."""
-    before = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
-def _csv(path: str | os.PathLike[str]) -> dict[str, Array]:
+def _csv(path: str | os.PathLike[str], rule: csv_files.HeaderRule) -> dict[str, Array]:
     content = read_text_of(path)
     check_room(8 * len(content), f"{path}: the table")
-    try:
-        with _cells_of_any_size():
-            text = io.StringIO(content.decode("utf-8-sig"), newline="")
-            rows = list(csv.reader(text, strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise GraphError("not-a", source=path, what="a CSV file in UTF-8", reason=error) from None
-    rows = [row for row in rows if row]
-    names = [cell.strip() for cell in rows[0]] if rows else []
-    if len(set(names)) < len(names):
-        raise GraphError("two-columns-same-name", source=path)
-    for number, row in enumerate(rows[1:], 1):
-        if len(row) != len(names):
-            raise GraphError(
-                "csv-row-length", source=path, number=number, count=len(row), expected=len(names)
-            )
-    return CsvTable({name: [row[n] for row in rows[1:]] for n, name in enumerate(names)})
+    layout = csv_files.layout_of(path, rule)
+    layout.check_names(path)
+    layout.tell(path)
+    rows = list(csv_files.rows_of(content, layout, path))
+    cells = {name: [row[n] for _, row in rows] for n, name in enumerate(layout.names)}
+    return CsvTable(cells, path, [line for line, _ in rows])
 
 
 class CsvTable(dict[str, Array]):
     """The columns of a CSV file by name: numbers if all cells are numbers, else strings."""
 
-    def __init__(self, cells: Mapping[str, list[str]]) -> None:
-        """Convert the cells of each column."""
+    def __init__(
+        self, cells: Mapping[str, list[str]], path: str | os.PathLike[str], lines: Sequence[int]
+    ) -> None:
+        """Convert the cells of each column; `lines` are those of the rows in the file."""
         super().__init__({
             name: numbers_of(item) if all(map(is_number, item)) else texts_of(item)
             for name, item in cells.items()
         })  # fmt: skip
-        self.cells = cells
+        self.cells, self.path, self.lines = cells, path, lines
+
+    def located(self, error: GraphError) -> GraphError:
+        """Return an error about a cell that is not a number as one that names its line."""
+        index, got = error.fields.get("index"), error.fields.get("got")
+        if error.code != "data-not-number" or not isinstance(index, int):
+            return error
+        for name, cells in self.cells.items():
+            if index < len(cells) and cells[index][:80] == got:
+                try:
+                    csv_files.number(cells[index])
+                except ValueError as why:
+                    reason = f"column '{name}' has {got[:40]!r}, {why}"
+                    return csv_files.row_error(self.path, self.lines[index], reason)
+        return error
+
+
+@contextlib.contextmanager
+def located(table: Mapping[str, Array]) -> Iterator[None]:
+    """Let an error about a cell of a CSV file that is not a number name its line."""
+    try:
+        yield
+    except GraphError as error:
+        raise (table.located(error) if isinstance(table, CsvTable) else error) from None
 
 
 def column(data: Mapping[str, Array], name: str, is_text: bool) -> Array:
@@ -286,12 +264,3 @@ def _of_values(values: list[Any]) -> Array:
     if result.dtype.kind not in "biuf":
         raise ValueError(f"{result.dtype}, expected numbers or strings")
     return result
-
-
-def is_number(cell: Any) -> bool:
-    """Return whether a table cell, a string or a Python value, is a number."""
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return False
-    return "_" not in str(cell)  # Python accepts it between digits

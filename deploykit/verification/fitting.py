@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.storage.tables import is_number, numbers_of
+from deploykit.storage.csv_files import is_number
+from deploykit.storage.tables import numbers_of
 from deploykit.transforms.common.errors import GraphError, unknown_name
 from deploykit.transforms.ir.tensors import Array, numpy_type
 

@@ -87,6 +87,11 @@ PREPROCESS = Flag(
     "JSON file, JSON text, or only the range (0..1, -1..1, 0..255, photo=0..1) [default: from the "
     "model metadata file X.pb.json, or from the model itself].",
 )
+HEADER = Flag(
+    heading="Data",
+    help="Whether the first row of CSV files is a header; auto: if none of its cells is a number "
+    "and none is empty. The columns of a file without one are named 0, 1 and so on.",
+)
 
 
 def output_flag(beside: str, format: str = "output") -> Flag:  # noqa: A002

@@ -1,12 +1,14 @@
 """Error messages by code, the format of log lines, and escaping of text for terminals."""
 
+import contextlib
 import functools
 import json
 import logging
 import re
 import shlex
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +144,26 @@ def log_to_stderr(process: str = "", repeats: bool = True) -> None:
         handler.addFilter(_Once())
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)
+
+
+_seen: ContextVar[dict[str, str] | None] = ContextVar("seen", default=None)
+
+
+@contextlib.contextmanager
+def each_once() -> Iterator[None]:
+    """Let `is_new` know what was reported since the outermost of these blocks was entered."""
+    token = None if _seen.get() is not None else _seen.set({})
+    try:
+        yield
+    finally:
+        if token is not None:
+            _seen.reset(token)
+
+
+def is_new(key: str, text: str) -> bool:
+    """Return whether a text is to be reported: in such a block, and not the last one of a key."""
+    seen = _seen.get()
+    if seen is None or seen.get(key) == text:
+        return False
+    seen[key] = text
+    return True

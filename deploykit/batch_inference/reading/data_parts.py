@@ -46,10 +46,13 @@ class DataPart:
     file_bytes: int = 0
     """The size of the file when it was split; 0 for images."""
 
+    other_lines: int = 0
+    """For lines: how many between `start` and `stop` begin no row, as they are empty, or quoted."""
+
     @property
     def rows(self) -> int:
         """The number of rows, including damaged ones."""
-        return self.stop - self.start
+        return self.stop - self.start - self.other_lines
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,12 @@ def fingerprint(data: Data) -> str:
         result.update(f"{key_of(data, file)}\0{size}\0{changed}\n".encode())
     columns = sorted(data.columns.items())
     features = sorted((name, document(item)) for name, item in data.features.items())
-    properties = (data.kind, data.counts, data.compression, data.header, columns, features)
+    header = data.kind == "csv" and data.header
+    properties = (data.kind, data.counts, data.compression, header, columns, features)
+    if getattr(data, "format", "") == "csv" and not data.header:
+        result.update(b"no header")  # tables had one before
+    if data.separator != ",":
+        result.update(data.separator.encode())
     result.update(repr((*properties, data.labels, data.classes)).encode())
     if data.name:
         result.update(read_bytes(index_path(data.path, data.name)))

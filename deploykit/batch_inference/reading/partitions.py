@@ -9,8 +9,8 @@ import numpy as np
 
 from deploykit.batch_inference.reading.data_parts import DataPart
 from deploykit.batch_inference.tables.table_files import opened_table, size_of
-from deploykit.batch_inference.tables.table_splits import record_offsets
 from deploykit.data.data import Data
+from deploykit.storage.record_offsets import record_offsets
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tfrecord import OVERHEAD
 from deploykit.transforms.untrusted.files import (
@@ -109,39 +109,47 @@ def _of_lines(data: Data, file: str, most: int) -> Iterator[DataPart]:
     Only the offset of every 256th row is stored, so that memory hardly grows with the rows.
     """
     step = min(MIN_ROWS, most)
-    offsets, rows = _offsets_of_every(data, file, step)
-    first = 1 + data.header if data.kind == "csv" else 0  # lines count from 1
+    offsets, lines, rows = _offsets_of_every(data, file, step)
+    by_line = data.kind == "csv"  # its rows are named by their lines, which may be more
     share = min(math.ceil(_shared(rows, MIN_ROWS, most) / step), most // step)
     size, start = size_of(file), 0
     while start < len(offsets) - 1:
         stop = min(start + share, len(offsets) - 1)
         while stop > start + 1 and offsets[stop] - offsets[start] > PART_BYTES:
             stop -= 1
+        begin, end = start * step, min(stop * step, rows)
+        count = end - begin
+        if by_line:
+            begin, end = lines[start], lines[stop]
         yield DataPart(
-            0, (file,), first + start * step, first + min(stop * step, rows),
-            offsets[start], offsets[stop] - offsets[start], file_bytes=size,
+            0, (file,), begin, end, offsets[start], offsets[stop] - offsets[start],
+            file_bytes=size, other_lines=end - begin - count,
         )  # fmt: skip
         start = stop
 
 
-def _offsets_of_every(data: Data, file: str, step: int) -> tuple[list[int], int]:
-    """Return the offset of every row whose number is a multiple of `step`, the end, and the rows.
+def _offsets_of_every(data: Data, file: str, step: int) -> tuple[list[int], list[int], int]:
+    """Return offset and line of every row whose number is a multiple of `step`, and the rows.
 
-    A header is not a row.
+    The last offset and line are those of the end. A header is not a row.
     """
     is_lines = data.kind == "csv"
-    is_csv = not is_lines and getattr(data, "format", "") == "csv"
-    number, end = -int(data.header or is_csv), 0
+    is_csv = is_lines or getattr(data, "format", "") == "csv"
+    number, end, last = -int(data.header), 0, 0
     offsets: list[int] = []
+    lines: list[int] = []
     try:
         with opened_text(file) if is_lines else opened_table(file) as stream:
-            for found in record_offsets(stream, file, quoted=is_csv, blanks=is_lines):
+            for found, at in record_offsets(stream, file, quoted=is_csv):
                 numbers = np.arange(number, number + len(found))
-                offsets += found[(numbers >= 0) & (numbers % step == 0)].tolist()
-                number, end = number + len(found), int(found[-1])
+                is_chosen = (numbers >= 0) & (numbers % step == 0)
+                offsets += found[is_chosen].tolist()
+                lines += at[is_chosen].tolist()
+                number, end, last = number + len(found), int(found[-1]), int(at[-1])
     except OSError as error:
         raise cannot_be_read(file, error) from None
     rows = number - 1
     if rows > 0 and offsets[-1] != end:
         offsets.append(end)
-    return offsets, rows
+        lines.append(last)
+    return offsets, lines, rows

@@ -21,7 +21,8 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.table_reader import TableReader
 from deploykit.data.data import Data
-from deploykit.data.reading import as_objects, line_values
+from deploykit.data.reading import as_objects, group_values, row_values
+from deploykit.storage import csv_files
 from deploykit.storage.archives import DAMAGE, open_archive
 from deploykit.storage.arrays import ArrayHeader, read_header, read_values
 from deploykit.transforms.common.errors import FileError, GraphError
@@ -34,35 +35,30 @@ _PIECE = 1 << 22
 
 
 def line_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:
-    """Yield the numbers of CSV lines in batches of `size`. Blank lines are invalid rows.
+    """Yield the numbers of CSV rows in batches of `size`.
 
     FileError: the file cannot be read, or has changed since it was split.
     """
-    lines, names = _lines(part) if part.rows else [], tuple(data.features)
+    records, names = _records(part) if part.rows else [], tuple(data.features)
     key = key_of(data, part.files[0])
-    for start in range(0, len(lines), size):
-        group = [line.rstrip(b"\r\n") for line in lines[start : start + size]]
-        rows = range(part.start + start, part.start + start + len(group))
-        batch = RowBatch([key] * len(group), rows)
-        with contextlib.suppress(ValueError):  # UnicodeDecodeError is one
-            texts = [line.decode() for line in group]
-            numbers = np.loadtxt(texts, delimiter=",", comments=None, ndmin=2)
-            if numbers.shape == (len(group), data.width):
-                numbers = numbers.astype(np.float32)
-                yield replace(batch, arrays={name: numbers[:, data.at(name)] for name in names})
-                continue
+    for start in range(0, len(records), size):
+        group = records[start : start + size]
+        batch = RowBatch([key] * len(group), [record.line for record in group])
+        if arrays := group_values(data, group, names):
+            yield replace(batch, arrays=arrays)
+            continue
         values, bad = [], {}
-        for n, line in enumerate(group):
+        for n, record in enumerate(group):
             try:
-                values.append(line_values(data, "", line, names))
-            except GraphError as error:
-                bad[n] = str(error).lstrip(": ")
+                values.append(row_values(data, record.text, names))
+            except ValueError as error:
+                bad[n] = str(error)
         arrays = {name: np.array([item[name] for item in values], np.float32) for name in names}
         yield replace(batch.without(bad), arrays=arrays)
 
 
-def _lines(part: DataPart) -> list[bytes]:
-    """Return the lines of a part. FileError: they have changed since the file was split."""
+def _records(part: DataPart) -> list[csv_files.Record]:
+    """Return the rows of a part. FileError: they have changed since the file was split."""
     (file,) = part.files
     check_size(part)
     try:
@@ -71,11 +67,11 @@ def _lines(part: DataPart) -> list[bytes]:
             text = stream.read(part.bytes)
     except OSError as error:
         raise cannot_be_read(file, error) from None
-    lines = text.removesuffix(b"\n").split(b"\n")
-    if len(lines) != part.rows or len(text) != part.bytes:
+    records = csv_files.split(text, part.offset, part.start)
+    if len(records) != part.rows or len(text) != part.bytes:
         what = "its lines have changed"
         raise FileError("data-changed", source=file, what=what, changed=CHANGED)
-    return lines
+    return records
 
 
 def photo_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:

@@ -16,7 +16,7 @@ from deploykit.batch_inference.tables.table_files import (
     is_remote,
     without_options,
 )
-from deploykit.batch_inference.tables.table_values import text_numbers
+from deploykit.storage.csv_files import may_be_number
 from deploykit.transforms.common.errors import GraphError
 
 _NULLS = ("", "__HIVE_DEFAULT_PARTITION__")
@@ -48,7 +48,7 @@ def partition_types(
             values.setdefault(name, []).append(value)
     types = {name: _type_of(pa, found) for name, found in values.items()}
     texts = (name for name, type_ in types.items() if type_ == pa.string())
-    return types, tuple(name for name in texts if _has_numbers(pa, values[name]))
+    return types, tuple(name for name in texts if _has_numbers(values[name]))
 
 
 def partition_values(file: str, types: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,11 +72,10 @@ def _type_of(pa: Any, values: Iterable[str | None]) -> Any:
     return pa.string()
 
 
-def _has_numbers(pa: Any, values: list[str | None]) -> bool:
+def _has_numbers(values: list[str | None]) -> bool:
     """Return whether some texts are numbers, or all are null."""
     known = {value for value in values if value is not None}
-    _, bad = text_numbers("", pa.array(list(known), pa.string()).cast(pa.binary()), "float64")
-    return not known or len(bad) < len(known)
+    return not known or any(map(may_be_number, known))
 
 
 def _value(type_: Any, text: str | None) -> Any:

@@ -18,18 +18,21 @@ from deploykit.batch_inference.tables.table_files import (
     format_of,
     is_glob,
     is_remote,
+    opened_table,
     table_files,
     tables_among,
 )
 from deploykit.batch_inference.tables.table_schema import column_types
 from deploykit.batch_inference.tables.table_values import ColumnKind, kind_of
-from deploykit.data.data import Data, is_table_for
+from deploykit.data.data import Data, is_table_for, vector_width
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
 from deploykit.records.examples import Feature
 from deploykit.records.index import index_names, one_set
 from deploykit.records.plain_records import records_to_read
+from deploykit.storage import csv_files
+from deploykit.storage.csv_files import is_number
 from deploykit.storage.image_folders import list_images
 from deploykit.storage.tables import csv_header, has_text, is_table
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
@@ -67,12 +70,15 @@ class TableData(Data):
     """The columns to copy to the results."""
     tokens: "Tokens | None" = None
     """How the features are made of the texts of one column; None: each is a column."""
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The columns of each feature that is a vector of several."""
 
     @property
     def read(self) -> list[str]:
         """The columns that are read."""
         features = [self.tokens.column] if self.tokens is not None else self.features
-        return list(dict.fromkeys([*features, *self.keep]))
+        columns = [name for item in features for name in self.joined.get(item, (item,))]
+        return list(dict.fromkeys([*columns, *self.keep]))
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class ColumnChoice:
     """The columns that the user selected."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The column of each input, where it has another name."""
+    """The column of each input, where it has another name, or several, separated by commas."""
     keep: tuple[str, ...] = ()
     vocabulary: str | os.PathLike[str] | None = None
     """The file with the pieces of texts, for a model that takes token ids."""
@@ -120,16 +126,20 @@ def open_table(
     named = [name for names in names_of_inputs(graph).values() for name in names]
     declared = declared.among(graph)
     stated = [declared.of(names).feature for names in names_of_inputs(graph).values()]
-    used = {*choice.keep, *choice.columns.values(), *named, *stated}
-    paths = [file.path for file in files]
     chosen = {*choice.keep, *choice.columns.values(), *stated}
+    chosen |= {name for text in choice.columns.values() for name in text.split(",")}
+    used = {*chosen, *named}
+    paths = [file.path for file in files]
     stated_by, numeric = partition_types(path, paths if choice.has_folders else (), chosen)
-    types, counts, mixed = column_types(path, format_, paths, used, used & stated_by.keys())
+    layout, starts = _layout(path, paths, declared, format_)
+    found = column_types(path, format_, paths, used, used & stated_by.keys(), layout, starts)
+    types, counts, mixed = found
     stated_by = {name: type_ for name, type_ in stated_by.items() if name not in types}
     data = TableData(
         folder_of(path), KIND, tuple(paths), {}, counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),
-        skipped=skipped,
+        skipped=skipped, header=layout is not None and bool(layout.header),
+        separator="," if layout is None else layout.separator,
         types=types | stated_by, partitions=stated_by, keep=choice.keep,
         mixed=(*mixed, *(name for name in numeric if name in stated_by)),
     )  # fmt: skip
@@ -157,8 +167,21 @@ def open_table(
                 expected=_said(*type_and_shape(graph, tensor)[:2]), columns=f"{names[0]}=COLUMN",
             )  # fmt: skip
     texts = [name for name, feature in features.items() if feature.dtype == "string"]
-    data = _with_texts(data, texts)
+    joined = {name: tuple(name.split(",")) for name in features if name not in data.types}
+    data = replace(_with_texts(data, texts), joined=joined)
     return replace(data, features=features), replace(declared, inputs=steps)
+
+
+def _layout(
+    path: str, files: Sequence[str], declared: Preprocessing, format_: str
+) -> tuple[csv_files.CsvLayout | None, dict[str, int]]:
+    """Return the layout of CSV files and the first row of each, as from `shared_layout`."""
+    if format_ != "csv":
+        return None, {}
+    layout, starts = csv_files.shared_layout(files, declared.rule, opened_table, source=path)
+    layout.check_names(files[0])
+    layout.tell(path)
+    return layout, starts
 
 
 def _with_rows(
@@ -192,7 +215,8 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
     """Return whether a path is a table whose named columns are inputs.
 
     A CSV file of numbers without a header, or whose last column is a label, is read by `open_data`,
-    unless the header contains names of inputs.
+    unless the header contains names of inputs. So is one whose columns are the vector of the only
+    input, also if there is one column more, which is then the label.
     """
     if choice.columns or choice.keep or is_remote(path) or is_glob(path):
         return True
@@ -210,10 +234,13 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         first = Path(next(full, files[0]))
     format_ = format_of(first.name)
     if format_ == "csv":
+        names, row = csv_header(first, declared.rule)
+        width = vector_width(graph)
+        is_vector = width in (len(names), len(names) - 1) and all(map(is_number, row))
         return declared.columns is None and (
-            not {"", *NOT_INPUTS}.issuperset(csv_header(first)[-1:])
-            or is_table(first, takes_text=True)  # no table of numbers has text
-            or is_table_for(str(first), graph)
+            (not is_vector and not {"", *NOT_INPUTS}.issuperset(names[-1:]))
+            or is_table(first, takes_text=True, rule=declared.rule)  # no table of numbers has text
+            or is_table_for(str(first), graph, declared.rule)
         )
     return format_ is not None
 
@@ -257,7 +284,8 @@ def _column_for(
     names = inputs[tensor]
     chosen = next((choice.columns[name] for name in names if name in choice.columns), stated)
     if chosen:
-        _check_column(data, chosen)
+        for name in [chosen] if chosen in data.types else chosen.split(","):
+            _check_column(data, name)
         return chosen
     for name in names:
         if name in data.types:
@@ -282,7 +310,45 @@ def _column_for(
         input=names[0],
         expected=_said(*type_and_shape(graph, tensor)[:2]),
         known=[f"{name} ({type_})" for name, type_ in data.types.items()],
+        columns=_advice(data, graph, tensor, names[0]),
     )
+
+
+def _advice(data: TableData, graph: Graph, tensor: str, name: str) -> str:
+    """Return columns that fit an input, as a value of --columns."""
+    type_, shape = type_and_shape(graph, tensor)[:2]
+    numbers = [
+        column
+        for column, found in data.types.items()
+        if (kind_of(found) == ColumnKind(False, 0) or column in data.mixed)
+        and column not in NOT_INPUTS
+    ]
+    width = shape[1] if shape and len(shape) == 2 and type_ != "string" else 1
+    fits = 1 < width <= len(numbers) and not any("," in column for column in numbers[:width])
+    return f"{name}={','.join(numbers[:width]) if fits else 'COLUMN'}"
+
+
+def _vector(
+    data: TableData, columns: Sequence[str], graph: Graph, tensor: str, is_scaled: bool
+) -> Feature:
+    """Return the feature of several columns of numbers. GraphError: it does not fit the input."""
+    type_, shape = type_and_shape(graph, tensor)[:2]
+    for column in columns:
+        kind = kind_of(data.types[column])
+        is_empty = str(data.types[column]) == "null" and data.format == "csv"
+        if not is_empty and column not in data.mixed and kind != ColumnKind(False, 0):
+            raise GraphError(
+                "column-type", source=data.path, name=column, got=data.types[column], input=tensor,
+                expected=_said(type_, shape), columns=f"{names_of_inputs(graph)[tensor][0]}=COLUMN",
+            )  # fmt: skip
+    is_vector = shape is None or (len(shape) == 2 and shape[1] in (-1, len(columns)))
+    if type_ == "string" or not is_vector:
+        raise GraphError(
+            "column-type", source=data.path, name=",".join(columns), got=f"{len(columns)} columns",
+            input=tensor, expected=_said(type_, shape),
+            columns=_advice(data, graph, tensor, names_of_inputs(graph)[tensor][0]),
+        )  # fmt: skip
+    return Feature("float64" if is_scaled else type_ or "float32", (len(columns),))
 
 
 def _tokens(data: TableData, graph: Graph, choice: ColumnChoice) -> Tokens | None:
@@ -303,6 +369,7 @@ def _tokens(data: TableData, graph: Graph, choice: ColumnChoice) -> Tokens | Non
         raise GraphError(
             "column-missing", source=data.path, input=next(iter(kinds)), expected="a text",
             known=[f"{name} ({type_})" for name, type_ in data.types.items()],
+            columns=f"{next(iter(kinds))}=COLUMN",
         )  # fmt: skip
     _check_column(data, columns[0])
     length = max(sizes)
@@ -335,6 +402,8 @@ def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled:
     type_, shape = type_and_shape(graph, tensor)[:2]
     if takes_scalars(graph):
         shape = (-1,)
+    if column not in data.types:
+        return _vector(data, column.split(","), graph, tensor, is_scaled)
     found = data.types[column]
     if str(found) == "null" and data.records == 0:
         return Feature(type_ or "float32", tuple(None if n < 0 else n for n in (shape or ())[1:]))

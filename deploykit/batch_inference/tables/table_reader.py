@@ -30,6 +30,7 @@ from deploykit.batch_inference.tables.table_values import (
 from deploykit.data.data import Data
 from deploykit.data.word_pieces import WordPieces
 from deploykit.records.examples import Feature
+from deploykit.storage import csv_files
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 
@@ -72,9 +73,15 @@ class TableReader:
             columns[name] = self._pa.array([value] * part.rows, self._partitions[name])
         arrays = {}
         for name, feature in self._features().items():
-            arrays[name], wrong = self._values(name, columns[name], feature)
-            for place, reason in wrong.items():
-                bad.setdefault(place, reason)
+            parts = self._data.joined.get(name)
+            one = feature if parts is None else Feature(feature.dtype)
+            found = []
+            for column in parts or (name,):
+                values, wrong = self._values(column, columns[column], one)
+                found.append(values)
+                for place, reason in wrong.items():
+                    bad.setdefault(place, reason)
+            arrays[name] = found[0] if parts is None else np.stack(found, axis=1)
         kept = {name: self._kept(name, columns[name]) for name in self._data.keep}
         for start in range(0, part.rows, size):
             rows = range(start, min(start + size, part.rows))
@@ -136,27 +143,11 @@ class TableReader:
 
     def _of_csv(self, file: str, part: DataPart, text: bytes) -> tuple[Any, Bad]:
         """Return the cells of the rows, as bytes."""
-        from pyarrow import csv
-
-        pa = self._pa
-        bad: Bad = {}
-
-        def skipped(row: Any) -> str:
-            counts = f"{row.actual_columns} cells, expected {row.expected_columns}"
-            bad[row.number - 1] = f"it has {counts}"
-            return "skip"
-
         names = [name for name in self._data.types if name not in self._data.partitions]
-        read = csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1)
-        parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skipped)
-        convert = csv.ConvertOptions(
-            include_columns=self._columns,
-            column_types=dict.fromkeys(self._columns, pa.binary()),
-            strings_can_be_null=False,
-        )
-        table = csv.read_csv(pa.BufferReader(text), read, parse, convert)
-        _check_rows(file, part, len(table) + len(bad))
-        return _with_gaps(pa, table, part.rows, bad), bad
+        layout = csv_files.CsvLayout(tuple(names), len(names), self._data.separator)
+        table, bad = csv_files.arrow_cells(text, layout, self._columns)
+        _check_rows(file, part, len(table))
+        return table, bad
 
     def _of_jsonl(self, file: str, part: DataPart, text: bytes) -> tuple[Any, Bad]:
         from pyarrow import json as arrow_json
@@ -282,20 +273,9 @@ def _taken(pa: Any, column: Any, rows: list[int]) -> Any:
 
 
 def _check_rows(file: str, part: DataPart, rows: int) -> None:
-    """Raise FileError if a file has not the rows that it had, or quotes inside of cells."""
+    """Raise FileError if a file has not the rows that it had."""
     if rows != part.rows:
         raise FileError("table-rows-differ", source=file, changed=CHANGED)
-
-
-def _with_gaps(pa: Any, table: Any, rows: int, bad: Mapping[int, str]) -> Any:
-    """Return a table with a null row for each bad one."""
-    if not bad:
-        return table
-    places, number = [], 0
-    for row in range(rows):
-        places.append(None if row in bad else number)
-        number += row not in bad
-    return table.take(pa.array(places, pa.int64()))
 
 
 def _of_lines(pa: Any, lines: list[bytes], schema: Any, keep: Collection[str]) -> tuple[Any, Bad]:

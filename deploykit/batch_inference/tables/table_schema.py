@@ -1,18 +1,17 @@
 """Reads the columns of a table and their types: from the footers, or the first rows of a text."""
 
 import contextlib
-import csv as text_csv
 import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from deploykit.batch_inference.tables.table_files import arrow, opened_table
-from deploykit.batch_inference.tables.table_splits import record_offsets
 from deploykit.batch_inference.tables.table_values import element_type
+from deploykit.storage import csv_files
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.untrusted.files import BOM
 
@@ -20,8 +19,6 @@ logger = logging.getLogger("deploykit")
 
 _NUMBER = r"^\s*[-+]?[\d.]*\d[\d.]*([eE][-+]?\d+)?\s*$"
 _LOOKED_AT = 1 << 20  # bytes of a text file from which the types of its columns are inferred
-_SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
-_HEADER = 1 << 16  # bytes of a CSV file in which its header is looked for
 
 
 def column_types(
@@ -30,6 +27,8 @@ def column_types(
     files: Sequence[str],
     used: Collection[str],
     in_folders: Collection[str] = (),
+    layout: csv_files.CsvLayout | None = None,
+    starts: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, Any], tuple[int, ...], tuple[str, ...]]:
     """Return the types of the columns, the rows of each file if known, and the mixed columns.
 
@@ -41,7 +40,8 @@ def column_types(
     if format_ == "parquet":
         return *_of_parquet(files, used), ()
     if format_ == "csv":
-        return _of_csv_files(pa, path, files)
+        assert layout is not None
+        return _of_csv_files(pa, files, layout, starts or {})
     blocks = _blocks(files, format_)
     first = next(blocks, None)
     if first is None:  # without rows, it has any columns
@@ -54,34 +54,19 @@ def column_types(
 
 
 def _of_csv_files(
-    pa: Any, path: str, files: Sequence[str]
+    pa: Any, files: Sequence[str], layout: csv_files.CsvLayout, starts: Mapping[str, int]
 ) -> tuple[dict[str, Any], tuple[int, ...], tuple[str, ...]]:
     """Return types, rows and mixed columns as of `column_types`, by the first file with values."""
-    types: dict[str, Any] = {}
-    for file in files:
-        with _naming(file, "csv"):
-            if not (head := next(_file_blocks(file, _LOOKED_AT), b"")):
-                continue
-            schema, mixed = _of_csv(pa, file, head)
-        if not types:
-            _check_headers(files, schema.names)
-        types = dict(zip(schema.names, schema.types, strict=True))
-        if not all(map(pa.types.is_null, schema.types)):
-            return types, (), mixed
-    if not types:
-        raise GraphError("csv-empty", source=path)
-    return types, () if any(map(_has_rows, files)) else (0,) * len(files), ()
-
-
-def _has_rows(file: str) -> bool:
-    """Return whether a CSV file has a row after its header."""
-    count = -2  # the start of the header, and its end
-    with opened_table(file) as stream:
-        for ends in record_offsets(stream, file, quoted=True):
-            count += len(ends)
-            if count > 0:
-                return True
-    return False
+    types, has_rows = dict.fromkeys(layout.names, pa.null()), False
+    for file, start in starts.items():
+        with _naming(file, "csv"), opened_table(file) as stream:
+            text = csv_files.first_rows(stream, file, start, _LOOKED_AT)
+            table = csv_files.arrow_typed(text, layout)
+        has_rows = has_rows or bool(csv_files.split(text))
+        types = dict(zip(table.schema.names, table.schema.types, strict=True))
+        if not all(map(pa.types.is_null, table.schema.types)):
+            return types, (), _mixed(pa, table)
+    return types, () if has_rows else (0,) * len(files), ()
 
 
 @contextlib.contextmanager
@@ -191,19 +176,6 @@ def _line_end(piece: bytes) -> int:
     A carriage return ends a line only in a file without line feeds: others have it in cells.
     """
     return piece.rfind(b"\n") + 1 or piece[:-1].rfind(b"\r") + 1
-
-
-def _check_headers(files: Sequence[str], names: Sequence[str]) -> None:
-    """Raise GraphError for a CSV file whose header is not that of the others."""
-    for file in files:
-        head = next(_file_blocks(file, _HEADER), b"").decode(errors="surrogateescape")
-        try:
-            rows = text_csv.reader(io.StringIO(head.lstrip("\ufeff\r\n"), newline=""))
-            header = [name.strip() for name in next(rows, [])]
-        except text_csv.Error:  # a cell that is too long for a name
-            header = [""]
-        if head and header != list(names):
-            raise GraphError("table-schemas-differ", source=file, other=files[0])
 
 
 def _of_jsonl(
@@ -317,36 +289,13 @@ def _of_scalars(pa: Any, known: Sequence[Any]) -> Any:
     return pa.float64()  # with integers that are too large for any other type
 
 
-def _check_separator(path: str, head: bytes) -> None:
-    """Raise GraphError if the first two lines of a CSV file have other separators than commas."""
-    first, second = (*head.lstrip(b"\xef\xbb\xbf\r\n").splitlines()[:2], b"", b"")[:2]
-    for separator, shown in _SEPARATORS.items():
-        if separator in first and separator in second and not first.startswith(b'"'):
-            raise GraphError("csv-separator", source=path, got=shown)
-
-
-def _of_csv(pa: Any, path: str, head: bytes) -> tuple[Any, tuple[str, ...]]:
-    """Return the schema of CSV text, and the text columns of which some cells are numbers.
-
-    GraphError: it has two columns of one name, or other separators than commas.
-    """
+def _mixed(pa: Any, table: Any) -> tuple[str, ...]:
+    """Return the text columns of a table of which some cells are numbers."""
     import pyarrow.compute as pc
-    from pyarrow import csv
 
-    parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
-    head = head if head.endswith((b"\n", b"\r")) else head + b"\n"  # which a header alone needs
-    read = csv.ReadOptions(use_threads=False, block_size=len(head) + 1)
-    table = csv.read_csv(io.BytesIO(head), read, parse)
-    names = [name.strip() for name in table.column_names]
-    if len(names) == 1:
-        _check_separator(path, head)
-    _check_names(path, names)
-    table = table.rename_columns(names)
-    texts = {
-        field.name: n for n, field in enumerate(table.schema) if pa.types.is_string(field.type)
-    }
-    return table.schema, tuple(
-        name
-        for name, place in texts.items()
-        if pc.any(pc.match_substring_regex(table.column(place), _NUMBER)).as_py()
+    return tuple(
+        field.name
+        for place, field in enumerate(table.schema)
+        if pa.types.is_string(field.type)
+        and pc.any(pc.match_substring_regex(table.column(place), _NUMBER)).as_py()
     )

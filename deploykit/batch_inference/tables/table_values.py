@@ -4,7 +4,7 @@ A column of lists is an axis more. Every conversion is exact, or the row is inva
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.records.examples import Feature
+from deploykit.storage import csv_files
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.verification.fitting import in_type
@@ -165,16 +166,19 @@ def text_numbers(name: str, cells: Any, dtype: str) -> tuple[Any, Bad]:
             found = pc.cast(pc.utf8_trim_whitespace(cells.cast(pa.string())), kind)
         except pa.ArrowInvalid:
             continue
-        if kind == type_ or not is_whole or _are_small(found):
+        # Floats from 2**53 on may be rounded integers. An infinite one may be beyond float64, and
+        # the text of one that is no number may be one that only Arrow reads, such as nan(1).
+        limit = math.inf if kind == type_ and not is_whole else float(2**53)
+        if kind != pa.float64() or _are_below(found, limit):
             return found, {}
     return _numbers_one_by_one(name, cells, type_)
 
 
-def _are_small(floats: Any) -> bool:
-    """Return whether floats are so small that no integer was rounded to them."""
+def _are_below(floats: Any, limit: float) -> bool:
+    """Return whether all floats are numbers of a smaller size."""
     import pyarrow.compute as pc
 
-    return bool(pc.all(pc.less(pc.abs(floats), float(2**53)), min_count=0).as_py())
+    return bool(pc.all(pc.less(pc.abs(floats), limit), min_count=0).as_py())
 
 
 def _numbers_one_by_one(name: str, cells: Any, type_: Any) -> tuple[Any, Bad]:
@@ -182,39 +186,37 @@ def _numbers_one_by_one(name: str, cells: Any, type_: Any) -> tuple[Any, Bad]:
     import pyarrow as pa
 
     is_whole = pa.types.is_integer(type_)
+    words = _WORDS if pa.types.is_boolean(type_) else {}
     type_ = type_ if is_whole else pa.float64()
     numbers: list[float | None] = []
     bad: Bad = {}
     for row, cell in enumerate(cells.to_pylist()):
         number: float | None = 0
         try:
-            number = None if cell is None else _number(_WORDS.get(cell.lower(), cell), is_whole)
+            number = None if cell is None else _number(cell, is_whole, words)
             pa.scalar(number, type_)
-        except (ValueError, OverflowError):
-            expected = str(type_) if is_whole and _is_float(cell) else "a number"
-            bad[row], number = f"column '{name}' has {_shown(cell)}, expected {expected}", 0
+        except (ValueError, OverflowError) as error:
+            reason = str(error)
+            if is_whole and _is_float(cell):
+                reason = f"expected {type_}"
+            bad[row], number = f"column '{name}' has {_shown(cell)}, {reason}", 0
         numbers.append(number)
     return pa.array(numbers, type_), bad
 
 
-def _number(cell: bytes | int, is_whole: bool) -> float:
+def _number(cell: bytes, is_whole: bool, words: Mapping[bytes, int]) -> float:
     """Return a number in text; with `is_whole`, an exact integer. ValueError: it is none."""
-    if isinstance(cell, int):
-        return cell
-    if b"_" in cell:  # which Python accepts between digits
-        raise ValueError
-    if not is_whole:
-        return float(cell)
-    try:
-        return int(cell)
-    except ValueError:
-        return _whole(cell)
+    if cell.lower() in words:
+        return words[cell.lower()]
+    text = cell.decode(errors="replace")
+    number = csv_files.number(text)
+    return _whole(text) if is_whole else number
 
 
-def _whole(cell: bytes) -> int:
+def _whole(text: str) -> int:
     """Return an integer in text such as `1e3` or `9007199254740993.0`. ValueError: it is none."""
     try:
-        number = Decimal(cell.decode("ascii"))
+        number = Decimal(text.strip())
     except InvalidOperation:
         raise ValueError from None
     if number.is_finite() and number.adjusted() <= _MAX_DIGITS and number == int(number):
@@ -223,10 +225,7 @@ def _whole(cell: bytes) -> int:
 
 
 def _is_float(cell: bytes) -> bool:
-    try:
-        return _number(cell, False) is not None
-    except ValueError:
-        return False
+    return csv_files.is_number(cell)
 
 
 def _whole_decimals(name: str, column: Any, dtype: str) -> tuple[Array, Bad]:

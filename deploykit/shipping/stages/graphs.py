@@ -123,7 +123,8 @@ def _compared(
         if how.calibration is None:
             raise by_calibration(error, has_shape=False) from None
     labels = class_names(how, "calibration")
-    options |= {"data": how.calibration, "preprocess": how.preprocess, "labels": labels}
+    options |= {"preprocess": how.preprocess, "header": how.header}
+    options |= {"data": how.calibration, "labels": labels}
     graph = act(model, **options, allow_unverified=how.allow_unverified)
     return graph, ("calibration", "labels")
 
@@ -146,7 +147,7 @@ def optimize(shipment: Shipment) -> Outcome:
     return Outcome(plain, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
 
 
-@cached("calibration", "preprocess", "allow_ops", left_out=_no_calibration, seconds=6)
+@cached("calibration", "preprocess", "header", "allow_ops", left_out=_no_calibration, seconds=6)
 def calibrate(shipment: Shipment) -> Outcome:
     """Run the samples once, so that errors in them are reported before the long search.
 
@@ -160,8 +161,8 @@ def calibrate(shipment: Shipment) -> Outcome:
 
 
 @cached(
-    "calibration", "evaluation_form", "preprocess", "max_drop", "goal", "device", "engine",
-    "allow_low_accuracy", *_COMPARED,
+    "calibration", "evaluation_form", "preprocess", "header", "max_drop", "goal", "device",
+    "engine", "allow_low_accuracy", *_COMPARED,
     left_out=_no_8_bits, measures=True, seconds=100, seconds_a_ms=15, share=0.45,
 )  # fmt: skip
 def quantize(shipment: Shipment) -> Outcome:
@@ -244,7 +245,9 @@ def _synthetic(how: ShipOptions) -> VerifyOptions:
     )
 
 
-@cached("calibration", "preprocess", "input_range", "allow_unverified", "allow_ops", seconds=8)
+@cached(
+    "calibration", "preprocess", "header", "input_range", "allow_unverified", "allow_ops", seconds=8
+)
 def verify(shipment: Shipment) -> Outcome:
     """Write the shipped graph with its metadata, and compare it with the original model."""
     how = shipment.how
@@ -312,7 +315,7 @@ def _no_evaluation(shipment: Shipment) -> str:
     return "" if shipment.how.evaluation is not None else "it needs --evaluation DATA with labels"
 
 
-@cached("evaluation", "preprocess", "labels", "allow_ops", left_out=_no_evaluation)
+@cached("evaluation", "preprocess", "header", "labels", "allow_ops", left_out=_no_evaluation)
 def accuracy(shipment: Shipment) -> Outcome:
     """Measure the accuracy before and after."""
     from deploykit.api import accuracy as api

@@ -56,7 +56,15 @@ CLOSE_8_BITS = 0.05
 
 
 @cached(
-    "name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allow_ops", seconds=8
+    "name",
+    "calibration",
+    "evaluation",
+    "preprocess",
+    "header",
+    "labels",
+    "manifests",
+    "allow_ops",
+    seconds=8,
 )
 def export(shipment: Shipment) -> Outcome:
     """Write a version that takes image files if the model's inputs are images."""
@@ -119,7 +127,16 @@ def _named_model(shipment: Shipment) -> NamedModel:
     return open_named_model(ModelSource(shipment.to_change(MODEL)))[1]
 
 
-@cached("name", "calibration", "evaluation", "preprocess", "allow_ops", measures=True, seconds=32)
+@cached(
+    "name",
+    "calibration",
+    "evaluation",
+    "preprocess",
+    "header",
+    "allow_ops",
+    measures=True,
+    seconds=32,
+)
 def serve(shipment: Shipment) -> Outcome:
     """Start a server as a user would, send requests, and compare the response with the graph."""
     callee = _named_model(shipment)
@@ -204,7 +221,7 @@ def _sample(shipment: Shipment, callee: NamedModel) -> tuple[Sample | None, str]
             return None, f"no synthetic request is possible: {why}"
         feed, said = feeds[0], "synthetic values"
     elif is_folder(data):  # one batch is read, not all of it
-        feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
+        feed = next(iter(open_feeds(data, callee.graph, how.read_by, batch)[0]))
         said = f"the first sample of {data}"
     else:
         feed = shipment.samples(which).feeds(batch)[0]

@@ -416,7 +416,7 @@ def test_a_header_without_rows_keeps_its_columns(tmp_path):
         deploykit.infer(
             graph.as_graph_def(), tmp_path / "b.csv", tmp_path / "o", columns={"age": "a"}
         )
-    with raises(GraphError, "csv-line-empty"):
+    with raises(GraphError, "csv-empty"):
         deploykit.infer(graph.as_graph_def(), tmp_path / "b.csv", tmp_path / "o")
 
 

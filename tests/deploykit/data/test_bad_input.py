@@ -11,6 +11,7 @@ from deploykit.data.input_runner import InputJob, InputRunner
 from deploykit.data.invalid_records import damaged, without_damaged
 from deploykit.data.pipeline import STYLES
 from deploykit.data.preprocessing import Steps
+from deploykit.data.reading import batches
 from deploykit.data.samples import Feeds
 from deploykit.records.examples import Feature
 from deploykit.transforms.common.errors import Error, FileError, GraphError
@@ -51,15 +52,14 @@ def no_image(folder: Path) -> None:
 
 FIELDS = ",".join("1" * WIDTH)
 DAMAGES = [
-    ("csv", line(f"{FIELDS},1,1"), says("example-wrong", reason="has 8 numbers, expected 7")),
-    ("csv", line("1,2"), says("example-wrong", reason="has 2 numbers, expected 7")),
-    ("csv", line(""), says("example-wrong", reason="is empty")),
+    ("csv", line(f"{FIELDS},1,1"), says("csv-row", reason="it has 8 cells, expected 7")),
+    ("csv", line("1,2"), says("csv-row", reason="it has 2 cells, expected 7")),
     (
         "csv",
         line("1,2,x,4,5,6,7"),
-        says("example-wrong", reason=Containing("column 2, expected")),
+        says("csv-row", reason=Containing("column 2 has")),
     ),
-    ("csv", line("1,2,,4,5,6,7"), says("example-wrong", reason=Containing("column 2, expected"))),
+    ("csv", line("1,2,,4,5,6,7"), says("csv-row", reason=Containing("column 2 has"))),
     ("records", flipped, says("record-damaged")),
     ("images", cut, says("record-not-usable")),
     ("images", no_image, says("record-not-usable")),
@@ -102,10 +102,8 @@ def test_damage_is_named(written, kind, damage, says, style):
 def test_a_missing_label_of_a_line(tmp_path, style):
     path = tmp_path / "a.csv"
     path.write_text("1,2,3\n4,5,\n")
-    for content in ("1,2,3\n4,5,\n", "1,2,3\n4,5\n"):
-        path.write_text(content)
-        with raises(GraphError, "example-wrong", reason=Containing("no label")):
-            run_through(style, pipeline(open_data(str(path))))
+    with raises(GraphError, "csv-row", number=2, reason=Containing("no label")):
+        run_through(style, pipeline(open_data(str(path))))
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -206,8 +204,29 @@ def test_lines_are_not_skipped(written, tmp_path):
 def test_a_class_name_in_a_line(tmp_path, style):
     path = tmp_path / "a.csv"
     path.write_text("a,b,name\n1,2,cat\n")
-    with raises(GraphError, "example-wrong", reason=Containing("'cat' in column")):
+    with raises(GraphError, "csv-row", reason=Containing("column 2 has 'cat'")):
         run_through(style, pipeline(open_data(str(path))))
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        ('"1",2,3\n', "double quotes"),
+        ("1,2,3\n\n4,5,6\n", "empty lines"),
+        ("\ufeff1,2,3\n", "a byte-order mark"),
+        ("1,2,3\r4,5,6\r", "carriage returns"),
+    ],
+)
+def test_graph_ops_read_only_plain_lines(tmp_path, content, got, style):
+    path = tmp_path / "a.csv"
+    path.write_text(content, encoding="utf-8", newline="")
+    piped = pipeline(open_data(str(path)))
+    if style == "feed":
+        assert np.concatenate([each["x"] for each in batches(piped)])[0].tolist() == [1, 2]
+        return
+    with raises(GraphError, "csv-beyond-lines", got=Containing(got)):
+        run_through(style, piped)
 
 
 def test_feeds_of_a_pipeline_can_be_gone_through_twice(tmp_path):

@@ -53,17 +53,23 @@ def test_files(deploykit, tmp_path):
         alone, together = (deploykit("records", path, out, "--processes", n) for n in (1, 2))
         assert (alone.printed, together.printed) == ("", "")
         assert alone.stderr == together.stderr
-        assert len(alone.stderr.splitlines()) == 1, alone.stderr
+        assert len(refused(alone.stderr)) == 1, alone.stderr
         assert name in alone.stderr
         assert not out.exists() or not list(out.iterdir())
         said.append(f"{case}\n{alone.status} {coded(alone.error)}".replace(f"{tmp_path}/", ""))
     assert_golden(*said)
 
 
+def refused(stderr: str) -> list[str]:
+    """Return what is said, without what the header of a CSV file is, and what TensorFlow says."""
+    said = [line for line in stderr.splitlines() if line.startswith("deploykit: ")]
+    return [line for line in said if not re.search(r"\.csv: (no header|header: )", line)]
+
+
 def run(deploykit, tmp_path, *arguments):
     outcome = deploykit("records", *arguments, tmp_path / "out")
     assert outcome.status in (2, 3, 4)
-    said = [line for line in outcome.stderr.splitlines() if line.startswith("deploykit: ")]
+    said = refused(outcome.stderr)
     assert len(said) == 1, outcome.stderr  # what else there is, TensorFlow says
     return said[0]
 

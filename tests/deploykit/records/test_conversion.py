@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_whole_shards_and_the_rest_follows(tmp_path):
         [sys.executable, "-c", limited, *command], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 4
-    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.count("\n") == 2  # the first line is about the header
     assert ended.stderr == Containing("data-00000-of-00001.tfrecord", os.strerror(errno.EFBIG))
     assert not (tmp_path / "out").exists()
     subprocess.run(command, check=True, capture_output=True)
@@ -307,7 +307,7 @@ def test_skipped_items_are_counted_and_named(deploykit, tmp_path):
     assert outcome.document["skipped"] == 2
     assert outcome.document["records"] == 1998 == load_index(tmp_path / "out").records
     assert outcome.document["problems"] == [
-        Containing(f"{path}: line 4: 2 columns", "expected 3"),
+        Containing(f"{path}: line 4: it has 2 cells", "expected 3"),
         Containing(f"{path}: line 1901: column 1", "'x'"),
     ]
     assert len(parsed(tmp_path / "out")["x"]) == 1998

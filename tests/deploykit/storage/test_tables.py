@@ -76,9 +76,9 @@ def test_which_csv_files_have_columns_by_name(text, names, expected, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a,b\n1,x\n2\n", says("csv-row-length", number=2, count=1, expected=2)),
+        ("a,b\n1,x\n2\n", says("csv-row", number=3, reason="it has 1 cell, expected 2")),
         ("a,a\nx,y\n", says("two-columns-same-name")),
-        ('a\n"x\n', says("not-a", what=Containing("CSV file", "UTF-8"))),
+        ('a\n"x\n', says("csv-quote-open", number=2)),
     ],
 )
 def test_a_damaged_csv_file_is_refused(text, said, tmp_path):

@@ -151,12 +151,12 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         opened(tmp_path / "a.csv", MODEL)
 
 
-@pytest.mark.parametrize("second", ["y,x\n2,1\n", "3,4\n", "x\n1\n", '"x\n'])
+@pytest.mark.parametrize("second", ["y,x\n2,1\n", "3,4\n", "x\n1\n", "x;y\n1;2\n"])
 def test_a_csv_file_with_another_header_is_refused(tmp_path, second):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "b.csv").write_text(second)
     path = str(tmp_path)
-    with raises(GraphError, "table-schemas-differ", other=f"{path}/a.csv") as caught:
+    with raises(GraphError, "csv-files-differ", other=f"{path}/a.csv") as caught:
         opened(path, MODEL)
     assert "b.csv" in str(caught.value)
 
@@ -361,8 +361,7 @@ def test_a_large_table_whose_rows_end_in_carriage_returns_is_read(tmp_path):
     assert [values["x"] for *_, values, _ in read(opened(path, MODEL))[0]] == [*range(66)]
     path.write_bytes(b"1,2\r" * (17 << 20))
     assert not takes_columns(str(path), MODEL, Preprocessing(), ColumnChoice())
-    with raises(GraphError, "csv-line-ends"):
-        open_data(str(path))
+    assert open_data(str(path)).width == 2
 
 
 def test_json_next_to_other_tables_only_describes_them(tmp_path, caplog):
@@ -402,10 +401,9 @@ def test_a_folder_is_a_table_by_the_files_that_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
-def test_other_separators_than_commas_are_named(tmp_path, separator):
-    (tmp_path / "a.csv").write_text(f"id{separator}review\n1{separator}good, really\n")
-    with raises(GraphError, "csv-separator"):
-        opened(tmp_path / "a.csv", MODEL)
+def test_other_separators_than_commas_are_read(tmp_path, separator):
+    (tmp_path / "a.csv").write_text(f'x{separator}review\n1{separator}"good{separator} really"\n')
+    assert [values["x"] for *_, values, _ in read(opened(tmp_path / "a.csv", MODEL))[0]] == [1]
     (tmp_path / "c.csv").write_text(f"\ufeffmy{separator}review\ngood\n")
     texts = graph(x=("string", (-1,)))
     opened(tmp_path / "c.csv", texts)
@@ -415,7 +413,7 @@ def test_other_separators_than_commas_are_named(tmp_path, separator):
 
 def test_a_header_in_another_encoding_is_named(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"x,pr\xe9nom\n1,a\n")
-    with raises(GraphError, "damaged-or-not", reason="its header is not UTF-8"):
+    with raises(GraphError, "csv-row", number=1, reason="it is not UTF-8 text"):
         opened(tmp_path / "a.csv", MODEL)
 
 

@@ -1,8 +1,6 @@
 """Every type of column in every format becomes the input's array, or an invalid row or an error."""
 
 import decimal
-import re
-import subprocess
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +10,11 @@ from hypothesis import strategies as st
 
 from deploykit.batch_inference.reading import partitions
 from deploykit.batch_inference.reading.partitions import cut_parts
-from deploykit.batch_inference.tables import table_schema, table_splits
+from deploykit.batch_inference.tables import table_schema
 from deploykit.batch_inference.tables.table_data import ColumnChoice, takes_columns
 from deploykit.data.data import open_data
 from deploykit.data.preprocessing import Preprocessing
+from deploykit.storage import record_offsets
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read, write_table
 from tests.support import Containing, raises
@@ -45,7 +44,7 @@ LISTS = [name for name in KINDS if "list" in name]
 def small_parts(monkeypatch):
     monkeypatch.setattr(partitions, "MAX_ROWS", 6)
     monkeypatch.setattr(partitions, "MIN_ROWS", 6)
-    monkeypatch.setattr(table_splits, "_BLOCK", 37)
+    monkeypatch.setattr(record_offsets, "_BLOCK", 37)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +53,8 @@ def small_parts(monkeypatch):
 @pytest.mark.parametrize("name", KINDS)
 def test_values_and_nulls(tmp_path_factory, small_parts, name, end):
     type_, values, dtype, shape = KINDS[name]
-    if end.startswith("csv") and name in LISTS:
-        pytest.skip("CSV has no lists")
+    if end.startswith("csv") and name in (*LISTS, "bools as numbers"):
+        pytest.skip("CSV has no lists, and true is no number in it")
 
     @settings(max_examples=25)
     @given(st.lists(st.none() | values, min_size=1, max_size=20).filter(any))
@@ -143,7 +142,7 @@ def test_lines_of_csv_that_do_not_fit_are_invalid_rows(tmp_path, small_parts, bl
     lines[4], lines[9], lines[14] = "7", "many,b", ",c"
     (tmp_path / "t.csv").write_bytes("\n".join([*lines[:6], blanks, *lines[6:], ""]).encode())
     good, bad = read(opened(tmp_path / "t.csv", graph(x=("int64", (-1,)), y=("string", (-1,)))))
-    assert bad == {3: Containing("1 cells", "2"), 13: Containing("'x'", "null"),
+    assert bad == {3: "it has 1 cell, expected 2", 13: Containing("'x'", "null"),
                    8: Containing("'x'", "'many'")}  # fmt: skip
     assert [row for _, row, _, _ in good] == [n for n in range(20) if n not in bad]
     assert all(values == {"x": row, "y": f"a\n{row}".encode()} for _, row, values, _ in good)
@@ -257,25 +256,18 @@ def test_rows_end_where_the_parser_ends_them(tmp_path_factory, rows, ends, is_la
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitions, "MAX_ROWS", 3)
         patch.setattr(partitions, "MIN_ROWS", 3)
-        patch.setattr(table_splits, "_BLOCK", block)
+        patch.setattr(record_offsets, "_BLOCK", block)
         good, bad = read(opened(path, graph(x=("string", (-1,)), n=("int64", (-1,)))))
     assert not bad
     assert [(values["n"], values["x"].decode()) for *_, values, _ in good] == list(enumerate(rows))
 
 
 @pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
-def test_a_table_of_any_line_ends_is_detected_and_numbers_need_line_feeds(tmp_path, end):
+def test_a_table_of_any_line_ends_is_detected(tmp_path, end):
     path = tmp_path / "a.csv"
     path.write_bytes(end.join(["q,id", "1,2", "3,4", ""]).encode())
     model = graph(q=("float32", (-1,)))
     assert takes_columns(str(path), model, Preprocessing(), ColumnChoice())
     assert open_data(str(path), graph=model).records == 2
     path.write_bytes(end.join(["1,2", "3,4", ""]).encode())
-    if end == "\r":
-        with raises(GraphError, "csv-line-ends") as caught:
-            open_data(str(path))
-        path.with_name("OUT.csv").touch()
-        command = re.search(r"\btr .+", str(caught.value))[0]
-        assert subprocess.run(command, shell=True, cwd=tmp_path, check=False).returncode == 0
-        path = tmp_path / "OUT.csv"
     assert sum(part.rows for part in cut_parts(open_data(str(path)), None)) == 2
