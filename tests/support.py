@@ -264,9 +264,21 @@ def says(code: str, /, **fields: object) -> str:
     return found
 
 
+def showing(code: str, /, **fields: object) -> Containing:
+    """Return a text that equals every text with a message or a reason, with these fields."""
+    made = Containing(code)
+    made._pattern = re.compile(says(code, **fields))
+    return made
+
+
 def shows(text: object, code: str, /, **fields: object) -> bool:
     """Say whether a text holds the message of an error or a reason, with these fields."""
     return re.search(says(code, **fields), str(text)) is not None
+
+
+def lines_with(text: str, code: str, /, **fields: object) -> list[str]:
+    """Return the lines with the message of an error or a reason, with these fields."""
+    return [line for line in text.splitlines() if shows(line, code, **fields)]
 
 
 def golden_name(test: pytest.Item) -> str | None:

@@ -9,6 +9,8 @@ from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec
 from nbclient import NotebookClient
 
+from tests.support import showing, shows
+
 DOCS = Path(__file__).parents[2] / "docs" / "notebooks"
 MODEL = """\
 import keras
@@ -96,7 +98,7 @@ def test_a_model_in_memory_is_frozen_and_measured_and_shows_itself(run):
     assert "Assets written" not in streams(frozen)
     assert "p50 ms" in shown(measured)
     assert "p50 ms" in shown(measured, "text/plain")
-    assert progress(measured).startswith("benchmark  done in 0:")
+    assert progress(measured) == showing("done-in", work="benchmark")
 
 
 KINDS = """\
@@ -143,8 +145,8 @@ def test_models_of_every_kind_go_through_the_api_and_data_too(run):
         assert "<div" in shown(each)
         assert "Assets written" not in streams(each)
         if any(output.output_type == "display_data" for output in each):  # not of quick work
-            assert "done in" in progress(each)
-    assert "done in" in progress(outputs[6])
+            assert shows(progress(each), "done-in")
+    assert shows(progress(outputs[6]), "done-in")
     assert "layers" in shown(outputs[6])
     assert "passed" in shown(outputs[8])
 
@@ -162,11 +164,11 @@ def test_an_interrupt_leaves_the_kernel_tidy(run):
     ]
     _, stopped, left, measured, left_too, verified = run(*cells, seconds=300, fails=True)
     assert errors(stopped) == ["KeyboardInterrupt"]
-    assert "stopped after" in progress(stopped)
+    assert shows(progress(stopped), "stopped-after")
     assert shown(left, "text/plain") == shown(left_too, "text/plain") == "[]"
     assert errors(measured) in ([], ["KeyboardInterrupt"])
-    assert "verification against" in shown(verified)
-    assert progress(verified).startswith("verify  done in")
+    assert shows(shown(verified), "verified-against")
+    assert progress(verified) == showing("done-in", work="verify")
 
 
 @pytest.mark.slow
@@ -177,6 +179,6 @@ def test_the_notebook_in_the_documentation_ships_a_model(run):
     inspected, optimized, shipped, asked, answered = outputs[2:]
     for each in (inspected, optimized, shipped, answered):
         assert "<div" in shown(each)
-    assert progress(shipped).startswith("ship  done in")
+    assert progress(shipped) == showing("done-in", work="ship")
     assert shown(asked, "text/plain") == "['cross', 'cross', 'disc']"
     assert "cross" in shown(answered)

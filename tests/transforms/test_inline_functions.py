@@ -13,6 +13,7 @@ from deploykit.transforms.ir.protos import AttrValue, FunctionDef, FunctionDefLi
 from deploykit.transforms.ir.tensors import DType
 from tests.support import (
     assert_golden,
+    because,
     build,
     error,
     ops,
@@ -461,7 +462,7 @@ NEEDY = "name: 'n' op: 'Neg' input: 'a' attr { key: 'T' value { placeholder: 'S'
 REFUSED = {
     "unknown function": (
         [func("halve", FLOAT, calling("haLve"), {"r": "c0:output:0"})], "halve",
-        says("missing", name="haLve", hint=" (did you mean halve?)")),
+        says("missing", name="haLve", hint=because("did-you-mean", names="halve"))),
     "itself": (
         [func("f", FLOAT, calling("f"), {"r": "c0:output:0"})], "f",
         says("function-recursive-inline", calls="'f' -> 'f'")),

@@ -13,7 +13,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import AttrValue, FunctionDefLibrary, SavedModel
 from deploykit.transforms.ir.tensors import DType
-from tests.support import Containing, raises, says, shows, tf
+from tests.support import Containing, because, raises, says, showing, shows, tf
 from tests.transforms.ir.test_validate import X, call, library, relu
 
 
@@ -63,11 +63,11 @@ def test_all_custom_ops_are_named_and_their_readers_are_not(path):
     assert {use.op: use.nodes for use in facts.custom_ops} == {
         "Mine": ("a", "b"), "Other": ("c",), "Third": ("f/n",),
     }  # fmt: skip
-    assert found.problems[0] == Containing("node 'a'", "1 more: Mine", "a custom op")
+    assert found.problems[0] == because("custom-op", node="a", more=" and 1 more", op="Mine")
     assert len(found.problems) == 3
     assert isinstance(found.error, GraphError)
     assert str(found.error).startswith(f"{path}: node 'a'")
-    assert "(and 2 problems more)" in str(found.error)
+    assert shows(found.error, "graph-invalid", others=Containing("2"))
 
 
 SIDE = [X, relu("r", "x"), Node("u", "Mine", ("r",)), relu("y", "r")]
@@ -89,7 +89,7 @@ FRONT = [X, Node("u", "Mine", ("x",)), relu("h", "u:1"), relu("y", "h")]
 def test_a_custom_op_that_no_output_needs_is_a_warning(path, nodes, named, is_sound):
     found = deploykit.check(deploykit.ModelSource(written(path, nodes), **named))
     (facts,) = found.graphs
-    custom = "node 'u': Mine is a custom op, not a TensorFlow op"
+    custom = because("custom-op", node="u", more="", op="Mine")
     assert facts.problems == ([] if is_sound else [custom])
     assert facts.warnings == ([f"{custom}; no output needs it"] if is_sound else [])
     assert [use.op for use in facts.custom_ops] == ["Mine"]
@@ -110,7 +110,7 @@ def test_outputs_beside_a_graph_tell_whether_a_custom_op_is_needed(path):
 
 def test_an_output_that_is_not_there_is_an_error(path):
     for nodes in (SIDE, [X, relu("y", "x")]):
-        with raises(GraphError, "outputs-wrong", problem=Containing("node 'z', named")):
+        with raises(GraphError, "outputs-wrong", problem=showing("graph-node-missing", name="z")):
             deploykit.check(deploykit.ModelSource(written(path, nodes), outputs=["z"]))
 
 

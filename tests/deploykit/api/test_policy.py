@@ -117,7 +117,7 @@ def test_what_keeps_checkpoints_counts_only_where_it_is_run():
     assert len(deploykit.optimize(trained)) == 4
     nodes = [*save, *(node for node in pure if node.name != "y")]
     waits = Node("y", "Softmax", ("p", "^save")).with_attrs(T=F32)
-    with pytest.raises(RefusedError, match="node 'save': SaveV2"):
+    with pytest.raises(RefusedError, match="'save': SaveV2"):
         deploykit.optimize(
             Graph([nodes[-2], *save, *nodes[3:-2], nodes[-1], waits], ("x",), ("y",))
         )
@@ -146,7 +146,7 @@ def test_what_a_saved_model_does_when_it_is_loaded_counts(name, tmp_path, monkey
         "acts-beyond",
         op="WriteFile",
         source="model",
-        what=Containing("node 'write': WriteFile"),
+        what=Containing("'write'", "WriteFile"),
     ):
         FUNCTIONS[name]("model")
     assert len(list(tmp_path.rglob("*"))) == 2

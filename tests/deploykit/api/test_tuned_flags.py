@@ -15,7 +15,7 @@ from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.serving.server.settings import settings_of
 from deploykit.transforms.common.errors import GraphError
 from tests.serving.small_models import half_plus
-from tests.support import Containing, raises
+from tests.support import Containing, because, raises, showing
 
 RECOMMENDED = {
     "batch": 8, "threads": (2, 3), "onednn": False, "env": {"KMP_AFFINITY": "compact,1"},
@@ -90,10 +90,9 @@ def test_set_by_nobody_it_is_used_or_refused(name, served):
 def test_an_option_wins_and_that_is_said(name, served):
     before, after = (served(tuned, BY_OPTION[name]) for tuned in (RunConfig(), tuned_for(name)))
     assert after[:2] == before[:2]
-    for said in after[2]:
-        assert said.startswith(f"t.json recommends {tuned_for(name)}; --")
-        assert said == Containing("is set and overrides it")
+    expected = {"file": "t.json", "settings": tuned_for(name), "given": Containing("--")}
     assert after[2]
+    assert all(said == showing("tuned-overridden", **expected) for said in after[2])
 
 
 @pytest.mark.parametrize("name", BY_VARIABLE)
@@ -101,9 +100,9 @@ def test_a_variable_wins_and_that_is_said(name, served):
     ((variable, value),) = BY_VARIABLE[name].items()
     found, held, said = served(tuned_for(name), variables=BY_VARIABLE[name])
     assert held == BY_VARIABLE[name]
-    assert said == [
-        Containing(f"t.json recommends {tuned_for(name)}", f"{variable}={value} is set")
-    ]
+    expected = {"file": "t.json", "settings": tuned_for(name), "given": f"{variable}={value}"}
+    code = "tuned-overridden" if name == "threads" else "tuned-contradicted"
+    assert said == [because(code, **expected)]
     if name == "threads":  # ops at once are not set, and follow the file
         assert (found.loading.intra_op, found.loading.inter_op) == (7, 3)
 
@@ -153,22 +152,23 @@ def test_what_is_set_to_what_is_recommended_needs_no_word(served):
 def test_calls_at_once_are_those_of_all_workers_and_no_more_than_are_let_in(served):
     found, _, said = served(tuned_for("concurrency"), {"workers": 2, "max_in_flight": 2})
     assert found.slots == 3
-    assert said == [Containing("recommends 5 in flight", "--max_in_flight=2 is set")]
+    expected = {"settings": Containing("5"), "given": "--max_in_flight=2"}
+    assert said == [showing("tuned-overridden", **expected)]
 
 
 def test_other_variables_of_the_c_library_hold_its_memory_too(served):
     tunables = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
     _, held, said = served(tuned_for("keep_memory"), variables=tunables)
     assert held == {}
-    assert said == [
-        Containing("recommends keep memory", "GLIBC_TUNABLES=glibc.malloc.arena_max=1 is set")
-    ]
+    given = "GLIBC_TUNABLES=glibc.malloc.arena_max=1"
+    assert said == [showing("tuned-contradicted", settings=tuned_for("keep_memory"), given=given)]
 
 
 def test_one_gpu_is_used_unless_it_is_hidden(served):
     assert served(RunConfig(device="gpu"))[2] == []
     said = served(RunConfig(device="gpu"), variables={"CUDA_VISIBLE_DEVICES": "-1"})[2]
-    assert said == [Containing("recommends gpu", "CUDA_VISIBLE_DEVICES=-1 is set")]
+    expected = {"settings": "gpu", "given": "CUDA_VISIBLE_DEVICES=-1"}
+    assert said == [showing("tuned-contradicted", **expected)]
 
 
 def test_a_process_that_has_begun_says_which_variables_it_lacks(base, monkeypatch, caplog):
@@ -181,7 +181,8 @@ def test_a_process_that_has_begun_says_which_variables_it_lacks(base, monkeypatc
         rows = [[float(number)] for number in range(20)]  # more than a batch: in parts
         found = api.predict(server.address, "half_plus_two", {"x": rows})
         assert len(found.outputs["y"]) == 20
-    assert (Containing("oneDNN off", "TF_ENABLE_ONEDNN_OPTS=0")) in caplog.messages  # fmt: skip
+    expected = {"settings": "oneDNN off", "variables": "TF_ENABLE_ONEDNN_OPTS=0"}
+    assert showing("tuned-not-started", **expected) in caplog.messages
 
 
 def test_a_batch_is_refused_where_calls_bring_a_fixed_number(tmp_path):

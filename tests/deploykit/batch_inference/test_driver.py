@@ -17,7 +17,7 @@ from deploykit.data.data import Data
 from deploykit.data.pipeline import Pipeline
 from deploykit.transforms.common.errors import GraphError, LimitError
 from deploykit.transforms.runtime.child_process import ResourceLimits
-from tests.support import Containing, raises
+from tests.support import because, raises
 
 
 def task(retries=3):
@@ -112,12 +112,8 @@ def test_a_part_that_takes_every_worker_with_it_ends_the_run_and_is_named():
     lost = LostWorkerError("it is gone")
     backend = Backend(2, lambda n, m, part: lost if part.number == 1 and m == "step" else None)
     news = []
-    with raises(
-        LimitError,
-        "part-failed-often",
-        source="f: rows 10 to 19",
-        what=Containing("3 workers"),
-    ):
+    often = because("workers-lost-with-part", count=3)
+    with raises(LimitError, "part-failed-often", source="f: rows 10 to 19", what=often):
         news.extend(computed(backend, task(retries=2), parts(4)))
     assert backend.started == backend.ended
 

@@ -26,7 +26,7 @@ from tests.deploykit.batch_inference.killing import (
     processes,
     write_work,
 )
-from tests.support import shows
+from tests.support import because, shows
 
 DRAWN = random.Random(pairwise.seed())
 EVEN, ODD = DRAWN.randrange(0, 10, 2), DRAWN.randrange(1, 10, 2)
@@ -81,7 +81,7 @@ def test_a_worker(work, expected, scheduler, tmp_path, number):
         each for each in descendants(run.process.pid) if WORKER in " ".join(each.cmdline())
     ]  # fmt: skip
     chance.choice(ours).kill()
-    assert "1 worker lost" in check(run, expected)
+    assert because("workers-lost", workers="1 worker") in check(run, expected)
 
 
 @times(EVEN, ODD)

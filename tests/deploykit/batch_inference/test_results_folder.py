@@ -33,7 +33,7 @@ from tests.deploykit.batch_inference.made_up_results import (
     run,
 )
 from tests.deploykit.records.conftest import numbers
-from tests.support import Containing, raises, says
+from tests.support import Containing, raises, says, showing, shows
 
 JOURNAL = f".{NAME}.parts.jsonl"
 
@@ -143,7 +143,9 @@ def test_after_a_cut_no_row_is_lost_and_none_is_doubled(begun, whole):
 
 def test_a_journal_that_tells_nothing_is_named(begun):
     (begun / JOURNAL).write_bytes(b"{}")
-    with raises(FileError, "force-begins-anew", reason=Containing("parts.jsonl: not a valid")):
+    with raises(
+        FileError, "force-begins-anew", reason=showing("journal-invalid", source=begun / JOURNAL)
+    ):
         run(begun)
     _, computed = run(begun, force=True)
     assert computed == list(range(PARTS))
@@ -226,31 +228,31 @@ def test_a_part_that_nobody_noted_is_missed(tmp_path):
 
 
 OTHERS = {
-    "(a.pb, not b.pb)": {"model": {"source": "b.pb", "sha256": "b" * 64}},
-    "(a.pb has changed": {"model": {"source": "a.pb", "sha256": "b" * 64}},
-    "(photos, not more)": {"data": {"path": "more", "kind": "images", "fingerprint": "e" * 64}},
-    "(photos has changed": {"data": {"path": "photos", "kind": "images", "fingerprint": "e" * 64}},
-    "--batch 32, not 64": {
+    ("(a.pb, ", " b.pb)"): {"model": {"source": "b.pb", "sha256": "b" * 64}},
+    ("(a.pb ",): {"model": {"source": "a.pb", "sha256": "b" * 64}},
+    ("(photos, ", " more)"): {"data": {"path": "more", "kind": "images", "fingerprint": "e" * 64}},
+    ("(photos ",): {"data": {"path": "photos", "kind": "images", "fingerprint": "e" * 64}},
+    ("--batch 32", " 64"): {
         "options": made_of().options | {"settings": {"batch": 64, "precision": 3}}
     },
-    '--on-error "stop", not "skip"': {"options": made_of().options | {"on_error": "skip"}},
-    "without --labels": {"options": made_of().options | {"labels": ["a" * 99]}},
-    "other outputs x": {"options": made_of().options | {"outputs": {"x": "x:0"}}},
-    "without model tag": {"options": made_of().options | {"model": {"tag": "serve"}}},
-    "settings precision 3, not 4": {
+    ('--on-error "stop"', ' "skip"'): {"options": made_of().options | {"on_error": "skip"}},
+    ("--labels",): {"options": made_of().options | {"labels": ["a" * 99]}},
+    ("outputs x",): {"options": made_of().options | {"outputs": {"x": "x:0"}}},
+    ("model tag",): {"options": made_of().options | {"model": {"tag": "serve"}}},
+    ("settings precision 3", " 4"): {
         "options": made_of().options | {"settings": {"batch": 32, "precision": 4}}
     },
-    '--format "npz", not "csv"': {"options": made_of().options | {"format": "csv"}},
-    "in 4 parts, not 5": {"parts": 5},
+    ('--format "npz"', ' "csv"'): {"options": made_of().options | {"format": "csv"}},
+    (" 4 ", " 5"): {"parts": 5},
 }
 
 
 @pytest.mark.parametrize("is_finished", [False, True])
-@pytest.mark.parametrize("said", OTHERS)
+@pytest.mark.parametrize("said", OTHERS, ids=" ".join)
 def test_what_is_of_something_else_is_refused_and_says_what(out, begun, said, is_finished):
     folder, other = out if is_finished else begun, made_of(**OTHERS[said])
     before = contents(folder)
-    with raises(FileError, "results-exist", what=[Containing(said)]):
+    with raises(FileError, "results-exist", what=[Containing(*said)]):
         run(folder, other)
     assert contents(folder) == before
     assert run(folder, other, name="others")[1] == list(range(other.parts))
@@ -267,7 +269,7 @@ def test_a_difference_that_is_overlooked_would_be_noticed(out, begun, monkeypatc
     monkeypatch.setattr(module, "difference", lambda before, now: [])
     with pytest.raises(BaseException, match="DID NOT RAISE"):
         test_what_is_of_something_else_is_refused_and_says_what(
-            out, begun, "--batch 32, not 64", True
+            out, begun, ("--batch 32", " 64"), True
         )
 
 
@@ -277,8 +279,9 @@ def test_all_that_differs_is_said():
         data={"path": "more", "kind": "images", "fingerprint": ""}, parts=9,
     )  # fmt: skip
     assert difference(document(made_of()), document(other)) == [
-        Containing("(a.pb, not b.pb)"), Containing("(photos, not more)"),
-        Containing('--format "npz"', 'not "csv"'), Containing('--on-error "stop"'),
+        showing("made-of-another", before="a.pb", now="b.pb"),
+        showing("made-of-another", before="photos", now="more"),
+        Containing('--format "npz"', '"csv"'), Containing('--on-error "stop"'),
         Containing("outputs x"), Containing("--batch 32"), Containing("precision 3"),
     ]  # fmt: skip
 
@@ -402,7 +405,7 @@ def test_a_run_that_ends_says_what_is_kept(tmp_path, caplog):
     caplog.set_level("INFO", "deploykit")
     with pytest.raises(KeyboardInterrupt):
         end_with(tmp_path, act)
-    assert caplog.text == Containing("1 of 4", "resume")
+    assert shows(caplog.text, "parts-finished", count="1 of 4")
     assert run(tmp_path)[1] == [0, 1, 3]
 
 

@@ -105,7 +105,7 @@ def test_layers_that_are_not_in_it_are_refused():
 def test_in_what_it_is_computed_in_words():
     assert in_words(None, "tf32", {}) == "tf32"
     assert in_words("fp16", "tf32", {"float16": 4, "float32": 1}) == (
-        Containing("fp16 (4 of 5", "others tf32")
+        Containing("fp16 (4 of 5", "tf32")
     )
     assert in_words("bf16", "fp32", {"bfloat16": 4}) == "bf16 (4 of 4 layers)"
 

@@ -8,7 +8,7 @@ from deploykit.benchmarking.results import thread_lines
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tables import tables
 from tests.deploykit.benchmarking.made_up import in_turns, result
-from tests.support import Containing
+from tests.support import Containing, shows
 
 BOTH = (1, 1), (2, 1)
 ONE = RunConfig(batch=1)
@@ -33,11 +33,12 @@ def test_what_is_sure(gain, says, seed):
 
 def test_the_sentence():
     [line] = thread_lines(result(*two(1.0)))
-    assert line == Containing("((1, 1), (2, 1)): 2 threads", "no speedup over 1")
-    assert line.endswith("x2 --concurrency 2 too")
+    expected = {"name": Containing("((1, 1), (2, 1))"), "threads": 2, "fewer": 1}
+    concurrent = Containing("x2 --concurrency 2")
+    assert shows(line, "threads-no-speedup", more=concurrent, **expected)
     assert line in tables(result(*two(1.0)))
     [line] = thread_lines(result(*two(0.7)))
-    assert line == Containing("2 threads per op", "slower than 1", "(0.")
+    assert shows(line, "threads-slower", ratio=Containing("0."), **expected)
     [line] = thread_lines(result(*two(1.0, settings=RunConfig(concurrency=2))))
     assert line.endswith(")")
 
@@ -67,4 +68,4 @@ def test_the_threads_of_tensorflow_itself():
     assert [*thread_lines(result(one, more))] == []  # how many it has is not known
     known = [replace(each, facts={**each.facts, "cpus": [0, 1, 5]}) for each in (one, more)]
     [line] = thread_lines(result(*known))
-    assert line == Containing(": 3 threads", "no speedup over 1")
+    assert shows(line, "threads-no-speedup", threads=3, fewer=1)

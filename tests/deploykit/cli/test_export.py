@@ -23,7 +23,7 @@ from deploykit.transforms.ir.protos import SavedModel
 from deploykit.transforms.ir.tensors import DType, decode
 from tests.deploykit.conftest import FASHION, refusals
 from tests.loading import answers
-from tests.support import assert_golden, built, raises, random, run, shows, tf
+from tests.support import assert_golden, because, built, raises, random, run, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -124,7 +124,7 @@ def test_fashion(deploykit, source, tmp_path):
         "--method=classify",
     )  # fmt: skip
     assert found.status == 0, found.stderr
-    assert "20 warm-up requests" in found.stdout
+    assert because("warm-up-requests", count=20) in found.stdout
     folder = tmp_path / "fashion" / "1"
     images = load_data(data)["images"][:20]
     graph = public.freeze(FASHION / source)
@@ -248,7 +248,7 @@ def test_a_signature_keeps_its_method(deploykit, signed, tmp_path):
     found = deploykit("export", signed, tmp_path, "--signature=parsed", "--warmup",
                       tmp_path / "d.npz")  # fmt: skip
     assert found.status == 2
-    assert "takes tf.Examples" in found.stderr
+    assert shows(found.stderr, "warmup-takes-examples", signature="parsed")
 
 
 def test_all_signatures_stay(deploykit, tmp_path):

@@ -13,7 +13,7 @@ from deploykit.transforms.ir.protos import MetaGraphDef
 from deploykit.transforms.runtime.child_process import call
 from deploykit.verification.verify import verify
 from tests.deploykit.conftest import FASHION
-from tests.support import ops, says, shows
+from tests.support import because, ops, says, shows
 
 SOURCES = {"tf1": FASHION / "tf1" / "model.ckpt", "keras": FASHION / "fashion.keras"}
 
@@ -109,8 +109,8 @@ def test_every_result_runs_everywhere(frozen, quantized, photos):
 def test_freezing_says_what_it_assumed(deploykit, tmp_path):
     found = deploykit("freeze", SOURCES["tf1"], "-o", tmp_path / "x.pb", "--json")
     assert found.status == 0, found.stderr
-    assert "'is_training' pinned to false" in found.stderr
-    assert "output guessed: probabilities" in found.stderr
+    assert because("pinned-false", name="is_training") in found.stderr
+    assert because("output-guessed", names="probabilities") in found.stderr
     assert found.document["inputs"] == ["images"]
     again = deploykit("freeze", SOURCES["tf1"], "-o", tmp_path / "y.pb", "--outputs", "logits")
     assert "guessed" not in again.stderr

@@ -12,6 +12,7 @@ from deploykit.cli.foreign_names import OPTIONS, replacement
 from deploykit.cli.main import COMMANDS as NAMES
 from deploykit.transforms.common.errors import Error
 from tests.deploykit.cli.test_conditions import COMMANDS, ROOT_CONTEXT
+from tests.support import says, shows
 
 TYPED = [
     ("benchmark m.pb -b 8", "use --batch 8 "),
@@ -106,29 +107,30 @@ def test_no_suggestion_lifts_a_protection(words):
                 continue
             with pytest.raises((Error, click.ClickException)) as error:
                 command.make_context(words.split()[-1], [name], ROOT_CONTEXT)
-            named = re.findall(r"--[\w-]+", str(error.value).partition("did you mean")[2])
+            hint = re.search(says("did-you-mean"), str(error.value)) or [""]
+            named = re.findall(r"--[\w-]+", hint[0])
             assert not {*named} & dangerous, (name, str(error.value))
 
 
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("benchmark m.pb --bath 3", " (did you mean --batch?)"),
-        ("benchmark m.pb --conc 3", " (did you mean --concurrency?)"),
+        ("benchmark m.pb --bath 3", "--batch"),
+        ("benchmark m.pb --conc 3", "--concurrency"),
         ("export m.pb base --format x", ""),
         ("gate a.pb b.pb --modle x", ""),
-        ("accuracy m.pb --dta x", " (did you mean --data?)"),
-        ("serve m --prt=3", " (did you mean --port?)"),
+        ("accuracy m.pb --dta x", "--data"),
+        ("serve m --prt=3", "--port"),
         ("serve m --foce", ""),
-        ("quantise m.pb", " (did you mean quantize?)"),
-        ("bench m.pb", " (did you mean benchmark?)"),
-        ("quant m.pb", " (did you mean quantize?)"),
+        ("quantise m.pb", "quantize"),
+        ("bench m.pb", "benchmark"),
+        ("quant m.pb", "quantize"),
     ],
 )
 def test_only_near_spellings_are_suggested(deploykit, line, hint):
     found = deploykit(*line.split())
     assert found.status == 2
-    assert (hint in found.stderr) if hint else ("did you mean" not in found.stderr)
+    assert shows(found.stderr, "did-you-mean", **({"names": hint} if hint else {})) == bool(hint)
 
 
 def test_an_option_after_the_end_of_options_is_an_argument(deploykit):

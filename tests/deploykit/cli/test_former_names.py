@@ -6,7 +6,7 @@ import pytest
 import deploykit as api
 from deploykit.cli.build import build, table
 from deploykit.cli.help import Headed
-from tests.support import Containing
+from tests.support import says, shows
 
 FORMER = [
     (words, option, spelling)
@@ -40,7 +40,7 @@ def test_former_keys_of_the_project_file_are_read_with_a_warning(deploykit, tmp_
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deploykit.toml").write_text('[ship]\neval = "v.npz"\ncalibration = "c.npz"\n')
     found = deploykit("ship", "absent.pb", "--dry-run")
-    assert found.stderr == Containing("eval of [ship]", "evaluation")
+    assert shows(found.stderr, "option-renamed", old="eval", table="ship", new="evaluation")
     (tmp_path / "deploykit.toml").write_text('[ship]\nevaluation = "v.npz"\n')
     assert "eval " not in deploykit("ship", "absent.pb", "--dry-run").stderr
 
@@ -58,17 +58,21 @@ def test_former_keys_of_the_project_file_are_read_with_a_warning(deploykit, tmp_
     ],
 )
 def test_former_names_in_python_are_deprecated(made, old, new):
-    with pytest.warns(DeprecationWarning, match=f"is now {new}") as warned:
+    with pytest.warns(
+        DeprecationWarning, match=says("argument-renamed", old=old, new=new)
+    ) as warned:
         found = made(**{old: 3})
     assert warned[0].filename == __file__
     assert getattr(found, new) == 3
-    with pytest.raises(TypeError, match=f"'{old}', which is now '{new}'"):
+    with pytest.raises(TypeError, match=says("argument-named-twice", old=old, new=new)):
         made(**{old: 3, new: 3})
 
 
 def test_functions_take_former_names(tmp_path):
     with (
-        pytest.warns(DeprecationWarning, match="is now label_column") as warned,
+        pytest.warns(
+            DeprecationWarning, match=says("argument-renamed", new="label_column")
+        ) as warned,
         pytest.raises(api.FileError),
     ):
         api.convert_records(tmp_path / "absent.npz", tmp_path / "out", label="x")

@@ -9,7 +9,7 @@ import pytest
 
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
-from tests.support import says, shows
+from tests.support import Containing, because, says, shows
 
 LABELS = "alpha\nbeta\ngamma\n"
 
@@ -29,8 +29,9 @@ def test_what_is_written_is_said_and_is_there(deploykit, work, tmp_path):
     found = deploykit("infer", model, data, tmp_path / "out", "--processes", 1, "--format", "npz")
     assert found.status == 0
     assert "scores: float32 [3]" in found.stdout
-    assert f"{tmp_path}/out/rows.index.json: 50 rows in 1 part" in found.stdout
-    assert "x: float32 4 from rows.npz" in found.stderr
+    path = f"{tmp_path}/out/rows.index.json"
+    assert shows(found.stdout, "rows-written", path=path, rows="50 rows", parts="1 part")
+    assert found.stderr == Containing("x: float32 4 ", "rows.npz")
     with np.load(tmp_path / "out" / "rows-00000-of-00001.npz") as part:
         np.testing.assert_allclose(part["scores"], scores_of(rows), rtol=1e-6)
 
@@ -60,7 +61,7 @@ def test_other_data_are_refused_unless_forced(deploykit, work, tmp_path):
     assert deploykit("infer", model, data, out).status == 0
     again = deploykit("infer", model, data, out)
     assert again.status == 0
-    assert "nothing left to run" in again.stdout
+    assert because("nothing-left") in again.stdout
     np.savez(data, x=rows[:20])
     refused = deploykit("infer", model, data, out)
     assert refused.status == 4
@@ -79,14 +80,14 @@ def test_a_bad_row_ends_the_run_or_is_left_out_and_named(deploykit, work, tmp_pa
     how = ["--preprocess", '{"format": 1, "columns": {"x": [0, 4]}}']
     stopped = deploykit("infer", model, tmp_path / "table", tmp_path / "out", *how)
     assert stopped.status == 2
-    assert "a.csv: line 8: " in stopped.stderr
-    assert "--on-error skip" in stopped.stderr
+    assert shows(stopped.stderr, "item-failed", reason=Containing("a.csv: line 8: "))
     assert not list((tmp_path / "out").glob("*.json"))
     how += ["--on-error", "skip"]
     found = deploykit("infer", model, tmp_path / "table", tmp_path / "out", *how)
     assert found.status == 0, found.stderr
     assert deploykit("infer", model, tmp_path / "table", tmp_path / "out", *how, "--json").document
-    assert "rows skipped: 1\n  a.csv: line 8: " in found.stdout
+    skipped = because("rows-skipped", count=1)
+    assert f"{skipped}\n  a.csv: line 8: " in found.stdout
     index = json.loads((tmp_path / "out" / "table.index.json").read_text())
     assert (index["rows"], [each["row"] for each in index["skipped"]]) == (49, [8])
 

@@ -25,10 +25,10 @@ from tests.serving.certificates import Authority
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_server import count
 from tests.serving.slow_model import LONG, slow
-from tests.support import Containing, assert_golden, raises, says, shows
+from tests.support import Containing, assert_golden, because, raises, says, shows
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
-DRAINING = "deploykit: draining: rejecting new requests, completing those in progress\n"
+DRAINING = "deploykit: " + because("draining") + "\n"
 STEPS = 50_000  # a second or two
 
 
@@ -91,9 +91,9 @@ def test_wrong_flags(argument, words):
 def test_a_flag_without_effect_says_so_unless_it_asks_for_what_is(deploykit, name):
     held, reason = WITHOUT_EFFECT[name]
     found = deploykit("serve", f"--{name}=7")
-    assert found.stderr == Containing(f"--{name}", "effect here", f"{reason}")
+    assert because("flag-without-effect", flag=f"--{name}", reason=reason) in found.stderr
     if held:
-        assert "has no effect" not in deploykit("serve", f"--{name}={held}").stderr
+        assert not shows(deploykit("serve", f"--{name}={held}").stderr, "flag-without-effect")
 
 
 def test_models_in_a_folder(tmp_path):
@@ -342,7 +342,7 @@ def test_a_second_signal_ends_at_once_and_a_long_call_is_cut_off(tmp_path):
         [call] = fill(server, LONG, 1)
         status, said = server.end()
         assert (status, call.code()) == (0, UNAVAILABLE)
-        assert said == Containing("took longer than", "--drain_seconds")
+        assert because("drain-cancelled") in said
     finally:
         server.kill()
 
@@ -365,9 +365,7 @@ def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
         status, said = server.end()
         assert status == 0
         assert said == (
-            Containing(
-                f"{tuned} recommends oneDNN", "TF_ENABLE_ONEDNN_OPTS=1 is set", f"{DRAINING}"
-            )
+            Containing(f"{tuned} ", " oneDNN", "TF_ENABLE_ONEDNN_OPTS=1", f"{DRAINING}")
         )
     finally:
         server.kill()
@@ -386,7 +384,7 @@ def test_rest_plain_is_said_and_makes_no_sense_alone(tmp_path):
         assert url.startswith("http://")
         with urllib.request.urlopen(f"{url}/models", timeout=20) as answer:
             assert json.load(answer) == {"models": []}
-        assert server.said == Containing("--rest_plain: REST uses", "HTTP", "gRPC uses TLS")
+        assert because("rest-plain") in server.said
     finally:
         server.kill()
     status, said = Served(*arguments, "--rest_plain", ready=False).ended()

@@ -88,7 +88,7 @@ def test_the_error_of_the_command_comes_first(shell, end):
     first, second = said.splitlines()
     assert status == 2
     assert shows(first, "missing", name="nosuch")
-    assert "standard output" in second
+    assert shows(second, "file-action-failed", source="standard output", action="written")
     assert shell("inspect nofile", end)[1].count("\n") == 1  # it prints nothing
 
 

@@ -332,7 +332,7 @@ def test_a_limit_of_the_user_that_linux_ignores_changes_nothing(tmp_path):
     outcome = subprocess.run([*shell, *command, "--force", "--memory-limit=30"],
                              capture_output=True, text=True, check=False)  # fmt: skip
     assert outcome.returncode == 6
-    assert "more than 30 MiB" in outcome.stderr
+    assert shows(outcome.stderr, "child-memory-limit", size="30 MiB")
 
 
 def test_too_little_address_space_is_a_lack_of_memory():
@@ -358,7 +358,7 @@ def test_a_library_that_ends_the_process_under_a_cap_has_reached_it(how, tmp_pat
 def test_a_library_that_ends_the_process_is_no_status_of_the_command(tmp_path):
     code, log = ended("leaves_at_once", folder=tmp_path)
     assert code == 2
-    assert log == Containing("the command exited with status 0")
+    assert shows(log, "exited-with", status=0)
 
 
 def test_in_a_process_that_nobody_watches_nothing_is_bounded():

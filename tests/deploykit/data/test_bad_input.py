@@ -17,7 +17,7 @@ from deploykit.records.examples import Feature
 from deploykit.transforms.common.errors import Error, FileError, GraphError
 from tests.deploykit.data import made_up
 from tests.deploykit.data.made_up import COUNT, WIDTH, ids, pipeline
-from tests.support import Containing, raises, says, shows
+from tests.support import raises, says, showing, shows
 
 RESIZED = {"image": Steps(resize=(8, 8)), "id": Steps(feature="label")}
 

@@ -543,7 +543,7 @@ def test_an_axis_that_was_stated_wrongly_is_named_too():
     graph = with_batch_axes(means(), AXES)[0]
     with pytest.raises(GraphError) as caught:
         Dataset.of(graph, {"x": x, "labels": np.zeros(37)})
-    assert caught.value.fields["places"] == "axis 0 of input 'x'"
+    assert caught.value.fields["places"] == Containing("0", "'x'")
     assert Dataset.of(with_batch_axes(graph, caught.value.fields["steps"])[0], {"x": x}).count == 37
 
 

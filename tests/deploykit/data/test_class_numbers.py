@@ -14,7 +14,7 @@ from deploykit.importers.metadata_file import About
 from deploykit.storage.image_files import png
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import Containing, built, raises, shows, tf
+from tests.support import Containing, because, built, raises, shows, tf
 
 CLASSES = 4
 FLOWERS = ("tulip", "rose", "daisy", "iris")  # in the order of the model's scores
@@ -63,7 +63,7 @@ def test_folders_are_classes_by_the_names_of_the_labels_file(tmp_path, graph, la
     wanted = [FLOWERS.index(name) for name in sorted(some) for _ in range(2)]
     assert found.labels.tolist() == wanted == found.arrays["x"].reshape(-1).tolist()
     assert found.class_names == FLOWERS
-    assert caplog.text == Containing("their names in", f"{labels}")
+    assert shows(caplog.text, "classes-by-name", names=labels)
     assert [path.split("/")[-2] for path in found.files] == [FLOWERS[n] for n in wanted]
     few = found.spread(2)
     assert few.files == (found.files[0], found.files[-1])
@@ -112,7 +112,7 @@ def test_a_folder_that_is_no_class_is_named(tmp_path, graph, labels):
         "class-names-same",
         count=2,
         name="rose",
-        labels_source=Containing("labels that were"),
+        labels_source=because("given-labels"),
     ):
         opened(photos(tmp_path / "two", "rose"), graph, ["rose", "tulip", "rose", "iris"])
     with raises(GraphError, "class-beyond", name=4, count=4):

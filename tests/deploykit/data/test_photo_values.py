@@ -15,7 +15,7 @@ from deploykit.importers.image_range import SIGNED, UNIT
 from deploykit.importers.metadata_file import About, SignatureNames
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
-from tests.support import Containing, building, raises, tf
+from tests.support import Containing, because, building, raises, showing, tf
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 8, 6, 3)).astype(np.uint8)
 
@@ -55,7 +55,7 @@ def steps(**of_photo):
 
 KEPT = {"preprocessing": steps(scale=1 / 127.5, mean=[1.0])}
 BESIDE, STATED, ITSELF = (
-    "from the model metadata file", "from --preprocess", "the model divides by 255 itself",
+    "from the model metadata file", "from --preprocess", because("divides-itself"),
 )  # fmt: skip
 CASES = {
     "stated": (graph(), "0..1", (1 / 255, 0), "0..1", STATED),
@@ -154,7 +154,11 @@ def test_a_range_is_for_photos_alone(tmp_path):
     found = open_samples(str(tmp_path / "x.npz"), graph(), "0..1")
     np.testing.assert_array_equal(found.arrays["photo"], PIXELS)
     plain = open_samples(str(tmp_path / "x.npz"), graph())
-    assert found.fed == plain.fed == {"photo": Containing("float32 8x6x3", "x.npz, as they")}
+    assert (
+        found.fed
+        == plain.fed
+        == {"photo": showing("fed-as-is", what=Containing("float32 8x6x3", "x.npz"))}
+    )
 
 
 def test_ranges_that_cannot_be(folder):
@@ -253,8 +257,7 @@ def test_a_label_of_a_model_that_rescales_itself(deploykit, folder, tmp_path):
     np.testing.assert_allclose(scores(own), expected, rtol=1e-5)
     warnings = [line for line in own.stderr.splitlines() if "warning" in line]
     assert len(warnings) == 1
-    assert warnings[0] == Containing("0..255 (the model", "255 itself)")
-    assert "unlike in label_image; for its 0..1" in warnings[0]
+    assert warnings[0] == showing("range-beside-label-image", range="0..255", why=Containing("255"))
     by_hand = deploykit(*run, "--input_mean", "0", "--input_std", "255")
     np.testing.assert_allclose(scores(by_hand), expected / 255, rtol=1e-5)
     assert "warning" not in by_hand.stderr

@@ -29,7 +29,7 @@ from tests.deploykit.conftest import FASHION
 from tests.deploykit.storage.tiny_images import JPEG_XL, WEBP, webp_head
 from tests.loading import answers
 from tests.pairwise import once_each
-from tests.support import Containing, raises, says
+from tests.support import Containing, raises, says, shows
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -188,12 +188,12 @@ def test_a_damaged_photo_is_named_by_its_place(tmp_path):
     sound = photos(8)
     served = opened(echo(), tmp_path, preprocess="0..1")
     damaged = {
-        "truncated": (sound[0][: len(sound[0]) // 2], "decoded"),
-        "png": (sound[1][:60], "decoded"),
-        "empty": (b"", "not a JPEG, PNG, GIF, BMP or WebP"),
-        "text": (b"hello", "not a JPEG, PNG, GIF, BMP or WebP"),
-        "begin": (b"\xff\xd8\xff", "decoded"),
-        **{kind: (each, "more than 50000000 pixels")
+        "truncated": (sound[0][: len(sound[0]) // 2], says("photo-not-decoded")),
+        "png": (sound[1][:60], says("photo-not-decoded")),
+        "empty": (b"", says("not-an-image-file")),
+        "text": (b"hello", says("not-an-image-file")),
+        "begin": (b"\xff\xd8\xff", says("photo-not-decoded")),
+        **{kind: (each, says("image-exceeds", most=50_000_000))
            for kind, each in claims(60_000, 50_000).items()},
     }  # fmt: skip
     for (content, why), place in zip(damaged.values(), itertools.cycle(range(8)), strict=False):
@@ -213,7 +213,7 @@ def test_images_are_bounded_before_they_are_decoded(tmp_path):
             served, "serving_default", bytes=texts([written(np.zeros((12, 12, 3), np.uint8), kind)])
         )
         large = written(np.zeros((12, 13, 3), np.uint8), kind)
-        with pytest.raises(ServingError, match=r"bytes\[1\]: .* more than 144 pixels"):
+        with pytest.raises(ServingError, match=r"bytes\[1\]: " + says("image-exceeds", most=144)):
             run(served, "serving_default", bytes=texts([fits, large]))
     served.close()
 
@@ -225,7 +225,7 @@ def test_every_kind_of_webp_is_served_within_its_bound(tmp_path):
     served.close()
     served = opened(echo(), tmp_path / "large", preprocess="0..1", max_pixels=7 * 5 - 1)
     for content in WEBP.values():
-        with pytest.raises(ServingError, match="more than 34 pixels"):
+        with pytest.raises(ServingError, match=says("image-exceeds", most=34)):
             run(served, "serving_default", bytes=texts([content]))
     served.close()
 
@@ -295,7 +295,7 @@ def test_known_labels_of_two_possible_scores_are_left_out_with_a_warning(tmp_pat
         caplog.clear()
         found = deploykit.export(path, tmp_path / "base", preprocess="0..1", outputs=outputs)
         assert ("classes" in found.signatures["serving_default"].outputs) == has_classes
-        assert (caplog.text == Containing("2 outputs", "--outputs")) != has_classes
+        assert shows(caplog.text, "scores-ambiguous", count=2) != has_classes
 
 
 def test_labels_name_the_best(tmp_path):
@@ -321,7 +321,7 @@ def test_labels_name_the_best(tmp_path):
     broken = Example()
     broken.features.feature["bytes"].bytes_list.value.append(b"?")
     examples[3] = broken.SerializeToString()
-    with raises(ServingError, "tensorflow-refuses", reason=Containing("inputs[3]: this file")):
+    with raises(ServingError, "tensorflow-refuses", reason=Containing("inputs[3]: ")):
         run(served, "classify", inputs=texts([*examples[:2], examples[0], examples[3]]))
     kept = (served.folder / "assets.extra" / "labels.txt").read_text()
     assert kept.split("\n") == [*NAMES, ""]
@@ -426,7 +426,7 @@ def test_warm_up_takes_what_the_exported_model_accepts(tmp_path, caplog, channel
     served.close()
     assert whole["png"] in sent == wanted
     skipped = len(whole) - len(wanted)
-    assert f"skipped {skipped} of {len(whole)} samples" in caplog.text
+    assert shows(caplog.text, "warm-up-skipped", count=skipped, every=len(whole))
 
 
 @pytest.mark.parametrize(("scale", "largest"), [("0..1", 1), ("0..255", 255)])

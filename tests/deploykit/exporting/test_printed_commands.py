@@ -8,6 +8,7 @@ import pytest
 
 import deploykit as api
 from tests.serving.served import Served
+from tests.support import shows
 
 KINDS = [
     "names",
@@ -166,7 +167,7 @@ def test_text_is_written_as_it_is(text_server, deploykit, given, expected):
     assert found.status == 0, found.stderr
     assert found.document["values"]["y"]["values"] == expected
     is_plain = "[" not in given[-1]
-    assert ('deploykit: review: the text "' in found.stderr) == is_plain
+    assert shows(found.stderr, "text-sent", input="review") == is_plain
 
 
 def test_lists_that_do_not_fit_are_refused_with_nested_ones(text_server, deploykit):

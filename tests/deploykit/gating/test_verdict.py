@@ -25,7 +25,7 @@ from deploykit.gating.verdict import (
 )
 from deploykit.quantization.metrics import Score
 from deploykit.transforms.common.errors import GraphError, InconclusiveError, VerificationError
-from tests.support import raises
+from tests.support import because, raises, shows
 
 NUMBERS = some.floats(-2, 2)
 
@@ -104,10 +104,10 @@ def test_a_failure_outweighs_what_is_inconclusive_and_nothing_passes_alone(verdi
 def test_what_is_inconclusive_names_the_smallest_difference_it_can_detect():
     found = check(INCONCLUSIVE)
     assert found.detectable == 0.7000000000000001
-    assert "smallest detectable difference: 70 %" in found.sentence
+    assert because("smallest-detectable", difference="70 %") in found.sentence
     unknown = Check.of("p99", (1, 1), "ms", 0.0, UNKNOWN, 0.5, "wall time")
     assert unknown.detectable is None
-    assert "smallest detectable difference: unknown" in unknown.sentence
+    assert because("smallest-detectable", difference="unknown") in unknown.sentence
 
 
 def timed(change, interval, note=""):
@@ -145,11 +145,13 @@ def test_values_have_their_unit(unit, values, texts):
 
 def test_only_what_is_inconclusive_says_what_it_can_detect():
     texts = {each: check(each).sentence for each in (PASS, FAIL, INCONCLUSIVE, NO_LIMIT)}
-    assert [each for each, text in texts.items() if "detectable" in text] == [INCONCLUSIVE]
+    assert [each for each, text in texts.items() if shows(text, "smallest-detectable")] == [
+        INCONCLUSIVE
+    ]
 
 
 def test_what_cannot_be_compared_says_why():
-    assert "no samples" in timed(math.nan, UNKNOWN, "no samples").sentence
+    assert "a note" in timed(math.nan, UNKNOWN, "a note").sentence
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from deploykit.importers.image_range import expected_range
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.deploykit.importers import nets
+from tests.support import Containing, because, raises
 
 pytestmark = pytest.mark.slow
 
 FORMS = ("keras", "saved_model", "frozen", "optimized")
 SAYS = {
-    "rescaling": "0..255 (the model divides by 255 itself)",
-    "normalization": "0..255 (the model normalises them itself)",
-    "bytes": "0..255 (uint8 input)",
+    "rescaling": because("divides-itself"),
+    "normalization": because("normalises-itself"),
+    "bytes": "uint8 input",
 }
 
 
@@ -51,10 +52,10 @@ def test_photos_reach_a_net_as_keras_feeds_it_or_it_says_what_to_state(made, fol
     name, paths, expected = made
     if name in SAYS:
         found, text = accuracy(paths[form], folder)
-        assert (found, text) == (expected, f"photos 16x16 -> 16x16 bilinear, {SAYS[name]}")
+        assert (found, text) == (expected, f"photos 16x16 -> 16x16 bilinear, 0..255 ({SAYS[name]})")
         assert accuracy(paths[form], folder, preprocess="0..1")[0] != expected
         return
-    with pytest.raises(GraphError, match=rf"^{folder}: .* for input 'photo'; give ") as error:
+    with raises(GraphError, "photo-range-unknown", source=folder, name="photo") as error:
         accuracy(paths[form], folder)
     stated = [shlex.split(line)[0] for line in str(error.value).split("--preprocess ")[2:]]
     assert stated == ["0..1", "-1..1"]
@@ -74,7 +75,7 @@ def test_a_folded_factor_is_remembered(made, folder, tmp_path):
     assert expected_range(folded, "photo") is None
     assert accuracy(str(tmp_path / "folded.pb"), folder)[0] == expected
     (tmp_path / "folded.pb.json").unlink()
-    with pytest.raises(GraphError, match="give --preprocess"):
+    with raises(GraphError, "photo-range-unknown", advice=Containing("--preprocess")):
         accuracy(str(tmp_path / "folded.pb"), folder)
 
 

@@ -9,7 +9,7 @@ from deploykit.transforms.common.errors import GraphError, RefusedError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.child_process import call
 from tests.deploykit.conftest import small_graph
-from tests.support import Containing, building, ops, raises, random, tf
+from tests.support import Containing, because, building, ops, raises, random, tf
 
 HERE = "tests.deploykit.importers.test_freeze"
 
@@ -96,16 +96,15 @@ def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
         taken = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32], name="taken")
         tf.identity(taken[0] * 2.0, name="y")
     path = written(tmp_path / "graph.pb", graph)
-    message = r"node 'queue' \(FIFOQueueV2\) contains the elements of .*with --inputs taken$"
     with raises(
         RefusedError,
         "acts-beyond",
-        cut=Containing("--inputs taken, or"),
+        cut=Containing("--inputs taken"),
         op="QueueDequeueV2",
-        what=Containing("QueueDequeueV2 waits for"),
+        what=Containing("QueueDequeueV2", because("effect-waits")),
     ):
         freeze(path, outputs=["y"])
-    with pytest.raises(GraphError, match=message):
+    with raises(GraphError, "state-not-frozen", name="queue", advice=Containing("--inputs taken")):
         freeze(path, outputs=["y"], allow_ops=["QueueDequeueV2"])
     assert freeze(path, inputs=["taken"], outputs=["y"]).outputs == ("y",)  # the way out
 
@@ -137,8 +136,7 @@ def test_a_switch_that_hides_batch_norms_is_named_with_its_pin(new, name, value,
     with caplog.at_level("INFO", "deploykit"):
         graph = deploykit.optimize(freeze(path, outputs=["y"]))
     (told,) = [each.getMessage() for each in caplog.records if "--pin" in each.getMessage()]
-    assert told == Containing(f"'{name}' keeps batch")
-    assert told.endswith(f"(--pin {name}={value})")
+    assert told == because("hides-batch-norms", name=name, value=value)
     assert ops(graph).keys() & {"If", "StatelessIf", "Merge"}
     caplog.clear()
     freed = deploykit.optimize(freeze(path, outputs=["y"], pins={name: value}))

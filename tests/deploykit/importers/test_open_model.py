@@ -12,7 +12,7 @@ from deploykit.importers.open_model import open_models
 from deploykit.transforms.common.errors import GraphError, RefusedError
 from deploykit.transforms.ir.protos import SavedModel
 from tests.deploykit.conftest import FASHION
-from tests.support import build, ops, raises, random, run, tf
+from tests.support import build, ops, raises, random, run, says, tf
 
 PHOTOS = random(6, 12, 12, 3)
 FASHION_FILES = [FASHION / "fashion.keras", FASHION / "tf1" / "model.ckpt"]
@@ -138,7 +138,7 @@ def test_what_cannot_open_says_how():
     with raises(GraphError, "inputs-open", source="tf.function 'twice'"):
         deploykit.freeze(twice)
     for thing in (3, None, [1], object()):
-        with pytest.raises(TypeError, match=r"is not a model; pass a path, a keras\.Model"):
+        with pytest.raises(TypeError, match=says("not-a-model", type=type(thing).__name__)):
             deploykit.open_model(thing)
 
 
@@ -175,9 +175,7 @@ def test_a_source_says_which_part():
     opened = deploykit.open_model(graph)
     assert deploykit.open_model(opened, outputs=["square"]).graph.outputs == ("square",)
     assert opened.graph.outputs == ("double", "square")
-    with pytest.raises(
-        TypeError, match=r"'output_names' \(did you mean outputs\?\)|'output_names'"
-    ):
+    with pytest.raises(TypeError, match="'output_names'"):
         deploykit.freeze(graph, output_names=["square"])
 
 

@@ -17,7 +17,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
 from tests.deploykit.api.test_shipped import tuned, written
-from tests.support import Containing, raises, says
+from tests.support import Containing, raises, says, showing, shows
 
 FLOAT = DType("float32")
 SETTINGS = api.RunConfig(
@@ -118,8 +118,9 @@ def test_settings_come_from_the_file_or_else_from_the_folder(ship, tmp_path, cap
     for model in (ship, str(ship), api.ModelSource(ship), api.open_model(ship)):
         caplog.clear()
         assert tuned_settings(model, None, "") == expected
-        assert caplog.messages[0] == Containing("SHA-256", "a model")
-        assert caplog.messages[1] == Containing(f"{ship / 'tuned.json'} is used", "8")
+        assert shows(caplog.messages[0], "tuned-unsure", file=ship / "tuned.json")
+        used = showing("tuned-used", file=ship / "tuned.json", settings=Containing("8"))
+        assert caplog.messages[1] == used
     other = tmp_path / "tuned.json"
     tuned(tmp_path, api.RunConfig(batch=2))
     assert tuned_settings(ship, other, "") == api.RunConfig(batch=2)

@@ -11,7 +11,7 @@ from deploykit.importers import graph_files, initializers
 from deploykit.pipelines import rewrite
 from deploykit.transforms.common.errors import VerificationError
 from deploykit.transforms.ir.graph import Graph
-from tests.support import Containing, built, raises, random, shows, tf, transform
+from tests.support import built, raises, random, showing, shows, tf, transform
 
 COMMANDS = ("freeze", "optimize", "quantize", "transform")
 
@@ -80,7 +80,7 @@ def test_the_file_is_run_once(written, command):
     assert found.status == 0, found.stderr
     document = json.loads(found.stdout)
     assert (document["verified"], document["passed"]) == (True, True)
-    assert "synthetic samples" in document["run"]
+    assert int(document["run"].split()[0]) > 0
     assert document["run_seconds"] > 0
     assert document["compared_values"] >= document["distinct_values"] > 1
     assert output.exists()
@@ -128,7 +128,9 @@ def test_a_step_that_breaks_the_numbers_is_named(written, monkeypatch):
     monkeypatch.setattr(optimize, "OPTIMIZE", "fold_constants remove_nodes(op=Relu)")
     found, output = written("optimize", graph_of(dense))
     assert found.status == 5
-    assert shows(found.stderr, "step-differs", reason=Containing("2, remove_nodes, fails"))
+    assert shows(
+        found.stderr, "step-differs", reason=showing("step-fails", place=2, step="remove_nodes")
+    )
     assert not output.exists()
 
 
@@ -137,9 +139,9 @@ def test_a_step_that_breaks_the_numbers_is_named(written, monkeypatch):
 def test_where_both_fail_alike_it_is_written_and_said(written, command):
     found, output = written(command, graph_of(asserting), "--allow-unverified")
     assert found.status == 0, found.stderr
-    assert "not verified" in found.stderr
+    assert shows(found.stderr, "written-unverified")
     document = json.loads(found.stdout)
-    assert document["run"].startswith("not possible: ")
+    assert shows(document["run"], "verification-not-possible")
     assert (document["verified"], document["passed"]) == (False, False)
     assert output.exists()
 
@@ -151,12 +153,12 @@ def test_without_a_comparison_nothing_is_written(written, command, make):
     more = {"transform": ["--verify"], "quantize": ["--allow-float"]}.get(command, [])
     found, output = written(command, graph_of(make), *more)
     assert (found.status, found.printed) == (5, "")
-    for words in ("not verified", "--data", "--input-range", "--allow-unverified"):
+    for words in ("--data", "--input-range", "--allow-unverified"):
         assert words in found.stderr
     assert not list(output.parent.glob(f"*{output.name}*"))
     found, output = written(command, graph_of(make), *more, "--allow-unverified")
     assert found.status == 0, found.stderr
-    assert "not verified" in found.stderr
+    assert shows(found.stderr, "written-unverified")
     assert output.exists()
 
 
@@ -167,7 +169,7 @@ def test_verify_fails_where_it_verified_nothing(deploykit, tmp_path):
         graph_files.save_graph(graph_of(make), path)
         found = deploykit("verify", path, path)
         assert found.status == 5
-        assert "not verified" in found.stderr
+        assert shows(found.stderr, "not-verified")
         found = deploykit("verify", path, path, "--allow-unverified", "--json")
         assert found.status == 0
         assert json.loads(found.stdout)["verified"] is False
@@ -201,7 +203,7 @@ def test_the_reference_is_the_graph_as_it_was_read(tmp_path):
     opened = api.open_model(path)
     broken = transform(opened.graph, "remove_nodes(op=Relu)")
     object.__setattr__(opened, "frozen", broken)
-    with raises(VerificationError, "step-differs", reason=Containing("freezing fails")):
+    with raises(VerificationError, "step-differs", reason=showing("freezing-fails")):
         api.optimize(opened, output=tmp_path / "out.pb")
     assert not (tmp_path / "out.pb").exists()
 

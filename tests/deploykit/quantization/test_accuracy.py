@@ -17,7 +17,6 @@ from deploykit.verification.samples import Dataset
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.deploykit.verification.test_choices import KINDS, detector
 from tests.support import (
-    Containing,
     assert_golden,
     build,
     building,
@@ -25,6 +24,8 @@ from tests.support import (
     random,
     refusal,
     says,
+    showing,
+    shows,
     tf,
 )
 
@@ -297,7 +298,7 @@ def test_the_worst_group_is_named_where_its_bound_is_below_what_is_requested():
     assert below_in_group([fine, few], 24) == []
     assert below_in_group([fine, night, few], 22) == []
     assert below_in_group([fine, night, few], 24) == [
-        Containing("'night': SQNR 24.6 dB on 9", "95 % lower", "24 dB")
+        showing("group-below", group="night", sqnr=24.6, samples=9, bar=24)
     ]
 
 
@@ -322,7 +323,7 @@ def test_every_fourth_sample_is_held_out():
     few = {"x": X[:7]}
     calibrating, held_out, note, _ = Dataset.of(classifier(), few).split()
     assert calibrating.count == held_out.count == 7
-    assert note == Containing("7 samples")
+    assert shows(note, "too-few-to-hold-out", count=7)
     assert Dataset.of(classifier(), {"x": X[:8]}).split().note == ""
     with raises(GraphError, "unknown-name", kind="array for input", name="x", known=["y", "z"]):
         Dataset.of(classifier(), {"y": X, "z": X})

@@ -214,7 +214,7 @@ def fixed_batch():
 def test_a_graph_that_demands_a_batch(in_process, caplog):
     found = ranges_of(fixed_batch(), {"x": random(10, 3)})
     assert found.ranges.samples == 8
-    assert caplog.text == Containing("the last", "2 of 10")
+    assert shows(caplog.text, "samples-skipped", count=2, every=10)
     with pytest.raises(GraphError, match=says("data-batch-fixed", count=3, batch=4)):
         ranges_of(fixed_batch(), {"x": random(3, 3)})
     with raises(GraphError, "batch-fixed", fixed=4, batch=2):
@@ -280,7 +280,7 @@ def test_the_command(deploykit, tmp_path):
     assert "--force" in again.stderr
     again = deploykit("calibrate", model, "--data", data, "--batch", 3, "--force")
     assert again.status == 0
-    assert again.stdout == Containing("6 tensors", "7 samples")
+    assert again.stdout == Containing(" 6 ", " 7 ")
     assert output.read_text() == text, "the same text for the same data"
 
 

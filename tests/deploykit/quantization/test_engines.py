@@ -32,7 +32,7 @@ from deploykit.verification.engine_check import EngineCheck
 from tests.deploykit.benchmarking.made_up_results import measurement
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, residual_net, why
-from tests.support import Containing, because, build, ops, raises, random, says, tf
+from tests.support import Containing, because, build, ops, raises, random, says, showing, shows, tf
 
 pytest.importorskip("openvino")
 OTHERWISE = "OpenVINO differs from TensorFlow here"
@@ -277,16 +277,16 @@ def test_strings_are_refused_before_anything_runs(data):
         tf.as_string(tf.identity(y, name="out"), name="said")
 
     graph = made(body, ("out", "said"))
-    with raises(GraphError, "engine-not-for-graph", reason=Containing("output 'said' (AsString")):
+    with raises(GraphError, "engine-not-for-graph", reason=Containing("'said' (AsString")):
         quantize_calibrated(graph, data, WANTED)
 
 
 @pytest.mark.parametrize(
     ("ms", "engine", "said"),
     [
-        (4.0, "openvino", Containing("OpenVINO", "is 2.50x")),
-        (10.0, "tensorflow", Containing("OpenVINO", "is 1.00x")),
-        (30.0, "tensorflow", Containing("OpenVINO", "is 0.33x")),
+        (4.0, "openvino", showing("engine-best", engine="OpenVINO", ratio=Containing("2.50x"))),
+        (10.0, "tensorflow", showing("engine-best", engine="OpenVINO", ratio=Containing("1.00x"))),
+        (30.0, "tensorflow", showing("engine-best", engine="OpenVINO", ratio=Containing("0.33x"))),
     ],
 )
 def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said):
@@ -307,7 +307,8 @@ def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clo
     how = QuantizeOptions(min_sqnr=20, engine="auto")
     found = quantize_calibrated(net, data, how)
     assert (found.precision, found.use.engine) == ("int8", "openvino")
-    assert found.engine_reason == Containing("OpenVINO", "only engine", "int8")
+    alone = because("only-engine", engine="OpenVINO")
+    assert shows(found.engine_reason, "engine-best", engine="OpenVINO", who=alone)
     clock.ms["int8 in OpenVINO"] = 20.0
     found = quantize_calibrated(net, data, how)
     assert (found.precision, found.use) == ("float32", None)
@@ -333,7 +334,8 @@ def test_the_best_of_an_engine_may_be_in_float(net, data, clock):
     clock.ms |= {"int8 in OpenVINO": 9.0, "float in OpenVINO": 5.0}
     found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=20, engine="auto"))
     assert (found.is_float, found.use.engine) == (True, "openvino")
-    assert found.engine_reason == Containing("OpenVINO", "best graph is", "2.00x")
+    ratio = Containing("2.00x")
+    assert shows(found.engine_reason, "engine-best", engine="OpenVINO", ratio=ratio)
 
 
 def test_an_engine_that_is_not_there(net, data, clock, monkeypatch):
@@ -346,7 +348,7 @@ def test_an_engine_that_is_not_there(net, data, clock, monkeypatch):
         deploykit.quantize("there is no such file", calibration=data, engine="openvino")
     found = deploykit.quantize(net, calibration=data, engine="auto", min_sqnr=20).report
     assert found.use is None
-    assert found.engine_reason == Containing("OpenVINO", "installed (pip ...)")
+    assert found.engine_reason == Containing("OpenVINO", "(pip ...)")
 
 
 @pytest.mark.parametrize(
@@ -386,7 +388,7 @@ def test_a_result_that_departs_is_not_written(net, data, clock, tmp_path, monkey
         return EngineCheck(departs="output 'out' at batch 1: expected 1, got 2")
 
     monkeypatch.setattr(command, "compared_in", compared_in)
-    with raises(VerificationError, "engine-outputs-differ", reason=Containing("'out' at batch")):
+    with raises(VerificationError, "engine-outputs-differ", reason=Containing("'out'")):
         deploykit.quantize(
             net, calibration=data, engine="openvino", min_sqnr=20, output=tmp_path / "out.pb"
         )

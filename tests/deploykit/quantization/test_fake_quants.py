@@ -45,7 +45,8 @@ def test_models_of_tf_mot(name, layers, engine, images, in_process):
     assert (found.int8_layers, len(found.layers)) == (layers, layers)
     assert found.judgement.sqnr_db >= LEAST_DB
     assert found.judgement.agreement == 1
-    assert f"{layers} of {layers} layers are int8" in "\n".join(map(str, lines(found)))
+    text = "\n".join(map(str, lines(found)))
+    assert shows(text, "layers-int8", count=layers, every=layers)
 
 
 def test_a_partly_annotated_model(images, in_process):
@@ -83,7 +84,7 @@ def test_missing_ranges_are_calibrated(in_process):
     assert [bool(each.why_float) for each in before.layers] == [True] * 5
     found = quantized(graph, feeds=[feeds()], calibrating=[feeds(64)])
     assert (found.int8_layers, found.is_float) == (5, False)
-    assert shows(found.notes[0], "ranges-calibrated", tensors=Containing("first/activation and 1"))
+    assert shows(found.notes[0], "ranges-calibrated", tensors=Containing("first/activation ", "1"))
     stated = next(each.range for each in found.layers if each.layer == "third")
     assert stated == pytest.approx((0, 1.9), rel=1e-3)
     assert found.judgement.sqnr_db >= 25
@@ -120,7 +121,7 @@ def test_what_cannot_be_int8_is_not_written(in_process, tmp_path):
 
 def test_noise_is_never_written(in_process):
     graph = net(residual, ("out/out",))
-    with raises(NotQuantizedError, "float32-is-right", reason=Containing("at least 199")):
+    with raises(NotQuantizedError, "float32-is-right", reason=Containing("199")):
         deploykit.quantize(graph, min_sqnr=199)
 
 
@@ -129,7 +130,7 @@ def test_noise_is_never_written(in_process):
     [
         (
             {"prefer": "speed"},
-            says("option-reason", option="prefer", reason=Containing("states its int8")),
+            says("option-reason", option="prefer", reason=because("states-scales")),
         ),
         (
             {"minimum_size": 1},
@@ -139,8 +140,8 @@ def test_noise_is_never_written(in_process):
             {"keep_float": ["second"]},
             says(
                 "inside-with-hint",
-                hint=Containing("layers are first"),
-                reason=Containing("no layer 'second'"),
+                hint=Containing("first"),
+                reason=Containing("'second'"),
             ),
         ),
         ({"engine": "abacus"}, says("not-one-of")),
@@ -174,11 +175,11 @@ def test_the_command_line(tmp_path):
     deploykit.save_graph(net(of_four_bits, ("out/out",)), source)
     said = command_line("quantize", source, "-o", output, "--keep-float", "first")
     assert said.status == 5
-    assert said.stdout == Containing("float32: out (", "'out/weights'", "4 bits", "8)")
+    assert said.stdout == Containing("float32", "out (", "'out/weights'", " 4 ", "8)")
     assert not output.exists()
     said = command_line("quantize", source, "-o", output)
     assert said.status == 0
-    assert "1 of 2 layers are int8" in said.stdout
+    assert shows(said.stdout, "layers-int8", count=1, every=2)
     assert "--calibration" not in said.stderr  # which would change nothing
     assert output.exists()
 

@@ -13,7 +13,17 @@ from deploykit.records.images import image_problem
 from deploykit.transforms.common.errors import Error, GraphError, RefusedError
 from tests.deploykit.records.conftest import cifar_batch, idx_bytes, jpeg, png
 from tests.deploykit.storage.tiny_images import WEBP
-from tests.support import Containing, assert_golden, coded, raises, says, shows, tf
+from tests.support import (
+    Containing,
+    assert_golden,
+    because,
+    coded,
+    raises,
+    says,
+    showing,
+    shows,
+    tf,
+)
 
 FILES = {
     "ragged": ("a.csv", b"1,2,0\n1,2,3,0\n"),
@@ -114,7 +124,7 @@ def test_a_corrupt_picture(deploykit, tmp_path, pictures, raw, decoder_here):
     bad = pictures / "cat" / "1.jpg"
     bad.write_bytes(bad.read_bytes()[:-20])
     said = run(deploykit, tmp_path, pictures, *raw, *decoder_here)
-    assert shows(said, "item-failed", reason=Containing("JPEG is truncated"))
+    assert shows(said, "item-failed", reason=Containing(because("jpeg-truncated")))
     outcome = deploykit(
         "records", pictures, tmp_path / "out", *raw, *decoder_here, "--on-error", "skip", "--json"
     )
@@ -131,13 +141,13 @@ def test_a_picture_that_only_the_decoder_refuses(deploykit, tmp_path, pictures, 
     content[tables + 1 : tables + 17] = b"\xff" * 16  # more codes than there are
     bad.write_bytes(content)
     said = run(deploykit, tmp_path, pictures, "--raw", *decoder_here)
-    assert shows(said, "item-failed", reason=Containing("decoded"))
+    assert shows(said, "item-failed", reason=showing("image-not-decoded-file"))
 
 
 def test_pixels_of_another_size(deploykit, tmp_path, pictures, decoder_here):
     (pictures / "dog" / "0.jpg").write_bytes(jpeg(size=9))
     said = run(deploykit, tmp_path, pictures, "--raw", *decoder_here)
-    assert shows(said, "item-failed", reason=Containing("image is 9x9x3"))
+    assert shows(said, "item-failed", reason=showing("image-other-size", size="9x9x3"))
 
 
 def test_a_picture_without_a_class(deploykit, tmp_path, pictures):
@@ -162,8 +172,10 @@ def test_every_cut_of_a_picture_is_seen():
     for content in (jpeg(seed=1), png(), *WEBP.values()):
         assert image_problem(content) == ""
         assert all(image_problem(content[:length]) for length in range(len(content)))
-    assert image_problem(b"GIF89a" + bytes(20)) == Containing("GIF is truncated")
-    assert image_problem(b"<html>") == Containing("not a JPEG", "PNG", "GIF", "BMP")
+    assert image_problem(b"GIF89a" + bytes(20)) == because("gif-truncated")
+    assert image_problem(b"<html>") == (
+        showing("not-an-image-of", kinds=Containing("JPEG", "PNG", "GIF", "BMP"))
+    )
 
 
 def test_a_flipped_bit_of_a_png_is_seen():

@@ -19,7 +19,7 @@ from deploykit.records.index import load_index
 from deploykit.records.tables import Numbers
 from deploykit.transforms.common.errors import Error, FileError, GraphError, LimitError
 from tests.deploykit.records.conftest import numbers, parsed
-from tests.support import Containing, raises, says, shows
+from tests.support import Containing, because, raises, says, shows
 
 SMALL = Options(shard_bytes=20_000, processes=2)
 
@@ -116,7 +116,7 @@ def test_another_source_or_other_options_begin_anew(tmp_path, source, caplog, ch
     with caplog.at_level("INFO", "deploykit"):
         outcome = convert(again, out, options)
     assert outcome.kept == 0
-    assert "the work restarts" in caplog.text
+    assert shows(caplog.text, "work-restarts")
     convert(again, tmp_path / "fresh", options)
     assert contents(out) == contents(tmp_path / "fresh")
 

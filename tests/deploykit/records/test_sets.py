@@ -148,7 +148,7 @@ def test_calibrating_on_one_set(deploykit, tmp_path, cifar_10):
     several = deploykit("calibrate", model, "--data", tmp_path / "out", "-o", tmp_path / "r.json")
     assert several.status == 2
     assert several.stderr.count("\n") == 1
-    assert "such as" in several.stderr
+    assert shows(several.stderr, "record-names-several")
     found = deploykit("calibrate", model, "--data", tmp_path / "out" / "train", "-o",
                       tmp_path / "r.json", "--json")  # fmt: skip
     assert found.status == 0, found.stderr

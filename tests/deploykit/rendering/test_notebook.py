@@ -9,7 +9,7 @@ import pytest
 from deploykit.rendering import notebook, progress
 from deploykit.rendering.notebook import Cell
 from deploykit.rendering.progress import in_kernel, unseen, working
-from tests.support import Containing
+from tests.support import Containing, because, shows
 from tests.waiting import until
 
 
@@ -54,11 +54,11 @@ def wait_for(display, text):
 def test_a_cell_shows_one_line_that_is_changed_in_place(display, monkeypatch):
     showing(monkeypatch)
     with working("ship", "check", "calibrate", expected={"calibrate": 100}) as work:
-        wait_for(display, "ship  0:00 of about")
+        wait_for(display, "ship  0:00 ")
         work.begin("calibrate")
-        wait_for(display, "[2/2] calibrate  0:00 of about")
+        wait_for(display, "[2/2] calibrate  0:00 ")
     (lines,) = display.outputs
-    assert lines[-1] == "ship  done in 0:00"
+    assert lines[-1] == because("done-in", work="ship", time="0:00")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
@@ -74,7 +74,8 @@ def test_what_stops_is_said_to_have_stopped(display, monkeypatch, error):
     with pytest.raises(error):
         fail()
     (lines,) = display.outputs
-    assert lines[-1] == Containing("[1/1] check: values", "stopped after 0:00")
+    work = Containing("[1/1] check: values")
+    assert shows(lines[-1], "stopped-after", work=work, time="0:00")
 
 
 def test_what_ends_soon_shows_nothing(display):

@@ -22,7 +22,7 @@ from deploykit.shipping.stage_cache import inputs_of
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.conftest import command_line
-from tests.support import Containing, built, raises, random, says, shows, tf
+from tests.support import because, built, raises, random, says, shows, tf
 
 OPTIONS = ("--budget=0.3", "--engine=tensorflow")
 
@@ -125,7 +125,7 @@ def test_the_folder_holds_what_is_needed(home, shipped):
     assert json.loads((folder / "report.json").read_text())["kind"] == "ship"
     assert (folder / "net" / "1" / "saved_model.pb").is_file()
     assert api.open_model(folder / "model.pb").graph.inputs == ("x",)
-    assert "net is shipped" in (folder / "report.html").read_text()
+    assert shows((folder / "report.html").read_text(), "shipped-in", name="net")
     readme = (folder / "README.md").read_text()
     assert "deploykit serve net.ship" in readme
     assert len(readme.splitlines()) <= 12
@@ -139,12 +139,12 @@ def test_figures_are_compared(shipped):
     for name in ("accuracy", "size", "p50", "rate"):
         assert figures[name]["before"]["value"] > 0 or name == "accuracy"
         assert figures[name]["after"] is not None
-    assert shipped["verdict"] == Containing("net is shipped", "float32")
+    assert shows(shipped["verdict"], "shipped-in", name="net", precision="float32")
 
 
 def test_float32_and_its_reason_come_first(home, shipped):
     assert (shipped["precision"], shipped["reason"]) == ("float32", "int8 needs --calibration DATA")
-    first = "net is shipped in float32: int8 needs --calibration DATA"
+    first = because("shipped-in-float32", name="net", reason=shipped["reason"])
     assert next(iter(lines(shipped))) == first
     report = json.loads((home / "net.ship" / "report.json").read_text())
     assert (report["precision"], report["reason"]) == ("float32", shipped["reason"])
@@ -336,7 +336,7 @@ def test_sizes_that_do_not_fit_are_given_by_the_option_that_ship_names(tmp_path)
     outcome = run(tmp_path, "net.pb", "-o", "out.ship", *OPTIONS)
     assert outcome.status == 5
     assert "--shape" not in outcome.stderr  # an option that ship does not have
-    assert "random inputs had 'x' [4,96,4], which do not fit. Give" in outcome.stderr
-    assert "representative samples with --calibration" in outcome.stderr
+    fields = {"shapes": "'x' [4,96,4]", "option": "--calibration"}
+    assert because("sizes-do-not-fit", **fields) in outcome.stderr
     given = "--calibration=long.npz"
     assert run(tmp_path, "net.pb", "-o", "out.ship", *OPTIONS, given).status == 0

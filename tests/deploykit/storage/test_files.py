@@ -16,7 +16,7 @@ from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.runtime.child_process import call
-from tests.support import raises
+from tests.support import raises, shows
 
 
 def test_default_names_stand_beside_the_input(tmp_path):
@@ -71,7 +71,7 @@ def test_no_room_left(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
     )
-    assert f"{path}: cannot be written" in done.stdout
+    assert shows(done.stdout, "file-action-failed", source=path, action="written")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
 from deploykit.verification.samples import Dataset
-from tests.support import Containing, build, raises, random, says, tf
+from tests.support import because, build, raises, random, says, tf
 
 X = random(20, 4)
 LABELS = np.arange(20) % 3
@@ -148,7 +148,7 @@ def test_the_only_array_is_taken_under_any_name(caplog):
     caplog.set_level("INFO", "deploykit")
     found = Dataset.of(graph, {"embeddings": X, "labels": LABELS})
     np.testing.assert_array_equal(found.arrays["x"], X)
-    assert caplog.messages == [Containing("'x' takes", "'embeddings'")]
+    assert caplog.messages == [because("only-array", name="x", array="embeddings")]
     for names, inputs in ((("a", "b"), graph), (("a",), placeholders(x=X4, y=X4))):
         with raises(GraphError, "unknown-name", kind="array for input", name="x"):
             Dataset.of(inputs, dict.fromkeys(names, X))
@@ -163,7 +163,8 @@ def test_whole_floats_are_integers(caplog):
     found = Dataset.of(graph, {"ids": np.array([[1.0, 2.0], [-3.0, 4.0]])})
     assert found.arrays["ids"].dtype == np.int32
     assert found.arrays["ids"].tolist() == [[1, 2], [-3, 4]]
-    assert caplog.messages == [Containing("'ids' takes int32", "float64 values")]
+    expected = {"name": "ids", "type": "int32", "got": "float64"}
+    assert caplog.messages == [because("values-converted", **expected)]
 
 
 @pytest.mark.parametrize("value", [2.5, np.nan, np.inf, 2.0**40])

@@ -14,7 +14,7 @@ from tests.deploykit.conftest import command_line
 from tests.serving.echo_model import echo
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
-from tests.support import Containing, raises, says, shows, tf
+from tests.support import Containing, because, raises, says, showing, shows, tf
 
 WAYS = ["tensorflow grpc", "v2 grpc", "v2 http"]
 EACH = pytest.mark.parametrize("way", WAYS)
@@ -136,7 +136,7 @@ def test_files_of_a_model_that_takes_bytes(command, tmp_path):
     found = command("predict", "bytes", *given, "--json")
     assert found.status == 0, found.stderr
     assert found.document["values"]["y"]["values"] == [2, 4]
-    assert found.document["fed"] == {"x": Containing("2 files")}
+    assert found.document["fed"] == {"x": showing("files-sent", count=2)}
 
 
 @EACH
@@ -188,8 +188,8 @@ def test_outputs_by_name(ask):
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["nobody", "1"], 2, re.escape("models served here: ")),
-        (["broken", "1"], 2, re.escape("served here: ")),
+        (["nobody", "1"], 2, because("models-served", names="")),
+        (["broken", "1"], 2, says("versions-served", model="broken")),
         (["half", "z=1"], 2, says("input-argument-form")),
         (
             ["half", "[1, 2]"],
@@ -211,7 +211,11 @@ def test_exit_status_of_status(command, model, status):
     ended = command("status", model)
     assert ended.status == status, ended.stderr
     if status == 5:
-        assert shows(ended.stderr, "server-not-serving", reason=Containing("broken is available"))
+        assert shows(
+            ended.stderr,
+            "server-not-serving",
+            reason=showing("no-version-of-model", model="broken"),
+        )
 
 
 def test_status_is_the_same_over_each(server):
@@ -237,7 +241,8 @@ def test_a_server_is_live_and_ready(command):
     assert ended.status == 0
     assert (ended.document["health"], ended.document["live"]) == ("SERVING", True)
     assert ended.document["server"] == f"deploykit {api.__version__}"
-    assert f"{api.__version__} is live" in command("status").stdout
+    server = Containing(api.__version__)
+    assert shows(command("status").stdout, "server-live", server=server)
 
 
 @pytest.mark.slow
@@ -269,4 +274,4 @@ def test_a_client_speaks_one_protocol(server):
         api.predict(server.url, "half", {"x": 1})
     ended = command_line("predict", server.address, "half", "1", "--protocol=v1")
     assert ended.status == 2
-    assert shows(ended.stderr, "usage", reason=Containing("of 'tensorflow', 'v2'"))
+    assert shows(ended.stderr, "usage", reason=Containing("'tensorflow', 'v2'"))

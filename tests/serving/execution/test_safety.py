@@ -15,7 +15,7 @@ from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.untrusted.vocabularies import Vocabularies
 from tests.deploykit.importers.test_bad_checkpoints import BAD, written
 from tests.serving.small_models import half_plus
-from tests.support import Containing, raises, tf
+from tests.support import Containing, raises, showing, tf
 
 WORDS = np.array([b"dog", b"fish", b"cat"], object)
 
@@ -133,7 +133,7 @@ def test_what_is_read_at_each_call_is_no_asset(tmp_path):
         RefusedError,
         "reads-file",
         op="InitializeTableFromTextFileV2",
-        reason=Containing("/words.txt, which is"),
+        reason=showing("reads-foreign-file", file=Containing("/words.txt")),
         what="node 'InitializeTableFromTextFileV2'",
     ):
         served(folder)
@@ -156,7 +156,7 @@ def test_variables_that_would_end_the_server(kind, tmp_path):
     prefix = written(folder / "variables", BAD[kind])
     for end in (".index", ".data-00000-of-00001"):
         Path(f"{prefix}{end}").rename(folder / "variables" / f"variables{end}")
-    with pytest.raises(GraphError, match=r"variables\.index: the entry 'a' "):
+    with pytest.raises(GraphError, match=r"variables\.index: .*'a' "):
         served(folder)
 
 

@@ -24,7 +24,7 @@ from deploykit.serving.server.config_files import (
 )
 from deploykit.transforms.common.errors import FileError
 from deploykit.transforms.ir.protos import private_messages
-from tests.support import Containing, assert_golden, coded, raises, refusal, shows
+from tests.support import Containing, assert_golden, because, coded, raises, refusal, shows
 
 PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"
 KEY = "-----BEGIN PRIVATE KEY-----\\nMIIEsecret\\n-----END PRIVATE KEY-----\\n"
@@ -92,7 +92,7 @@ def test_a_zero_number_of_versions_is_one(read):
 
 def test_a_logging_config_is_said_to_be_without_effect(read, caplog):
     read(read_models, listed(MODEL + " logging_config {}"))
-    assert caplog.messages == [Containing("model m", "logging_config")]
+    assert caplog.messages == [because("logging-ignored", model="m")]
 
 
 M = 'name: "m"'
@@ -310,4 +310,4 @@ def test_no_piece_of_a_key_is_shown(read, text):
     with pytest.raises(ConfigError) as caught:
         read(read_tls, text)
     assert "secret" not in str(caught.value)
-    assert "expected one of server_key, server_cert, custom_ca, client_verify" in str(caught.value)
+    assert "server_key, server_cert, custom_ca, client_verify" in str(caught.value)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific, find_versions
 from deploykit.serving.protocol.versions import number_of
 from deploykit.transforms.common.errors import FileError
-from tests.support import Containing, raises
+from tests.support import Containing, because, raises
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_policy_that_names_nothing_is_told(base):
     folder = base("1")
     found = find_versions(folder, Specific(()))
     assert not found.versions
-    assert found.warnings == (Containing(f"{folder}", "specific versions, so"),)
+    assert found.warnings == (because("policy-names-none", folder=folder),)
 
 
 def test_two_names_of_one_number(base):
@@ -95,8 +95,8 @@ def test_two_names_of_one_number(base):
     found = find_versions(folder, All())
     assert found.versions == {1: folder / "1", 2: folder / "2"}
     assert found.warnings == (
-        Containing(f"{folder / '001'}", f"{folder / '01'} is version", "1 too"),
-        Containing(f"{folder / '01'}", f"{folder / '1'} is version", "1 too"),
+        because("version-twice", folder=folder / "001", other=folder / "01", version=1),
+        because("version-twice", folder=folder / "01", other=folder / "1", version=1),
     )
 
 
@@ -116,7 +116,7 @@ def test_an_empty_base_path_is_no_error_but_told(base):
     found = find_versions(folder, Latest())
     assert not found.versions
     assert found.warnings == (
-        Containing(f"{folder}", "version, expected folders", f"{folder / '1'}"),
+        because("base-path-without-version", folder=folder, example=folder / "1"),
     )
 
 

@@ -147,9 +147,7 @@ def test_raw_contents_of_another_length(tensor, more, chance):
     request.raw_input_contents[0] = wrong
     if len(wrong) != len(content):
         words = refusal(request.SerializeToString())
-        assert words == Containing(
-            "'x' of datatype", f"{datatype} and shape", f"{list(array.shape)}"
-        )
+        assert words == Containing("'x'", datatype, f"{list(array.shape)}")
         assert str(len(wrong)) in words
 
 
@@ -236,7 +234,7 @@ def test_thousands_of_empty_parts_are_refused_before_they_are_read(content):
 
 def test_many_parameters_of_one_name_are_one():
     many = block(4, b"") * 4_000 + block(5, block(4, b"") * 100_000)
-    assert "the name" not in refusal(block(1, b"m") + many)
+    assert not shows(refusal(block(1, b"m") + many), "name-too-long")
 
 
 TWICE = says("infer-twice", what="input", name="x")
@@ -404,7 +402,7 @@ def test_strings_take_no_more_than_they_are(count):
 
 def test_names_come_before_everything_else():
     for call in (from_raw, from_values):
-        with raises(ServingError, "name-too-long", what=Containing("an input")):
+        with raises(ServingError, "name-too-long", what=Containing("input")):
             call("n" * 300, "NONE", (-1,), memoryview(b""))
 
 

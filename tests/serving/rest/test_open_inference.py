@@ -16,7 +16,7 @@ from tests.serving.infer_callers import (
     http_ask,
 )
 from tests.serving.infer_messages import raw_of
-from tests.support import Containing, assert_golden, says, shows
+from tests.support import Containing, assert_golden, because, says, shows
 
 INFER = "/v2/models/half_plus_two/infer"
 ECHO = "/v2/models/echo/infer"
@@ -136,7 +136,7 @@ def test_binary_data_of_another_size_than_its_shape(inference):
     text = json.dumps(document).encode()
     status, found = post(inference, text + bytes(8), **{LENGTH: str(len(text))})
     assert status == 400
-    assert found["error"] == Containing("8 bytes", "4")
+    assert found["error"] == Containing("8 ", "4")
 
 
 def infer(inference, inputs, outputs=(), parameters=SWAPPED, form="flat", path=ECHO, **headers):
@@ -221,7 +221,7 @@ def test_texts_that_are_none_are_answered_as_binary_data_alone(inference):
         length = {LENGTH: str(len(changed))}
         found, body, _ = http_ask(inference.server, "POST", ECHO, changed + content, **length)
         assert found == status
-    assert body["error"] == Containing("'bytes_out' contains bytes", "UTF-8 text")
+    assert shows(body["error"], "output-not-utf8", name="bytes_out")
 
 
 @pytest.mark.parametrize("form", ["flat", "nested", "binary"])
@@ -337,7 +337,7 @@ def test_parameters_that_change_the_meaning_are_refused(inference, level, parame
     text = "a list of 1" if type(value) is list else json.dumps(value)
     assert f"'{name}' is {text}," in found["error"]
     if name == "classification":
-        assert found["error"].endswith("expected a whole number from 0 to 2147483647")
+        assert shows(found["error"], code, expected=because("classes-expected"))
 
 
 def test_parameters_that_change_no_meaning_are_ignored(inference):

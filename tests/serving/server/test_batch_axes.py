@@ -16,7 +16,7 @@ from deploykit.serving.protocol.signatures import (
 )
 from deploykit.transforms.common.errors import GraphError
 from tests.serving.served import Served
-from tests.support import Containing, built, random, tf
+from tests.support import built, random, shows, tf
 
 STEPS, WIDTH, AXES = 3, 4, {"format": 1, "inputs": {"x": {"batch_axis": 1}}}
 CLIENTS = 4
@@ -24,7 +24,9 @@ CLIENTS = 4
 
 def unbatched(lines, name):
     """Return the lines that name the signature and this input."""
-    return [line for line in lines if line == Containing("'serving_default'", f"'{name}'")]
+    return [
+        line for line in lines if shows(line, "unbatched", signature="serving_default", input=name)
+    ]
 
 
 @built(["x"], ["out"])

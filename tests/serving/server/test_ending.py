@@ -21,6 +21,7 @@ from tests.serving.server.test_server import count, half
 from tests.serving.server.test_slow_clients import CHECK, HEAD, PREDICT, begun, stalled
 from tests.serving.slow_model import slow
 from tests.serving.small_models import half_plus
+from tests.support import shows
 
 CALLED = 0.3  # seconds in which callers call before the end
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -111,7 +112,7 @@ def test_a_lame_duck_answers_while_health_says_that_it_ends(empty):
                 server.process.send_signal(signal.SIGTERM)
                 assert next(watched).status == NOT_SERVING
                 assert health.Check(health_pb2.HealthCheckRequest()).status == NOT_SERVING
-                while "shutting down" not in server.said:
+                while not shows(server.said, "health-ending"):
                     time.sleep(0.01)
         request = GetModelStatusRequest()
         request.model_spec.name = "nobody"

@@ -17,7 +17,7 @@ from deploykit.transforms.common.errors import MissingPackageError
 from tests.hidden_packages import TENSORFLOW, hiding
 from tests.serving.engine_versions import alone, mixed, needs_openvino
 from tests.serving.served import Served, free_port
-from tests.support import Containing, says
+from tests.support import Containing, says, shows
 
 MODEL = "m"
 
@@ -74,9 +74,8 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
             x = np.float32([[2.0]])
             assert client.predict(MODEL, {"x": x})["y"].tolist() == [[3.0]]
             found = {name: each.unavailable for name, each in client.metadata(MODEL).items()}
-            with pytest.raises(
-                CallError, match=r"'regress_x_to_y' needs TensorFlow.*\.\[tf\]"
-            ) as no:
+            needs = says("needs-tensorflow", install=Containing(".[tf]"))
+            with pytest.raises(CallError, match=f"'regress_x_to_y' {needs}") as no:
                 client.regress(MODEL, [{"x": [2.0]}], signature="regress_x_to_y")
             assert no.value.status == "FAILED_PRECONDITION"
         assert {name for name, why in found.items() if why} == refused
@@ -87,7 +86,8 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
             command = [sys.executable, "-m", "deploykit", "status", address, MODEL]
             done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True,
                                   text=True, check=True)  # fmt: skip
-            assert done.stdout == Containing("'regress_x_to_y'", "not available", missing)
+            fields = {"signature": "regress_x_to_y", "reason": Containing(missing)}
+            assert shows(done.stdout, "signature-unavailable", **fields)
     finally:
         server.kill()
 
@@ -99,12 +99,14 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
         (
             np.ones((1, 1), np.int32),
             says(
-                "call-failed", grpc_status="INVALID_ARGUMENT", reason=Containing("float but int32")
+                "call-failed",
+                grpc_status="INVALID_ARGUMENT",
+                reason=Containing(" float ", " int32"),
             ),
         ),
         (
             np.ones((2, 3), np.float32),
-            says("call-failed", grpc_status="INVALID_ARGUMENT", reason=Containing("has shape [2")),
+            says("call-failed", grpc_status="INVALID_ARGUMENT", reason=Containing(" [2")),
         ),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from deploykit.serving.server import access_log
 from deploykit.serving.server.access_log import AccessLog
 from deploykit.transforms.common.errors import FileError
-from tests.support import Containing, says
+from tests.support import because, says, showing, shows
 from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -90,8 +90,8 @@ def test_a_full_disk_costs_lines_but_leaves_whole_ones_and_says_how_many(
     assert len(first) + before == 100
     assert first == [f"line {number:04}" for number in range(len(first))]
     assert caplog.messages == [
-        Containing(f"{tmp_path}/log cannot"),
-        Containing(f"{tmp_path}/log is written"),
+        showing("log-failing", file=f"{tmp_path}/log"),
+        because("log-recovered", file=f"{tmp_path}/log"),
     ]
 
 
@@ -128,7 +128,7 @@ def test_a_reader_that_stalls_holds_up_nobody(tmp_path, caplog, monkeypatch):
         kept.add(b"line %07d\n" % count)
         count += 1
     until(lambda: caplog.messages)  # said while it stalls
-    assert "reader is too slow" in caplog.messages[0]
+    assert shows(caplog.messages[0], "log-failing", reason=because("reader-slow"))
     os.set_blocking(reader, True)
     found = b""
     while b"dropped" not in found:
@@ -307,10 +307,10 @@ def test_a_truncated_line_is_not_continued_in_another_file(tmp_path, monkeypatch
     assert (new, missing(gap), last) == ("new", 1, "last")
     assert (old.read_bytes(), kept.dropped) == (b"tru", 1)
     assert caplog.messages == [
-        Containing("cannot be written: No space left on device"),
-        Containing("is written again"),
-        Containing("cannot be written: a line was truncated when the file was moved"),
-        Containing("is written again"),
+        showing("log-failing", reason="No space left on device"),
+        showing("log-recovered"),
+        showing("log-failing", reason=because("line-moved")),
+        showing("log-recovered"),
     ]
 
 
@@ -331,8 +331,8 @@ def test_a_file_that_cannot_be_opened_again_costs_lines_until_it_can(tmp_path, c
     gap, new = log.read_text().splitlines()
     assert (missing(gap), new) == (2, "new")
     assert caplog.messages == [
-        Containing(f"{log}", "file or directory"),
-        Containing(f"{log} is written"),
+        showing("log-failing", file=log, reason="No such file or directory"),
+        because("log-recovered", file=log),
     ]
 
 
@@ -401,6 +401,6 @@ def test_what_cannot_be_opened_is_an_error(tmp_path):
         Counted(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
-        FileError, match=says("file-error", reason=Containing("process reads this"), source="pipe")
+        FileError, match=says("file-error", reason=because("pipe-unread"), source="pipe")
     ):
         Counted(tmp_path / "pipe")

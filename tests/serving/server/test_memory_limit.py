@@ -15,7 +15,7 @@ from deploykit.serving.server.settings import ServerSettings
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
-from tests.support import raises, shows
+from tests.support import lines_with, raises, shows
 from tests.waiting import until
 
 MIB = 1 << 20
@@ -116,8 +116,8 @@ def test_the_default_limit_refuses_a_version_larger_than_the_machine(tmp_path, w
                     f"--workers={workers}")  # fmt: skip
     try:
         assert server.document["models"] == {"half_plus_two": [1]}
-        assert server.said.count("version 2 of model 'half_plus_two' needs") == 1
-        assert "--memory-limit" in server.said
+        over = {"version": 2, "model": "half_plus_two"}
+        assert len(lines_with(server.said, "version-over-memory", **over)) == 1
         assert list(server.predictions.Predict(half(), timeout=30).outputs["y"].float_val) == [3.0]
     finally:
         server.kill()

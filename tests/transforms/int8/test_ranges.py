@@ -6,7 +6,7 @@ import pytest
 
 from deploykit.transforms.common.errors import FileError, GraphError, MismatchError
 from deploykit.transforms.int8.ranges import Ranges, TensorRange, check_ranges, load_ranges
-from tests.support import Containing, assert_golden, raises, refusal, says
+from tests.support import assert_golden, because, raises, refusal, says, shows
 
 FOUND = Ranges("ab12", 3, {"x": TensorRange(-1.5, 2.0, (0.25, 0.5), (-1.5, 0.0)),
                            "y:1": TensorRange(0.0, 6.0)})  # fmt: skip
@@ -59,7 +59,9 @@ def test_the_maximum_of_each_channel_is_optional(tmp_path):
 
 def test_what_is_asked_of_ranges():
     assert FOUND.of("x:0", 2).min == -1.5
-    with pytest.raises(GraphError, match=says("missing", name="y", hint=" (did you mean y:1?)")):
+    with pytest.raises(
+        GraphError, match=says("missing", name="y", hint=because("did-you-mean", names="y:1"))
+    ):
         FOUND.of("y")
     with raises(GraphError, "ranges-channels", tensor="x", channels=3, key="channel_mean", count=2):
         FOUND.of("x", 3)
@@ -75,7 +77,7 @@ def test_ranges_are_of_one_model(tmp_path, caplog):
     for old, new in (('"model_sha256": "ab12",', ""), ('"ab12"', '""')):
         path.write_text(TEXT.replace(old, new))
         check_ranges(path, "net.pb", "ab13")
-        assert caplog.text == Containing("SHA-256", "another model than")
+        assert shows(caplog.text, "ranges-sha256-missing", file=path, model="net.pb")
         caplog.clear()
 
 

@@ -10,7 +10,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal, split
 from deploykit.transforms.ir.pattern import Any, Const, Op
 from deploykit.transforms.ir.protos import GraphDef
-from tests.support import Containing, building, raises, says, tf
+from tests.support import building, raises, says, showing, tf
 
 
 def node(name, *inputs, op="Relu"):
@@ -52,7 +52,7 @@ def test_reading():
     assert not graph.feeds_only(graph["a"], graph["b"])
     assert not graph.feeds_only(graph["d"], graph["b"])  # an output
     assert (graph.is_input("x"), graph.is_output("d"), graph.is_output("x")) == (True, True, False)
-    with raises(GraphError, "missing", name="dd", hint=Containing("did you mean")):
+    with raises(GraphError, "missing", name="dd", hint=showing("did-you-mean")):
         graph["dd"]
 
 

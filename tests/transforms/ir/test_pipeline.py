@@ -10,7 +10,7 @@ from deploykit.transforms.ir import pipeline
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
-from tests.support import assert_golden, raises, says
+from tests.support import assert_golden, because, raises, says
 
 FLOAT = {"T": DType("float32")}
 
@@ -112,7 +112,7 @@ def test_a_broken_graph_is_refused_before_and_after_a_step(monkeypatch):
         graph.replace(graph["out"], graph["out"].with_data_inputs("gone"))
 
     monkeypatch.setattr(pipeline, "function", lambda name: breaks)
-    with pytest.raises(GraphError, match="remove_device: node 'out'"):
+    with pytest.raises(GraphError, match=r"remove_device: .*'out'"):
         list(pipeline.run(small(), [pipeline.Step("remove_device")]))
 
 
@@ -124,7 +124,7 @@ def test_names_are_the_modules_in_the_folder():
 def test_an_alias_stands_for_its_transforms():
     assert pipeline.parse("obsfucate_names") == [pipeline.Step("obfuscate_names")]
     assert not set(pipeline.ALIASES) & set(pipeline.names())
-    hint = " (did you mean obsfucate_names or obfuscate_names?)"
+    hint = because("did-you-mean", names="obsfucate_names or obfuscate_names")
     with raises(PipelineError, "missing", kind="transform", hint=hint):
         pipeline.parse("obsfuscate_name")
 

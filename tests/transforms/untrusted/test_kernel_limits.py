@@ -21,7 +21,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.kernel_limits import LIMITS, KernelLimits, limit
 from deploykit.transforms.use_onednn_kernels import KERNELS as FLOAT_KERNELS
 from tests import pairwise
-from tests.support import Containing, building, random, tf, transform
+from tests.support import because, building, random, tf, transform
 from tests.transforms.layer_matrix import (
     OUT,
     C,
@@ -335,10 +335,8 @@ def test_sums_of_open_shapes_are_right_at_every_batch(shared):
 def test_the_reasons_say_who_cannot():
     graph = net(Case(shape="no rank"))
     layer = graph["layer"]
-    assert limit("_FusedQuantizedConv2D", layer, [None, (3, 3, C, OUT)]) == (
-        Containing("_FusedQuantizedConv2D takes")
-    )
+    op = "_FusedQuantizedConv2D"
+    assert limit(op, layer, [None, (3, 3, C, OUT)]) == because("kernel-groups-unknown", op=op)
     placed = replace(layer, device="/device:GPU:0")
-    assert limit("FusedPadConv2D", placed) == (
-        Containing("/device:GPU:0", "FusedPadConv2D runs", "CPUs")
-    )
+    unfit = because("device-unfit", device="/device:GPU:0", op="FusedPadConv2D")
+    assert limit("FusedPadConv2D", placed) == unfit

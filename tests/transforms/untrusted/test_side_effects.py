@@ -17,7 +17,7 @@ from deploykit.transforms.untrusted.side_effects import (
     refuse,
     refuse_side_effects,
 )
-from tests.support import Containing, raises
+from tests.support import Containing, because, raises
 
 X = Node("x", "Placeholder")
 
@@ -44,7 +44,7 @@ def test_an_op_with_a_side_effect_is_refused():
         X,
         Node("y", "Relu", ("x",)),
     ]
-    what = Containing("node 'read': ReadFile")
+    what = Containing("'read'", "ReadFile")
     with raises(RefusedError, "acts-beyond", op="ReadFile", what=what) as raised:
         refuse_side_effects(Graph(nodes, outputs=("read", "y")))
     assert raised.value.exit_status == 3
@@ -56,7 +56,7 @@ def test_an_op_with_a_side_effect_is_refused():
 
 def test_a_control_input_counts():
     abort = Node("abort", "Abort").with_attrs(exit_without_error=True)
-    with raises(RefusedError, "acts-beyond", op="Abort", what=Containing("node 'abort': Abort")):
+    with raises(RefusedError, "acts-beyond", op="Abort", what=Containing("'abort'", "Abort")):
         refuse_side_effects(Graph([X, abort, Node("y", "Relu", ("x", "^abort"))], outputs=("y",)))
 
 
@@ -64,7 +64,7 @@ def test_functions_that_are_used_count():
     functions = library(
         f=call("n", "g", "a"), g=Node("p", "PyFunc", ("a",)), h=Node("w", "WriteFile", ("a",))
     )
-    with raises(RefusedError, "acts-beyond", op="PyFunc", what=Containing("node 'p': PyFunc")):
+    with raises(RefusedError, "acts-beyond", op="PyFunc", what=Containing("'p'", "PyFunc")):
         refuse_side_effects(Graph([X, call("y", "f", "x")], (), ("y",), library=functions))
     refuse_side_effects(Graph([X, call("y", "f", "x")], (), ("x",), library=functions))
 
@@ -73,7 +73,9 @@ def test_only_a_print_to_a_file_is_refused():
     text = Node.constant("text", np.array(b"hello", object))
     printed = Node("p", "PrintV2", ("text",))
     refuse_side_effects(Graph([text, printed.with_attrs(output_stream="stderr")]))
-    with raises(RefusedError, "acts-beyond", op="PrintV2", what=Containing("'p': PrintV2 writes")):
+    with raises(
+        RefusedError, "acts-beyond", op="PrintV2", what=Containing("'p'", because("effect-writes"))
+    ):
         refuse_side_effects(Graph([text, printed.with_attrs(output_stream="file:///etc/x")]))
 
 
@@ -84,10 +86,12 @@ def test_samplers_are_refused_where_they_read_a_file():
         RefusedError,
         "acts-beyond",
         op="FixedUnigramCandidateSampler",
-        what=Containing("'s': FixedUnigramCandidateSampler reads"),
+        what=Containing("'s'", because("effect-reads")),
     ):
         refuse_side_effects(Graph([X, sampler.with_attrs(vocab_file="/etc/passwd")]))
-    with raises(RefusedError, "acts-beyond", op="Skipgram", what=Containing("'s': Skipgram reads")):
+    with raises(
+        RefusedError, "acts-beyond", op="Skipgram", what=Containing("'s'", because("effect-files"))
+    ):
         refuse_side_effects(Graph([Node("s", "Skipgram").with_attrs(filename="/etc/passwd")]))
 
 
@@ -124,7 +128,7 @@ def test_what_waits_counts_where_it_is_run(op):
     graph = Graph([X, Node("n", op), Node("y", "Relu", ("x",))], outputs=("y",))
     assert effects_in(graph) == []
     graph.outputs = ("n", "y")
-    with raises(RefusedError, "acts-beyond", cut=Containing("with --inputs after it"), op=op):
+    with raises(RefusedError, "acts-beyond", cut=Containing("--inputs "), op=op):
         refuse(effects_in(graph))
 
 
@@ -153,9 +157,9 @@ def test_a_control_input_runs_what_is_fed(op):
     with raises(
         RefusedError,
         "acts-beyond",
-        cut=Containing("model with --inputs"),
+        cut=Containing("--inputs "),
         op="QueueDequeueManyV2",
-        what=Containing("for another thread"),
+        what=Containing(because("effect-waits")),
     ):
         refuse_side_effects(graph)
     assert inputs_behind(Graph([waiting, Node("y", "Relu", ("n", "^n"))], [], ("y",)), {"n"}) == ()

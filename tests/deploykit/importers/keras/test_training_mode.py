@@ -9,7 +9,7 @@ import pytest
 import deploykit
 from deploykit.transforms.common.errors import UnverifiedError, VerificationError
 from tests.pairwise import once_each
-from tests.support import Containing, random, run, tf
+from tests.support import because, random, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -88,7 +88,7 @@ def test_augmentation_is_off(package, is_nested, form, tmp_path, caplog):
     x = random(5, *SHAPE)
     expected = live.predict(x, verbose=0)
     np.testing.assert_allclose(run(graph, {graph.inputs[0]: x})[0], expected, atol=2e-6)
-    assert caplog.text == Containing("'flip'", "augmentation is off")
+    assert because("augmentation-off", layer="flip") in caplog.text
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_an_exported_model_that_augments_is_refused_with_advice_that_works(tmp_p
     live.save(tmp_path / "m.keras")
     with pytest.raises(UnverifiedError) as found:
         deploykit.freeze(tmp_path / "m", output=tmp_path / "m.pb")
-    assert str(found.value) == Containing("augmentation layers, freeze the .keras file")
+    assert because("augmentation-exported") in str(found.value)
     assert not (tmp_path / "m.pb").exists()
     assert deploykit.freeze(tmp_path / "m.keras", output=tmp_path / "m.pb")
 
@@ -143,7 +143,7 @@ def test_a_trace_that_differs_is_reported_with_its_layer(tmp_path, monkeypatch):
     live = model("keras", default)
     monkeypatch.setattr(keras.layers.Flatten, "call", call)
     deploykit.freeze(live)  # nothing is written, so nothing is compared
-    with pytest.raises(VerificationError, match=r"layer 'flatten\w*'") as caught:
+    with pytest.raises(VerificationError, match=r"'flatten\w*'") as caught:
         deploykit.freeze(live, output=tmp_path / "m.pb")
     assert not isinstance(caught.value, UnverifiedError)
     assert not (tmp_path / "m.pb").exists()
@@ -156,7 +156,7 @@ def test_a_sequence_that_keras_cuts_is_found(tmp_path):
     x = keras.Input((None, 5))
     y = keras.layers.TimeDistributed(keras.layers.Dense(4), name="steps")(keras.layers.Masking()(x))
     keras.Model(x, keras.layers.LSTM(3)(y)).save(tmp_path / "m.keras")
-    with pytest.raises(VerificationError, match="layer 'steps'"):
+    with pytest.raises(VerificationError, match="'steps'"):
         deploykit.freeze(tmp_path / "m.keras", output=tmp_path / "m.pb")
     assert [path.name for path in tmp_path.iterdir()] == ["m.keras"]
     graph = deploykit.freeze(tmp_path / "m.keras", output=tmp_path / "m.pb", allow_unverified=True)

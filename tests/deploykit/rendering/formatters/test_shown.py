@@ -21,6 +21,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import GraphDef
 from tests.deploykit.benchmarking.made_up_results import measurement, result
+from tests.support import because
 
 HOSTILE = "<script>alert(1)</script>&\"'$x$\ud800\x1b[31m\u202e"
 
@@ -153,8 +154,8 @@ def test_huge_results_show_their_ends():
     for kind in ("row", "line"):
         assert f"{kind}0" in shown.text
     assert "row99999" in shown.text
-    assert "99,800 more rows" in shown.text
-    assert "99,801 more lines" in shown.text
+    assert because("rows-not-shown", count="99,800") in shown.text
+    assert because("lines-not-shown", count="99,801") in shown.text
     assert shown.text.rstrip().endswith("x")
 
 

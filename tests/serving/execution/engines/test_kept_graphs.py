@@ -12,6 +12,7 @@ from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.transforms.engines.compiled_cache import VARIABLE
 from deploykit.transforms.engines.engine_folder import FOLDER, MANIFEST
 from tests.serving.engine_versions import NAME, X, alone, needs_openvino
+from tests.support import shows
 
 pytestmark = needs_openvino
 
@@ -55,7 +56,7 @@ def test_the_second_start_tries_nothing_and_answers_the_same(cache, trials, tmp_
     assert len(list(cache.glob("*.blob"))) == 2  # for calls side by side, and for one alone
     assert answers(folder) == first
     assert len(trials) == 1
-    assert "compiled graphs from the cache" in caplog.text
+    assert shows(caplog.text, "graphs-from-cache")
 
 
 @pytest.mark.parametrize("loading", [{"slots": 1}, {"intra_op": 2}, {"allow_ops": ("ReadFile",)}])
@@ -85,7 +86,7 @@ def test_a_damaged_file_is_tried_and_compiled_anew(cache, trials, tmp_path, capl
     blob.write_bytes(content)
     assert answers(folder) == first
     assert len(trials) == 2
-    assert "is removed" in caplog.text
+    assert shows(caplog.text, "cache-damaged")
     assert answers(folder) == first
     assert len(trials) == 2
 
