@@ -149,7 +149,7 @@ class Numbers:
     def _parsed(self, text: bytes) -> Array | None:
         """Return all numbers of a text, or None if any row is invalid."""
         columns, label = self._columns, self._columns.label
-        words: dict[int, Callable[[str], float]] = {}
+        words: dict[int | str, Callable[[str], float]] = {}
         if label is not None and columns.label_type == "class":
             words[label] = lambda name: float(columns.places[name.strip()])
         array = columns.layout.numbers(text, words)

@@ -106,7 +106,7 @@ class CsvLayout:
         return result
 
     def numbers(
-        self, text: bytes, words: Mapping[int, Callable[[str], float]] | None = None
+        self, text: bytes, words: Mapping[int | str, Callable[[str], float]] | None = None
     ) -> Array | None:
         """Return all rows of a text, [rows, columns] of float64; None: a row may be bad.
 

@@ -21,7 +21,7 @@ from deploykit.transforms.common.messages import log_to_stderr
 from deploykit.transforms.runtime.child_process import ResourceLimits
 from deploykit.verification import verify
 from tests.documents import pinned
-from tests.support import built, call_here, coded, random, shows, tf
+from tests.support import built, call_here, coded, random, tf
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
 

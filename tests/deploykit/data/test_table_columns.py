@@ -12,7 +12,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import DType
-from tests.support import raises, says
+from tests.support import because, raises, says
 
 HOUSES = {"id": [1, 2, 3], "city": ["a", "bb", "c"], "price": [1.5, 2.0, -1.0], "rooms": [3, 4, 5]}
 
@@ -72,7 +72,11 @@ def test_a_value_that_is_not_whole_is_named(houses):
 
 
 def test_a_text_for_a_number_is_named(houses):
-    with raises(GraphError, "data-not-number", type="float32", got="a"):
+    code, fields = "data-not-number", {"type": "float32", "got": "a"}
+    if houses.endswith(".csv"):
+        reason = because("cell-not-number", column="'city'", got="'a'")
+        code, fields = "csv-row", {"number": 2, "reason": reason}
+    with raises(GraphError, code, **fields):
         open_samples(houses, graph(city=("float32", (-1,))))
 
 

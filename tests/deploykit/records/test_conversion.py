@@ -19,7 +19,7 @@ from deploykit.records.index import load_index
 from deploykit.records.tables import Numbers
 from deploykit.transforms.common.errors import Error, FileError, GraphError, LimitError
 from tests.deploykit.records.conftest import numbers, parsed
-from tests.support import Containing, because, raises, says, shows
+from tests.support import Containing, raises, says, shows
 
 SMALL = Options(shard_bytes=20_000, processes=2)
 

@@ -14,7 +14,7 @@ from deploykit.storage.data_files import format_of
 from deploykit.storage.tables import column, is_table
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.untrusted import files
-from tests.support import Containing, because, raises, says, shows
+from tests.support import because, raises, says, shows
 
 
 def csv(tmp_path, text: str) -> str:

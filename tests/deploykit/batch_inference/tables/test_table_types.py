@@ -142,8 +142,11 @@ def test_lines_of_csv_that_do_not_fit_are_invalid_rows(tmp_path, small_parts, bl
     lines[4], lines[9], lines[14] = "7", "many,b", ",c"
     (tmp_path / "t.csv").write_bytes("\n".join([*lines[:6], blanks, *lines[6:], ""]).encode())
     good, bad = read(opened(tmp_path / "t.csv", graph(x=("int64", (-1,)), y=("string", (-1,)))))
-    assert bad == {3: "it has 1 cell, expected 2", 13: Containing("'x'", "null"),
-                   8: Containing("'x'", "'many'")}  # fmt: skip
+    assert bad == {
+        3: because("cell-count", count=1, expected=2),
+        8: Containing("'x'", "'many'"),
+        13: because("column-null", name="x"),
+    }
     assert [row for _, row, _, _ in good] == [n for n in range(20) if n not in bad]
     assert all(values == {"x": row, "y": f"a\n{row}".encode()} for _, row, values, _ in good)
 
