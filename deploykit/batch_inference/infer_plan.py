@@ -158,7 +158,8 @@ def _opened_data(
             if result.kind == "csv":
                 extra[SPLIT] = MIN_ROWS
                 if declared.columns is None and "label" in result.columns:
-                    logger.info("the last column is the label, which is left out")
+                    place = "first" if result.columns["label"] == 0 else "last"
+                    logger.info("the %s column is the label, which is left out", place)
         batch = _rows_at_once(graph, how, settings)
         pipeline = pipeline_for(
             result, graph, preprocessing=declared, batch=batch, epochs=1, threads=1

@@ -304,9 +304,7 @@ def _csv(
     layout.tell(path)
     width = layout.count
     if columns is None:
-        columns = {"x": (0, width - 1), "label": width - 1} if width > 1 else {"x": 0}
-        if width == expected and not {*layout.header[-1:]} & {*samples.NOT_INPUTS}:
-            columns = {"x": (0, width)}
+        columns = _usual_columns(path, layout, expected)
     features = {}
     for name, item in columns.items():
         start, end = _ends(item)
@@ -328,6 +326,23 @@ def _csv(
         separator=layout.separator, columns=columns, compression="GZIP" if packed == {True} else "",
         skipped=tuple(file.name for file in empty),
     )  # fmt: skip
+
+
+def _usual_columns(path: str, layout: csv_files.CsvLayout, expected: int | None) -> Columns:
+    """Return the vector `x` and the label: a first column that is named as one, or else the last.
+
+    All columns are `x` if they are as many as `expected`, and none has the name of a label.
+    GraphError: the label is between other columns, by its name.
+    """
+    last = layout.count - 1
+    labels = [place for place, name in enumerate(layout.header) if name in samples.NOT_INPUTS]
+    if not last or (layout.count == expected and not labels):
+        return {"x": (0, layout.count)} if last else {"x": 0}
+    if labels == [0]:
+        return {"label": 0, "x": (1, layout.count)}
+    if labels and labels != [last]:
+        raise GraphError("csv-label-between", source=path, name=layout.header[labels[0]])
+    return {"x": (0, last), "label": last}
 
 
 def _images(folder: Path, found: ImageFolder) -> Data:

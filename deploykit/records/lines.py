@@ -73,12 +73,14 @@ def _has_quotes(path: str) -> bool:
 def _ends_of_records(path: str, cuts: list[int]) -> list[int]:
     """Return for each cut the first end of a record from there on, without equal ones."""
     results: dict[int, None] = {}
+    last = 0
     with opened(path) as file:
         for ends, _ in record_offsets(file, path, quoted=True):
             places = np.searchsorted(ends, cuts)
             results |= dict.fromkeys(ends[places[places < len(ends)]].tolist())
             cuts = [cut for cut, place in zip(cuts, places, strict=True) if place == len(ends)]
-    return [*results]
+            last = int(ends[-1]) if len(ends) else last
+    return [*results | ({last: None} if cuts and last else {})]  # only empty lines come after it
 
 
 def csv_text_of(part: SourcePart, first: int) -> tuple[int, bytes]:

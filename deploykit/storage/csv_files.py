@@ -38,6 +38,8 @@ from deploykit.transforms.untrusted.files import (
 
 logger = logging.getLogger("deploykit")
 
+csv.field_size_limit(sys.maxsize)  # of all threads; LONGEST_LINE is the limit here
+
 HeaderRule = Literal["auto", "yes", "no"]
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "'|'"}
 """The separators of cells, and their names."""
@@ -81,7 +83,14 @@ class CsvLayout:
 
     def __str__(self) -> str:
         """Return the layout in words: `header: a, b, label`."""
-        names = ", ".join(self.header[:_SEEN]) + ", ..." * (len(self.header) > _SEEN)
+        return self.words()
+
+    def words(self, column: int = 0) -> str:
+        """Return the layout in words; of a long header, some names up to a column."""
+        start = max(0, column + 1 - _SEEN)
+        shown = [name[:_SHOWN] for name in self.header[start : start + _SEEN]]
+        more = len(self.header) > start + _SEEN
+        names = ", ".join(["..."] * (start > 0) + shown + ["..."] * more)
         text = f"header: {names}" if self.header else "no header"
         separated = SEPARATORS[self.separator]
         return text if self.separator == "," else f"{text}; columns are separated by {separated}"
@@ -186,6 +195,9 @@ def shared_layout(
         with opened(path) as file:
             try:
                 found[path] = layout_of(path, header, file)
+                if only_first and header == "yes" and found[path] != next(iter(found.values())):
+                    file.seek(0)
+                    found[path] = layout_of(path, "no", file)  # its first record is a row
             except GraphError as error:
                 if error.code != "csv-empty":
                     raise
@@ -195,9 +207,12 @@ def shared_layout(
     for path, other in others:
         same = other.header == layout.header or (only_first and not other.header)
         if not same or other.separator != layout.separator:
+            names = enumerate(zip(layout.header, other.header, strict=False))
+            place = next((place for place, (name, got) in names if name != got), 0)
             raise GraphError(
-                "csv-files-differ", source=path, got=other, other=first, expected=layout
-            )
+                "csv-files-differ", source=path, got=other.words(place), other=first,
+                expected=layout.words(place),
+            )  # fmt: skip
     return layout, {path: item.start for path, item in found.items()}
 
 
@@ -220,7 +235,8 @@ def _records(file: IO[bytes], path: str | os.PathLike[str], size: int = 0) -> It
     rest, offset, line, is_first = b"", 0, 1, True
     while True:
         try:
-            block = read_up_to(file, size or _BLOCK)
+            # As much as is pending, so that a long record is not split again too often.
+            block = read_up_to(file, max(size or _BLOCK, len(rest)))
         except OSError as error:
             raise cannot_be_read(path, error) from None
         text = rest + block
@@ -233,13 +249,15 @@ def _records(file: IO[bytes], path: str | os.PathLike[str], size: int = 0) -> It
                 raise quote_open(path, found[-1].line)
             yield from found
             return
-        if found:  # the last one may go on, and the line feed of its CRLF may follow
-            last = found.pop()
+        yield from found[:-1]
+        last = found[-1] if found else None
+        if last and len(text) - (last.offset - offset + len(last.text)) <= 2:
+            # It may go on, and the line feed of its CRLF may follow.
             text, offset, line = text[last.offset - offset :], last.offset, last.line
             if len(text) > LONGEST_LINE:
                 raise too_long(path, line)
-            yield from found
-        elif text:  # only empty lines, of which there may be any number
+        elif text:  # empty lines, of which there may be any number
+            yield from found[-1:]
             kept = len(text) - (2 if text.endswith(b"\r\n") else 1)
             text, offset, line = text[kept:], offset + kept, line + line_ends(text[:kept])
         rest = text
@@ -329,15 +347,11 @@ def rows_of(
 def _parsed(text: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the line and the cells of each record of a sound text."""
     line = 1
-    before = csv.field_size_limit(sys.maxsize)
-    try:
-        reader = csv.reader(io.StringIO(text.decode(), newline=""), delimiter=separator)
-        for row in reader:
-            if row:
-                yield line, row
-            line = reader.line_num + 1
-    finally:
-        csv.field_size_limit(before)
+    reader = csv.reader(io.StringIO(text.decode(), newline=""), delimiter=separator)
+    for row in reader:
+        if row:
+            yield line, row
+        line = reader.line_num + 1
 
 
 def is_sound(text: bytes, separator: str) -> bool:

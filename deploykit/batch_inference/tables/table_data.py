@@ -235,8 +235,11 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
     format_ = format_of(first.name)
     if format_ == "csv":
         names, row = csv_header(first, declared.rule)
+        labels = [place for place, name in enumerate(names) if name in NOT_INPUTS]
+        at_end = labels in ([], [0], [len(names) - 1])
         width = vector_width(graph)
-        is_vector = width in (len(names), len(names) - 1) and all(map(is_number, row))
+        fits = width == len(names) - bool(labels) or (width == len(names) - 1 and not labels)
+        is_vector = fits and at_end and all(map(is_number, row))
         return declared.columns is None and (
             (not is_vector and not {"", *NOT_INPUTS}.issuperset(names[-1:]))
             or is_table(first, takes_text=True, rule=declared.rule)  # no table of numbers has text
@@ -321,7 +324,7 @@ def _advice(data: TableData, graph: Graph, tensor: str, name: str) -> str:
         column
         for column, found in data.types.items()
         if (kind_of(found) == ColumnKind(False, 0) or column in data.mixed)
-        and column not in NOT_INPUTS
+        and column not in (*NOT_INPUTS, *data.keep, *data.partitions)
     ]
     width = shape[1] if shape and len(shape) == 2 and type_ != "string" else 1
     fits = 1 < width <= len(numbers) and not any("," in column for column in numbers[:width])

@@ -21,6 +21,7 @@ from deploykit.storage.arrays import load_data
 from deploykit.storage.tables import CsvTable
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph
+from tests.support import raises
 
 KINDS = {
     r"expected a number|is null": "number",
@@ -260,7 +261,10 @@ def test_the_header_can_be_stated(tmp_path, rule, count, names):
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("block", [7, 8, 9, 64])
-def test_records_are_whole_wherever_a_block_or_a_part_ends(tmp_path, monkeypatch, block, end):
+@pytest.mark.parametrize("empty_lines", [0, 1, 9])
+def test_records_are_whole_wherever_a_block_or_a_part_ends(
+    tmp_path, monkeypatch, block, end, empty_lines
+):
     monkeypatch.setattr(csv_files, "_BLOCK", block)
     monkeypatch.setattr("deploykit.records.lines.PART", block)
     monkeypatch.setattr("deploykit.storage.record_offsets._BLOCK", block)
@@ -268,6 +272,7 @@ def test_records_are_whole_wherever_a_block_or_a_part_ends(tmp_path, monkeypatch
     rows = [f"{n},{n + 1},{n % 2}" for n in range(40)]
     rows[20] = '"20\n\n\r","21",0'
     rows[30] = ""
+    rows += [""] * empty_lines
     path.write_bytes(BOM + end.join(row.encode() for row in rows))
     expected = [f"{n} {n + 1} {n % 2}" for n in range(40) if n != 30]
     for read in READERS:
@@ -298,6 +303,7 @@ def test_a_header_of_numbers_is_stated_for_every_reader(tmp_path, rule, rows):
         ("1,2\n3,4\n", None),
         ("a,b,c\n1,2,0\n3,4,1\n", [0, 1]),
         ("1,2,0\n3,4,1\n", [0, 1]),
+        ("label,a,b\n0,1,2\n1,3,4\n", [0, 1]),
     ],
 )
 def test_columns_are_the_vector_of_the_only_input(tmp_path, content, labels):
@@ -328,3 +334,44 @@ def test_columns_are_joined_to_a_vector(tmp_path):
     with pytest.raises(GraphError) as caught:
         open_table(str(path), graph(z=("float32", (-1, 2))), Preprocessing(), ColumnChoice())
     assert "--columns z=a,b" in str(caught.value)
+
+
+def test_a_label_between_the_columns_of_a_vector_is_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,label,b\n1,0,2\n3,1,4\n")
+    model = graph(x=("float32", (-1, 2)))
+    with raises(GraphError, "csv-label-between", name="label"):
+        open_data(str(path), None, model)
+    assert takes_columns(str(path), model, Preprocessing(), ColumnChoice())
+    with raises(GraphError, "column-missing", columns="x=a,b"):
+        open_table(str(path), model, Preprocessing(), ColumnChoice())
+
+
+def test_a_later_part_of_a_table_may_lack_the_header_that_names_its_label(tmp_path):
+    paths = [tmp_path / name for name in ("a.csv", "b.csv", "c.csv")]
+    for path, text in zip(paths, ("x,y,z\n1,2,3\n", "3,4,9\n", "x,y,z\n5,6,7\n"), strict=True):
+        path.write_text(text)
+    source, problems = open_source(paths, kind="csv", label="z"), Problems(skip=False)
+    found = [item for part in source.parts() for item in source.read(part, problems)]
+    assert [item["label"] for item in found] == [3, 9, 7]
+
+
+def test_headers_that_differ_late_are_told_apart(tmp_path):
+    names = [f"column{number}" for number in range(9)]
+    for file, last in (("a.csv", "z"), ("b.csv", "y")):
+        (tmp_path / file).write_text(",".join([*names, last, "other"]) + "\n" + "1," * 10 + "2\n")
+    with raises(GraphError, "csv-files-differ") as caught:
+        open_data(str(tmp_path))
+    assert caught.value.fields["got"] != caught.value.fields["expected"]
+
+
+def test_a_long_record_is_split_a_few_times(tmp_path, monkeypatch):
+    """Not once for each block that it takes."""
+    splits = []
+    split = csv_files.split
+    monkeypatch.setattr(csv_files, "split", lambda *given: splits.append(1) or split(*given))
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'a,b\n1,"' + b"x\n" * (1 << 21) + b'"\n3,4\n' + b"\n" * (1 << 20))
+    assert [len(record.text) for record in csv_files.records(path)] == [3, 4 + (1 << 22), 3]
+    csv_files.layout_of(path)
+    assert len(splits) < 20
