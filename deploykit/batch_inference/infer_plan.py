@@ -158,7 +158,7 @@ def _opened_data(
             if result.kind == "csv":
                 extra[SPLIT] = MIN_ROWS
                 if declared.columns is None and "label" in result.columns:
-                    place = "first" if result.columns["label"] == 0 else "last"
+                    place = "last" if result.columns["label"] == result.width - 1 else "first"
                     logger.info("the %s column is the label, which is left out", place)
         batch = _rows_at_once(graph, how, settings)
         pipeline = pipeline_for(

@@ -331,18 +331,21 @@ def _csv(
 def _usual_columns(path: str, layout: csv_files.CsvLayout, expected: int | None) -> Columns:
     """Return the vector `x` and the label: a first column that is named as one, or else the last.
 
-    All columns are `x` if they are as many as `expected`, and none has the name of a label.
+    All columns are `x` if they are as many as `expected`, and none has the name of a label. A first
+    column without a name is none of them, as pandas writes the index of its rows.
     GraphError: the label is between other columns, by its name.
     """
-    last = layout.count - 1
+    first, last = int(layout.names[0] == "" and layout.count > 1), layout.count - 1
     labels = [place for place, name in enumerate(layout.header) if name in samples.NOT_INPUTS]
-    if not last or (layout.count == expected and not labels):
-        return {"x": (0, layout.count)} if last else {"x": 0}
-    if labels == [0]:
-        return {"label": 0, "x": (1, layout.count)}
+    if first == last:
+        return {"x": last}
+    if layout.count - first == expected and not labels:
+        return {"x": (first, layout.count)}
+    if labels == [first]:
+        return {"label": first, "x": (first + 1, layout.count)}
     if labels and labels != [last]:
         raise GraphError("csv-label-between", source=path, name=layout.header[labels[0]])
-    return {"x": (0, last), "label": last}
+    return {"x": (first, last), "label": last}
 
 
 def _images(folder: Path, found: ImageFolder) -> Data:

@@ -75,6 +75,8 @@ class CsvLayout:
     separator: str = ","
     start: int = field(default=0, compare=False)
     """The offset of the first row in bytes."""
+    may_have_header: bool = field(default=False, compare=False)
+    """Whether the first row has no number, but an empty cell."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,6 +94,8 @@ class CsvLayout:
         more = len(self.header) > start + _SEEN
         names = ", ".join(["..."] * (start > 0) + shown + ["..."] * more)
         text = f"header: {names}" if self.header else "no header"
+        if self.may_have_header:
+            text += " (if the first line names the columns, give --header yes)"
         separated = SEPARATORS[self.separator]
         return text if self.separator == "," else f"{text}; columns are separated by {separated}"
 
@@ -155,7 +159,8 @@ def layout_of(
     except ValueError as error:
         raise row_error(path, first[0].line, error) from None
     if header == "no" or (header == "auto" and not is_header(names)):
-        return CsvLayout((), len(names), separator, first[0].offset)
+        is_odd = header == "auto" and "" in names and not any(map(may_be_number, names))
+        return CsvLayout((), len(names), separator, first[0].offset, is_odd)
     start = first[1].offset if len(first) > 1 else first[0].offset + len(first[0].text)
     return CsvLayout(tuple(names), len(names), separator, start)
 

@@ -235,10 +235,11 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
     format_ = format_of(first.name)
     if format_ == "csv":
         names, row = csv_header(first, declared.rule)
-        labels = [place for place, name in enumerate(names) if name in NOT_INPUTS]
-        at_end = labels in ([], [0], [len(names) - 1])
+        columns = names[names[:1] == ("",) :]  # without an index of pandas
+        labels = [place for place, name in enumerate(columns) if name in NOT_INPUTS]
+        at_end = labels in ([], [0], [len(columns) - 1])
         width = vector_width(graph)
-        fits = width == len(names) - bool(labels) or (width == len(names) - 1 and not labels)
+        fits = width == len(columns) - bool(labels) or (width == len(columns) - 1 and not labels)
         is_vector = fits and at_end and all(map(is_number, row))
         return declared.columns is None and (
             (not is_vector and not {"", *NOT_INPUTS}.issuperset(names[-1:]))

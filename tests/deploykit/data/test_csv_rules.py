@@ -375,3 +375,19 @@ def test_a_long_record_is_split_a_few_times(tmp_path, monkeypatch):
     assert [len(record.text) for record in csv_files.records(path)] == [3, 4 + (1 << 22), 3]
     csv_files.layout_of(path)
     assert len(splits) < 20
+
+
+@pytest.mark.parametrize("content", [",a,b\n0,1,2\n1,3,4\n", ",a,b,c\n0,1,2,0\n1,3,4,1\n"])
+def test_an_index_without_a_name_is_no_value_of_a_vector(tmp_path, content):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    model = graph(x=("float32", (-1, 2)))
+    assert csv_files.layout_of(path).may_have_header
+    assert open_samples(path, model, with_header(None, "yes")).arrays["x"].tolist() == [
+        [1, 2],
+        [3, 4],
+    ]
+    declared = with_header(None, "yes")
+    assert not takes_columns(str(path), model, declared, ColumnChoice())
+    data = open_data(str(path), None, model, rule="yes")
+    assert read_parts(data, ["x"], lambda row: row).rows == ["1 2", "3 4"]
