@@ -156,7 +156,7 @@ def _opened_data(
         else:
             result = open_data(path, declared.columns, graph, may_be_empty=True, rule=declared.rule)
             if result.kind == "csv":
-                extra[SPLIT] = MIN_ROWS
+                extra[SPLIT] = f"{MIN_ROWS} records"  # a bare number: of lines, in former versions
                 if declared.columns is None and "label" in result.columns:
                     logger.info("the last column is the label, which is left out")
         batch = _rows_at_once(graph, how, settings)
