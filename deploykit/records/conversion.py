@@ -26,6 +26,7 @@ from deploykit.records.record_source import (
     fingerprint,
     no_records_error,
 )
+from deploykit.records.tables import Numbers
 from deploykit.records.workers import in_order
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
 from deploykit.storage.resume_file import State, digest
@@ -315,6 +316,7 @@ def _bound(source: RecordSource, options: Options) -> dict[str, Any]:
         "features": document(source.features),
         "classes": digest([repr(source.classes).encode()]),
         "source": digest(fingerprint(source.files)),
+        **({"csv": source.rule} if isinstance(source, Numbers) else {}),
     }
 
 
