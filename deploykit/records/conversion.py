@@ -337,4 +337,5 @@ def problem_text(problem: Problem, lines: LineNumbers) -> str:
     """Return a problem as a sentence, with its line number."""
     if problem.offset is None:
         return f"{problem.file}: {problem.reason}"
-    return f"{problem.file}: line {lines.at(problem.file, problem.offset)}: {problem.reason}"
+    line = lines.at(problem.file, problem.offset, problem.only_feeds)
+    return f"{problem.file}: line {line}: {problem.reason}"

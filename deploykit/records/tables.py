@@ -253,7 +253,7 @@ class Texts:
                 row = columns.layout.cells(line, is_quoted=False)
                 label = {} if columns.label is None else {"label": columns.value(row)}
             except ValueError as error:
-                problems.take(Problem(part.file, str(error), offset))
+                problems.take(Problem(part.file, str(error), offset, only_feeds=True))
                 continue
             yield {name: row[n].encode() for n, name in self._names.items()} | label
 
