@@ -124,8 +124,11 @@ class CsvLayout:
             )  # fmt: skip
         except (ValueError, KeyError):
             return None
-        # An infinite value may be a number beyond float64, which is a bad row.
-        return None if result.shape[1] != self.count or np.isinf(result).any() else result
+        if result.shape[1] != self.count:
+            return None
+        # An infinite value that no cell states is a number beyond float64, which is a bad row.
+        infinite = int(np.isinf(result).sum())
+        return None if infinite and (words or infinite != text.lower().count(b"inf")) else result
 
 
 def layout_of(
