@@ -156,10 +156,10 @@ def _opened_data(
         else:
             result = open_data(path, declared.columns, graph, may_be_empty=True, rule=declared.rule)
             if result.kind == "csv":
-                extra[SPLIT] = MIN_ROWS
+                extra[SPLIT] = f"{MIN_ROWS} records"  # a bare number: of lines, in former versions
                 if declared.columns is None and "label" in result.columns:
                     place = "last" if result.columns["label"] == result.width - 1 else "first"
-                    logger.info("the %s column is the label, which is left out", place)
+                    logger.info("the %s column is the label, which is not fed", place)
         batch = _rows_at_once(graph, how, settings)
         pipeline = pipeline_for(
             result, graph, preprocessing=declared, batch=batch, epochs=1, threads=1

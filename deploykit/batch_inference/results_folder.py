@@ -197,6 +197,8 @@ def _option(names: tuple[str, ...], before: object, now: object) -> str:
     last = names[-1]
     if last == SPLIT and before is None:
         return "of deploykit 0.1, which split CSV files in other places"
+    if last == SPLIT:
+        return "of another version of deploykit, which found other rows in CSV files"
     text = f"--{last.replace('_', '-')}" if last in _FLAGS else " ".join(names).replace("_", " ")
     texts = [json.dumps(item) for item in (before, now)]
     if before is None:

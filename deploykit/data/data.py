@@ -332,7 +332,7 @@ def _usual_columns(path: str, layout: csv_files.CsvLayout, expected: int | None)
     """Return the vector `x` and the label: a first column that is named as one, or else the last.
 
     All columns are `x` if they are as many as `expected`, and none has the name of a label. A first
-    column without a name is none of them, as pandas writes the index of its rows.
+    column without a name is ignored: pandas writes the index of the rows so.
     GraphError: the label is between other columns, by its name.
     """
     first, last = int(layout.names[0] == "" and layout.count > 1), layout.count - 1

@@ -137,7 +137,7 @@ class InputRunner:
 
         pipeline = self.job.pipeline
         if self._own is None:
-            check_lines(pipeline.data)
+            check_lines(pipeline.data, ", or give --input feed")
         graph = tf.Graph()
         with graph.as_default():
             with tf.name_scope(_SCOPE):

@@ -112,6 +112,8 @@ class Preprocessing:
     """The value range of images whose steps do not determine it."""
     why: Hidden[str] = field(default="from --preprocess", compare=False)
     """The source of the preprocessing, as text."""
+    only_ranges: Hidden[bool] = field(default=False, compare=False)
+    """Whether it was given as ranges such as `0..1`, which change no other known steps."""
 
     @property
     def rule(self) -> HeaderRule:
@@ -121,7 +123,7 @@ class Preprocessing:
     @property
     def states_only_header(self) -> bool:
         """Whether it states no more than the header of CSV files."""
-        return self == Preprocessing(header=self.header)
+        return self.header is not None and self == Preprocessing(header=self.header)
 
     @property
     def states_only_axes(self) -> bool:
@@ -167,10 +169,14 @@ def with_header(given: Any, rule: HeaderRule) -> Any:
 
 
 def header_rule(given: Any) -> tuple[HeaderRule, bool]:
-    """Return the rule of a preprocessing for headers, and whether it states no more than that."""
-    if not isinstance(given, Preprocessing):
-        return "auto", given is None
-    return given.rule, given.states_only_header
+    """Return the rule of a preprocessing for headers, and whether it states no more than that.
+
+    FileError, GraphError: the preprocessing cannot be read.
+    """
+    if given is None:
+        return "auto", True
+    declared = preprocessing_of(given)
+    return declared.rule, declared.states_only_header
 
 
 def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
@@ -200,10 +206,17 @@ def preprocessing_of(given: Any) -> Preprocessing:
     return _of_ranges(text) or load_preprocessing(text)
 
 
+def _ranges_of(given: Any) -> Preprocessing | None:
+    """Return a preprocessing that was given as ranges; None for any other."""
+    if isinstance(given, str):
+        return _of_ranges(given)
+    return given if isinstance(given, Preprocessing) and given.only_ranges else None
+
+
 def _of_ranges(text: str) -> Preprocessing | None:
     """Return the ranges in `0..1` or `photo=0..1,other=-1..1`; None for any other text."""
     if (everywhere := range_from(text)) is not None:
-        return Preprocessing(range=everywhere)
+        return Preprocessing(range=everywhere, only_ranges=True)
     inputs = {}
     for part in text.split(","):
         name, _, range_text = part.rpartition("=")
@@ -211,7 +224,7 @@ def _of_ranges(text: str) -> Preprocessing | None:
         if range_ is None or not name:
             return None
         inputs[name.strip()] = Steps().into(range_)
-    return Preprocessing(inputs)
+    return Preprocessing(inputs, only_ranges=True)
 
 
 def with_batch_axes(graph: Graph, given: Any) -> tuple[Graph, Any]:
@@ -220,7 +233,7 @@ def with_batch_axes(graph: Graph, given: Any) -> tuple[Graph, Any]:
     The rest is None if it only states axes. Axes that it does not state stay as they were known.
     FileError, GraphError: the preprocessing cannot be read, or an input has no such axis.
     """
-    if given is None or (isinstance(given, str) and _of_ranges(given) is not None):
+    if given is None or _ranges_of(given) is not None:
         return graph, given
     declared = preprocessing_of(given)
     rest = None if declared.states_only_axes else declared
@@ -249,7 +262,7 @@ def preprocessing_by_graph(given: Any, graphs: Sequence[Graph]) -> list[Any]:
     named itself. An unpaired name is skipped. GraphError: no graph has an input of this name.
     FileError: the preprocessing cannot be read.
     """
-    if given is None or (isinstance(given, str) and _of_ranges(given) is not None):
+    if given is None or _ranges_of(given) is not None:
         return [given] * len(graphs)
     declared, known = preprocessing_of(given), [names_of_inputs(graph) for graph in graphs]
     every = {name for names in known for aliases in names.values() for name in aliases}
@@ -309,7 +322,7 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
     rule, is_plain = header_rule(given)
     if is_plain:
         return known if rule == "auto" else replace(known, header=rule)
-    ranges = _of_ranges(given) if isinstance(given, str) else None
+    ranges = _ranges_of(given)
     if ranges is None or graph is None or known == Preprocessing():
         return _with_known_axes(preprocessing_of(given), graph, known)
     known, ranges = known.among(graph), ranges.among(graph)
@@ -320,7 +333,7 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
         fits = shape is None or len(shape) == 4
         if stated.state_values and (fits or name in ranges.inputs):
             inputs[name] = replace(known.of([name]), scale=stated.scale, mean=stated.mean, std=())
-    return replace(known, inputs=inputs, why=ranges.why)
+    return replace(known, inputs=inputs, header=ranges.header or known.header, why=ranges.why)
 
 
 def _with_known_axes(

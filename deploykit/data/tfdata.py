@@ -35,14 +35,14 @@ def example_spec(features: Mapping[str, Feature]) -> dict[str, Any]:
     return spec
 
 
-def check_lines(data: Data) -> None:
+def check_lines(data: Data, hint: str = "") -> None:
     """Raise GraphError for a CSV file whose rows graph ops cannot split, as they read plain lines.
 
-    FileError: it cannot be read.
+    `hint` is a further way out, in words. FileError: it cannot be read.
     """
     for file in data.files if data.kind == "csv" else ():
         if got := csv_files.beyond_lines(file):
-            raise GraphError("csv-beyond-lines", source=file, got=got)
+            raise GraphError("csv-beyond-lines", source=file, got=got, hint=hint)
 
 
 def parsed_lines(data: Data, features: Mapping[str, Feature], lines: Any) -> dict[str, Any]:

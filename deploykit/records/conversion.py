@@ -26,6 +26,7 @@ from deploykit.records.record_source import (
     fingerprint,
     no_records_error,
 )
+from deploykit.records.tables import Numbers
 from deploykit.records.workers import in_order
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
 from deploykit.storage.resume_file import State, digest
@@ -315,6 +316,7 @@ def _bound(source: RecordSource, options: Options) -> dict[str, Any]:
         "features": document(source.features),
         "classes": digest([repr(source.classes).encode()]),
         "source": digest(fingerprint(source.files)),
+        **({"csv": source.rule} if isinstance(source, Numbers) else {}),
     }
 
 
@@ -335,4 +337,5 @@ def problem_text(problem: Problem, lines: LineNumbers) -> str:
     """Return a problem as a sentence, with its line number."""
     if problem.offset is None:
         return f"{problem.file}: {problem.reason}"
-    return f"{problem.file}: line {lines.at(problem.file, problem.offset)}: {problem.reason}"
+    line = lines.at(problem.file, problem.offset, problem.only_feeds)
+    return f"{problem.file}: line {line}: {problem.reason}"

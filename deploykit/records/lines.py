@@ -169,8 +169,11 @@ class LineNumbers:
     def __init__(self) -> None:
         self._file, self._offset, self._lines, self._is_return = "", 0, 1, False
 
-    def at(self, file: str, offset: int) -> int:
-        """Return the number, from 1, of the line that starts at an offset."""
+    def at(self, file: str, offset: int, only_feeds: bool = False) -> int:
+        """Return the number, from 1, of the line that starts at an offset.
+
+        With `only_feeds`, lone carriage returns do not end lines.
+        """
         if file != self._file or offset < self._offset:
             self._file, self._offset, self._lines, self._is_return = file, 0, 1, False
         with opened(file) as stream:
@@ -178,7 +181,9 @@ class LineNumbers:
             while self._offset < offset and (
                 piece := stream.read(min(PART, offset - self._offset))
             ):
-                self._lines += line_ends(piece, self._is_return)
+                self._lines += (
+                    piece.count(b"\n") if only_feeds else line_ends(piece, self._is_return)
+                )
                 self._is_return = piece.endswith(b"\r")
                 self._offset += len(piece)
         return self._lines

@@ -31,6 +31,7 @@ class Problem:
     file: str
     reason: str
     offset: int | None = None
+    only_feeds: bool = False  # no line of the file ends with a lone carriage return
 
 
 class ProblemError(Exception):

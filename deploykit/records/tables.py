@@ -29,6 +29,7 @@ from deploykit.transforms.common.errors import GraphError, nearest
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import OVERHEAD
 
+_RULE = 2  # how the rows of CSV are found; another one may find others in the same files
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -123,6 +124,12 @@ class Numbers:
         self.classes = columns.classes
         self.features = {"x": Feature("float32", (len(columns.others),))} | _label(columns)
         self._first = self._first_row()
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """What decides which rows the files have, as plain data."""
+        layout = self._columns.layout
+        return {"rule": _RULE, "header": list(layout.header), "separator": layout.separator}
 
     def parts(self) -> list[SourcePart]:
         """Return byte ranges of rows."""
@@ -246,7 +253,7 @@ class Texts:
                 row = columns.layout.cells(line, is_quoted=False)
                 label = {} if columns.label is None else {"label": columns.value(row)}
             except ValueError as error:
-                problems.take(Problem(part.file, str(error), offset))
+                problems.take(Problem(part.file, str(error), offset, only_feeds=True))
                 continue
             yield {name: row[n].encode() for n, name in self._names.items()} | label
 

@@ -112,7 +112,7 @@ class CsvLayout:
                 raise GraphError("two-columns-same-name", source=f"{path}: column '{name}'")
 
     def cells(self, record: bytes, is_quoted: bool = True) -> list[str]:
-        """Return the cells of a row. ValueError, with a reason: it is no row of this layout."""
+        """Return the cells of a row. ValueError, with a reason: it does not fit this layout."""
         result = cells(record, self.separator, is_quoted)
         if len(result) != self.count:
             raise ValueError(_other_count(len(result), self.count))
@@ -137,8 +137,11 @@ class CsvLayout:
             )  # fmt: skip
         except (ValueError, KeyError):
             return None
-        # An infinite value may be a number beyond float64, which is a bad row.
-        return None if result.shape[1] != self.count or np.isinf(result).any() else result
+        if result.shape[1] != self.count:
+            return None
+        # An infinite value that no cell states is a number beyond float64, which is a bad row.
+        infinite = int(np.isinf(result).sum())
+        return None if infinite and (words or infinite != text.lower().count(b"inf")) else result
 
 
 def layout_of(
@@ -177,7 +180,7 @@ def preview(
         layout = layout_of(path, rule)
         first = list(islice(records(path), bool(layout.header), 2))
         row = layout.cells(first[0].text) if first else []
-    except (GraphError, ValueError):  # which whoever reads it reports
+    except (GraphError, ValueError):  # which the reader reports
         return (), ()
     return ((), ()) if rule == "auto" and not layout.header else (layout.names, row)
 
@@ -402,7 +405,7 @@ def number(cell: str) -> float:
 
 
 def floats(row: Sequence[str], columns: Sequence[int]) -> list[float]:
-    """Return the numbers of some columns. ValueError, with a reason: a cell is no number."""
+    """Return the numbers of some columns. ValueError, with a reason: a cell is not a number."""
     result = []
     for column in columns:
         try:

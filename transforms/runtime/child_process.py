@@ -248,7 +248,7 @@ _idle: ContextVar[list[_Child] | None] = ContextVar("_idle", default=None)
 def end_idle_children(is_kept: Callable[[int], bool]) -> None:
     """End the idle children of `reused_children`, except those whose process ID `is_kept` accepts.
 
-    It is asked about the child first that was used last.
+    The child that was used last comes first.
     """
     children = _idle.get() or []
     for child in children[::-1]:

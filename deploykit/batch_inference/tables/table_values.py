@@ -21,6 +21,7 @@ Bad = dict[int, str]
 """The reason for each invalid row, by its number in the column."""
 _WORDS = {b"true": 1, b"false": 0}
 _MAX_DIGITS = 20  # of uint64
+_NOT_FINITE = [f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")]
 _SHOWN = 40  # characters of a value in a reason
 
 
@@ -163,15 +164,34 @@ def text_numbers(name: str, cells: Any, dtype: str) -> tuple[Any, Bad]:
     has_hex = pc.any(pc.match_substring(cells, "0x", ignore_case=True), min_count=0).as_py()
     for kind in () if is_whole and has_hex else dict.fromkeys((type_, pa.float64())):
         try:
-            found = pc.cast(pc.utf8_trim_whitespace(cells.cast(pa.string())), kind)
+            texts = pc.utf8_trim_whitespace(cells.cast(pa.string()))
+            found = pc.cast(texts, kind)
         except pa.ArrowInvalid:
             continue
-        # Floats from 2**53 on may be rounded integers. An infinite one may be beyond float64, and
-        # the text of one that is no number may be one that only Arrow reads, such as nan(1).
-        limit = math.inf if kind == type_ and not is_whole else float(2**53)
-        if kind != pa.float64() or _are_below(found, limit):
+        if kind == type_ == pa.float64():
+            return _with_checked(name, cells, texts, found)
+        # Floats from 2**53 on may be rounded integers.
+        if kind != pa.float64() or _are_below(found, 2.0**53):
             return found, {}
     return _numbers_one_by_one(name, cells, type_)
+
+
+def _with_checked(name: str, cells: Any, texts: Any, floats: Any) -> tuple[Any, Bad]:
+    """Return floats that Arrow read, and the invalid rows among those that are not finite.
+
+    These may be beyond float64, or have a text that only Arrow reads, such as nan(1).
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pc.all(pc.is_finite(floats), min_count=0).as_py():
+        return floats, {}
+    is_usual = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(_NOT_FINITE))
+    is_odd = pc.fill_null(pc.invert(pc.or_(pc.is_finite(floats), is_usual)), False)
+    rows = np.flatnonzero(np.asarray(is_odd.to_numpy(zero_copy_only=False)))
+    checked, wrong = _numbers_one_by_one(name, cells.take(pa.array(rows)), pa.float64())
+    bad = {int(rows[row]): reason for row, reason in wrong.items()}
+    return pc.replace_with_mask(floats, is_odd, checked), bad
 
 
 def _are_below(floats: Any, limit: float) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import deploykit
 from deploykit.data.data import open_data
 from deploykit.data.input_runner import InputJob, InputRunner
 from deploykit.data.invalid_records import damaged, without_damaged
@@ -229,7 +230,7 @@ def test_graph_ops_read_only_plain_lines(tmp_path, content, got, style):
     if style == "feed":
         assert np.concatenate([each["x"] for each in batches(piped)])[0].tolist() == [1, 2]
         return
-    with raises(GraphError, "csv-beyond-lines", got=got):
+    with raises(GraphError, "csv-beyond-lines", got=got, hint=", or give --input feed"):
         run_through(style, piped)
 
 
@@ -245,3 +246,11 @@ def test_feeds_of_a_pipeline_can_be_gone_through_twice(tmp_path):
 def test_feeds_name_what_is_damaged(written):
     with pytest.raises(GraphError, match=r"1.csv: line 5"):
         list(Feeds(written("csv", line("1"))))
+
+
+def test_input_write_does_not_advise_an_option_that_it_lacks(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('"1",2,3\n')
+    with raises(GraphError, "csv-beyond-lines", got="double quotes", hint="") as error:
+        deploykit.write_input(path)
+    assert "--input" not in str(error.value)

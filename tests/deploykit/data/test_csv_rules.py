@@ -4,15 +4,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from deploykit.batch_inference.reading.partitions import cut_parts
 from deploykit.batch_inference.reading.readers import reader_for
 from deploykit.batch_inference.tables.table_data import ColumnChoice, open_table, takes_columns
+from deploykit.batch_inference.tables.table_values import text_numbers
 from deploykit.data.data import Data, open_data
 from deploykit.data.preprocessing import Preprocessing, with_header
 from deploykit.data.reading import records
 from deploykit.data.samples import open_samples
+from deploykit.records.conversion import problem_text
 from deploykit.records.lines import LineNumbers
 from deploykit.records.open_source import open_source
 from deploykit.records.record_source import Problems
@@ -21,7 +25,7 @@ from deploykit.storage.arrays import load_data
 from deploykit.storage.tables import CsvTable
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph
-from tests.support import raises
+from tests.support import Containing, raises
 
 KINDS = {
     r"expected a number|is null": "number",
@@ -391,3 +395,35 @@ def test_an_index_without_a_name_is_no_value_of_a_vector(tmp_path, content):
     assert not takes_columns(str(path), model, declared, ColumnChoice())
     data = open_data(str(path), None, model, rule="yes")
     assert read_parts(data, ["x"], lambda row: row).rows == ["1 2", "3 4"]
+
+
+def test_lone_returns_end_no_lines_of_tab_separated_text(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"a\rb\t1\nc\rd\t2\nno label\n")
+    source, problems = open_source([str(path)], kind="text"), Problems(skip=True)
+    assert sum(len([*source.read(part, problems)]) for part in source.parts()) == 2
+    assert problem_text(problems.entries[0], LineNumbers()) == Containing("line 3:")
+
+
+def test_only_text_of_an_infinite_number_may_be_one():
+    layout = csv_files.CsvLayout((), 2)
+    found = layout.numbers(b"1,inf\n-Infinity,nan\n")
+    assert found is not None
+    assert np.array_equal(found, [[1, np.inf], [-np.inf, np.nan]], equal_nan=True)
+    for text in (b"1,1e999\n", b"inf,1e999\n", b"1,2\n-1e999,inf\n"):
+        assert layout.numbers(text) is None
+    assert layout.numbers(b"info,1e999\n", {0: len}) is None
+
+
+def test_only_odd_cells_are_read_one_by_one(monkeypatch):
+    checked = []
+    monkeypatch.setattr(csv_files, "number", lambda cell, own=csv_files.number: (
+        checked.append(cell), own(cell))[1])  # fmt: skip
+    cells = [b"1", None, b"", b" nan ", b"-INF", b"1e999", b"nan(1)", b"2.5"]
+    column, bad = text_numbers("x", pa.array(cells, pa.binary()), "float32")
+    assert checked == ["1e999", "nan(1)"]
+    assert [*bad] == [5, 6]
+    assert bad[5] == Containing("'1e999'", "beyond float64")
+    assert column.null_count == 2
+    found = column.fill_null(7).to_numpy()
+    assert np.array_equal(found, [1, 7, 7, np.nan, -np.inf, 0, 0, 2.5], equal_nan=True)

@@ -12,8 +12,10 @@ from deploykit.data.pipeline import InputPipelineOptions, pipeline_for
 from deploykit.data.preprocessing import (
     Preprocessing,
     Steps,
+    declared_for,
     load_preprocessing,
     preprocessing_from,
+    with_header,
 )
 from deploykit.data.preprocessing_plan import result_of
 from deploykit.importers.metadata_file import About
@@ -201,3 +203,19 @@ def test_what_a_model_was_written_with_is_the_default():
     said = InputPipelineOptions(preprocess={"format": 1, "inputs": {"x": {"scale": 0.25}}})
     assert pipeline_for(DATA, graph, piping=said).steps["x"].scale == 0.25
     assert InputPipelineOptions().declared(None) == Preprocessing()
+
+
+def test_a_rule_for_headers_leaves_the_known_steps(tmp_path):
+    known = {"format": 1, "inputs": {"x": {"resize": [8, 6], "scale": 1.0}}}
+    model = net(None, 8, 6, 3)
+    model.about = About(preprocessing=known)
+    for given in ("0..1", "x=0..1"):
+        plain = declared_for(model, given)
+        assert plain.inputs["x"].resize == (8, 6)
+        assert declared_for(model, with_header(given, "yes")) == replace(plain, header="yes")
+    expected = replace(declared_for(model), header="no")
+    path = tmp_path / "header.json"
+    path.write_text('{"format": 1, "header": "no"}')
+    for given in (with_header(None, "no"), str(path), path, path.read_text()):
+        assert declared_for(model, given) == expected
+    assert declared_for(model, {"format": 1}) == Preprocessing()

@@ -326,3 +326,19 @@ def test_two_at_once_under_one_name(tmp_path, deploykit):
     assert outcome.status == 4
     assert shows(outcome.stderr, "exists")
     assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_only_a_run_of_the_same_rule_of_csv_resumes(tmp_path, source, monkeypatch):
+    out, first = tmp_path / "out", next(iter(source.files))
+    source = Numbers([first])
+
+    def resumed(source, **options):
+        return convert(source, out, SMALL, keep_state=True, **options).kept > 0
+
+    assert not resumed(source)
+    assert resumed(Numbers([first]))
+    other = Numbers([first], header="yes")
+    assert other.features == source.features
+    assert not resumed(other, force=True)
+    monkeypatch.setattr("deploykit.records.tables._RULE", 1)
+    assert not resumed(other, force=True)
