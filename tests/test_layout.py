@@ -231,18 +231,18 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 50_839,
-    "lines": 93_264,
-    "files": 530,
-    "lines of imports": 7432,
-    "functions": 5591,
-    "modules with CSV": 8,
+    "code lines": 51_269,
+    "lines": 94_147,
+    "files": 531,
+    "lines of imports": 7499,
+    "functions": 5646,
+    "modules with CSV": 4,
     "lines that name an engine": 137,
     "starts of a child process": 46,
     "modules that read /proc or /sys": 14,
     "modules with ctypes": 6,
-    "dataclass calls with six positional arguments": 53,
-    "options": 258,
+    "dataclass calls with six positional arguments": 52,
+    "options": 259,
 }
 """What was reached: a change that lowers a figure lowers its bound here."""
 
