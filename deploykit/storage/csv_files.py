@@ -16,6 +16,7 @@ import math
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -104,12 +105,6 @@ class CsvLayout:
         text = str(self)
         if is_new(os.fspath(path), text):
             logger.info("%s: %s", Path(path).name or path, text)
-
-    def check_names(self, path: str | os.PathLike[str]) -> None:
-        """Raise GraphError if two columns have the same name."""
-        for place, name in enumerate(self.header):
-            if name in self.header[:place]:
-                raise GraphError("two-columns-same-name", source=f"{path}: column '{name}'")
 
     def cells(self, record: bytes, is_quoted: bool = True) -> list[str]:
         """Return the cells of a row. ValueError, with a reason: it does not fit this layout."""
@@ -222,6 +217,13 @@ def shared_layout(
                 expected=layout.words(place),
             )  # fmt: skip
     return layout, {path: item.start for path, item in found.items()}
+
+
+def check_names(path: str | os.PathLike[str], names: Sequence[str]) -> None:
+    """Raise GraphError if two columns of a table have the same name."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise GraphError("two-columns-same-name", source=f"{path}: column '{name}'")
 
 
 def row_error(path: str | os.PathLike[str], line: int, reason: object) -> GraphError:

@@ -90,7 +90,7 @@ def _csv(path: str | os.PathLike[str], rule: csv_files.HeaderRule) -> dict[str, 
     content = read_text_of(path)
     check_room(8 * len(content), f"{path}: the table")
     layout = csv_files.layout_of(path, rule)
-    layout.check_names(path)
+    csv_files.check_names(path, layout.header)
     layout.tell(path)
     rows = list(csv_files.rows_of(content, layout, path))
     cells = {name: [row[n] for _, row in rows] for n, name in enumerate(layout.names)}

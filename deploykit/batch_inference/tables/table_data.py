@@ -179,7 +179,7 @@ def _layout(
     if format_ != "csv":
         return None, {}
     layout, starts = csv_files.shared_layout(files, declared.rule, opened_table, source=path)
-    layout.check_names(files[0])
+    csv_files.check_names(files[0], layout.header)
     layout.tell(path)
     return layout, starts
 

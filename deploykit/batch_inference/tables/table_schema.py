@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -101,7 +100,7 @@ def _of_parquet(
             footer = pq.ParquetFile(stream)
             schema = footer.schema_arrow
             counts.append(footer.metadata.num_rows)
-        _check_names(file, schema.names)
+        csv_files.check_names(file, schema.names)
         own = {field.name: stored_type(pa, field.type) for field in schema}
         types = types or own
         for name in {**types, **own}:
@@ -125,13 +124,6 @@ def _of_parquet(
 
 def _type_text(type_: Any) -> str:
     return "missing" if type_ is None else str(type_)
-
-
-def _check_names(path: str, names: Sequence[str]) -> None:
-    """Raise GraphError for two columns of one name."""
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise GraphError("two-columns-same-name", source=f"{path}: column '{name}'")
 
 
 def stored_type(pa: Any, type_: Any) -> Any:
