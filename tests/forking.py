@@ -28,12 +28,32 @@ import psutil
 from deploykit.system import machine
 from deploykit.transforms.runtime import child_main, child_process
 
-# What children do most, beside TensorFlow.
+# What children do: an import in each of them would take longer than most of their work.
 _IMPORTED = (
     "tensorflow",
+    "deploykit.batch_inference.formats.binary_formats",
+    "deploykit.batch_inference.formats.text_formats",
+    "deploykit.batch_inference.part_worker",
+    "deploykit.benchmarking.devices",
+    "deploykit.benchmarking.worker_sessions",
+    "deploykit.data.tfdata_service",
+    "deploykit.evaluation.examiner",
+    "deploykit.exporting.deployment",
+    "deploykit.exporting.photo_inputs",
     "deploykit.importers.keras.keras_files",
+    "deploykit.importers.resaving",
+    "deploykit.inspection.step_stats",
+    "deploykit.pipelines.live_keras",
+    "deploykit.quantization.accuracy",
+    "deploykit.quantization.observers",
+    "deploykit.quantization.rounding_session",
+    "deploykit.quantization.timing.layer_times",
+    "deploykit.records.images",
+    "deploykit.transforms.engines.engine_session",
     "deploykit.transforms.runtime.importing",
     "deploykit.verification.running",
+    "pyarrow.csv",
+    "pyarrow.parquet",
 )
 _READ_WHEN_LOADED = ("PYTHONPATH", *machine._VARIABLES)
 _DEFAULTS = {("KERAS_BACKEND", "tensorflow")}  # which change nothing
