@@ -92,14 +92,20 @@ def marks(
     return [pytest.mark.slow if combination in slow else pytest.mark.full]
 
 
-def drawn(name: str, values: Sequence[Any], count: int) -> list[Any]:
-    """Return test parameters, of which `count` random ones are marked `slow`, the others `full`.
+def drawn(name: str, values: Sequence[Any], count: int, *, quick: int = 0) -> list[Any]:
+    """Return test parameters: `quick` for all tests, `count` more marked `slow`, the rest `full`.
 
-    The choice follows from the seed of the run and from `name`, such as `__name__`: with another
-    name, a list of the same length is drawn independently.
+    The quick ones are spread evenly, from the first on. The slow ones are random: they follow from
+    the seed of the run and from `name`, such as `__name__`, as lists of the same length with other
+    names are drawn independently. A tuple has the values of several parameters.
     """
-    slow = set(random.Random(f"{seed()} {name}").sample(range(len(values)), count))
-    return [pytest.param(value, marks=marks(place, slow)) for place, value in enumerate(values)]
+    given = [value if isinstance(value, tuple) else (value,) for value in values]
+    always = {n * len(given) // quick for n in range(quick)}
+    others = [place for place in range(len(given)) if place not in always]
+    slow = random.Random(f"{seed()} {name}").sample(others, min(count, len(others)))
+    return [
+        pytest.param(*value, marks=marks(place, slow, always)) for place, value in enumerate(given)
+    ]
 
 
 def once_each(

@@ -86,6 +86,17 @@ def test_the_seed_draws_some_for_the_slow_tests(monkeypatch):
     assert len(found) == 4
 
 
+def test_quick_ones_are_spread_and_the_same_for_each_seed(monkeypatch):
+    values = [(number, -number) for number in range(10)]
+    for seed in range(20):
+        monkeypatch.setenv(pairwise.SEED, str(seed))
+        drawn = pairwise.drawn("numbers", values, 3, quick=4)
+        assert [each.values for each in drawn] == values
+        names = [mark.name for each in drawn for mark in each.marks]
+        assert (names.count("slow"), names.count("full")) == (3, 3)
+        assert [place for place, each in enumerate(drawn) if not each.marks] == [0, 2, 5, 7]
+
+
 def test_lists_of_equal_length_are_drawn_independently(monkeypatch):
     found = set()
     for seed in range(20):

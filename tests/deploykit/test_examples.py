@@ -115,7 +115,7 @@ def failures(text: str, api=deploykit) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in EXAMPLES],
+    [pytest.param(name, marks=pytest.mark.full) if name in LONG else name for name in EXAMPLES],
 )
 def test_an_example_runs_as_written(name, files, tmp_path, monkeypatch, request):
     shutil.copytree(files, tmp_path / "here")

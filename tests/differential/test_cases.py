@@ -2,10 +2,12 @@
 
 import importlib
 import pkgutil
+import random
 
 import pytest
 
 from deploykit.transforms.common.errors import Error
+from tests import pairwise
 from tests.differential import cases
 from tests.differential.case import Case, Refusal, placed
 from tests.differential.comparison import differences, left_over
@@ -22,9 +24,13 @@ def parameters(kind: type) -> list:
     for name in MODULES:
         for case in importlib.import_module(f"{cases.__name__}.{name}").CASES:
             if isinstance(case, kind):
-                marks = pytest.mark.slow if getattr(case, "slow", False) else ()
-                found.append(pytest.param(case, id=f"{name}: {case.what}", marks=marks))
-    return found
+                found.append((f"{name}: {case.what}", case))
+    long = [name for name, case in found if getattr(case, "slow", False)]
+    slow = random.Random(f"{pairwise.seed()} {__name__}").sample(long, len(long) // 3)
+    quick = {name for name, _ in found}.difference(long)
+    return [
+        pytest.param(case, id=name, marks=pairwise.marks(name, slow, quick)) for name, case in found
+    ]
 
 
 @pytest.mark.parametrize("case", parameters(Case))

@@ -137,7 +137,7 @@ def test_each_recipe_has_commands():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pairwise.drawn(__name__, WALKED, 6), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pairwise.drawn(__name__, WALKED, 3), ids=lambda page: page.stem)
 def test_a_page_runs_and_prints_what_it_says(page, tmp_path):
     """Blocks of text hold commands whose figures come from a clock: they are run, not compared."""
     if "weights for vnni" in page.read_text() and VNNI.isdisjoint(machine()["flags"]):
@@ -157,7 +157,7 @@ def words(text: str) -> list[str]:
     return re.sub("[─|]+", " ", text).split()
 
 
-@pytest.mark.parametrize("page", STARTED, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pairwise.drawn("starts", STARTED, 1), ids=lambda page: page.stem)
 def test_a_page_starts_with_a_task_and_its_success(page):
     start, *_ = re.split(r"^\| .* \|$", page.read_text(), maxsplit=1, flags=re.M)
     shown = list(re.finditer(r"^```\w+\n(.*?)^```$", start, re.M | re.S))
@@ -176,7 +176,7 @@ def heads(text: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", STARTED, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pairwise.drawn("starts", STARTED, 1), ids=lambda page: page.stem)
 def test_the_start_of_a_page_runs_and_prints_what_it_says(page, tmp_path):
     start = tmp_path / "start.md"
     start.write_text(page.read_text().partition("\n## ")[0])

@@ -44,7 +44,7 @@ def assert_right(graph: Graph) -> EngineCheck:
     return found
 
 
-@pytest.mark.parametrize("name", pairwise.drawn(__name__, NETS, 4))
+@pytest.mark.parametrize("name", pairwise.drawn(__name__, NETS, 2))
 def test_networks_of_keras_are_right(name, tmp_path):
     path = tmp_path / "model.keras"
     call("tests.real.keras_nets:save", name, str(path))

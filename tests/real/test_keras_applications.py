@@ -45,7 +45,7 @@ class Net:
     quantized: Graph
 
 
-@pytest.fixture(scope="module", params=pairwise.drawn(__name__, [*NETS], 3))
+@pytest.fixture(scope="module", params=pairwise.drawn(__name__, [*NETS], 2))
 def net(request, tmp_path_factory) -> Net:
     path = tmp_path_factory.mktemp(request.param) / "model.keras"
     call("tests.real.keras_nets:save", request.param, str(path))

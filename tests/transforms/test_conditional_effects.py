@@ -13,6 +13,7 @@ from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.ops import acts
 from deploykit.transforms.ir.protos import AttrValue
 from deploykit.transforms.ir.tensors import DType
+from tests import pairwise
 from tests.support import built, run, tf, transform
 
 
@@ -150,8 +151,8 @@ def check(chain, effect, capfd, around=lambda graph: graph) -> None:
         assert outcomes(result, capfd) == expected, text
 
 
-def ids(chains):
-    return [pytest.param(each, id="-".join(c.__name__ for c in each)) for each in chains]
+def id_of(chain) -> str:
+    return "-".join(construct.__name__ for construct in chain)
 
 
 QUICK = [
@@ -168,12 +169,12 @@ CHAINS = [
 ]
 
 
-@pytest.mark.parametrize("chain", ids(QUICK))
+@pytest.mark.parametrize("chain", QUICK, ids=id_of)
 def test_assertions_fire_where_they_fired(chain, capfd):
     check(chain, asserts, capfd)
 
 
-@pytest.mark.parametrize("inside", ids(itertools.product(OLD, repeat=1)))
+@pytest.mark.parametrize("inside", [(each,) for each in OLD], ids=id_of)
 @pytest.mark.parametrize("effect", [asserts, prints])
 def test_control_results_below_a_switch(inside, effect, capfd):
     check((direct, *inside), effect, capfd, with_control_results)
@@ -181,7 +182,9 @@ def test_control_results_below_a_switch(inside, effect, capfd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("effect", [asserts, prints])
-@pytest.mark.parametrize("chain", ids(CHAINS))
+@pytest.mark.parametrize(
+    "chain", pairwise.drawn(__name__, [(each,) for each in CHAINS], 20), ids=id_of
+)
 def test_all_effects_in_all_constructs(chain, effect, capfd):
     check(chain, effect, capfd)
 

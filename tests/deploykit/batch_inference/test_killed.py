@@ -84,7 +84,7 @@ def test_a_worker(work, expected, scheduler, tmp_path, number):
     assert because("workers-lost", workers="1 worker") in check(run, expected)
 
 
-@times(EVEN, ODD)
+@times(ODD)
 def test_the_driver(work, expected, scheduler, tmp_path, number):
     run = Run(work, tmp_path, *scheduler)
     run.wait_for(random.Random(number).randint(1, 20))

@@ -34,7 +34,7 @@ BUSY = "measured on a loaded machine: other processes used 1.9 of 2 cores"
 
 
 # Of made-up machines.
-NUMBERS = pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
+NUMBERS = pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.full)])
 
 
 def rates(kind, count, **planted):

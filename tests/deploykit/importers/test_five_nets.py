@@ -8,6 +8,7 @@ import pytest
 import deploykit as api
 from deploykit.importers.image_range import expected_range
 from deploykit.transforms.common.errors import GraphError
+from tests import pairwise
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.deploykit.importers import nets
 from tests.support import Containing, because, raises
@@ -27,7 +28,7 @@ def folder(tmp_path_factory):
     return nets.write(tmp_path_factory.mktemp("photos"), *nets.photos(1))
 
 
-@pytest.fixture(scope="module", params=list(nets.PREPARED))
+@pytest.fixture(scope="module", params=pairwise.drawn(__name__, list(nets.PREPARED), 3))
 def made(request, tmp_path_factory):
     """Write a net in each form; return its name, its paths, and what Keras says of its accuracy."""
     place, name = tmp_path_factory.mktemp(request.param), request.param

@@ -26,10 +26,7 @@ def command(folder, *words):
     )  # fmt: skip
 
 
-NUMBERS = [
-    *pairwise.drawn(__name__, [signal.SIGINT, signal.SIGTERM], 1),
-    pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
-]
+NUMBERS = pairwise.drawn(__name__, [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], 1)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

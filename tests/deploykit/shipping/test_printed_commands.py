@@ -14,7 +14,7 @@ KINDS = ("two inputs", "text", "dict of outputs", "photos", "scalars")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", pairwise.drawn(__name__, KINDS, 2))
+@pytest.mark.parametrize("kind", pairwise.drawn(__name__, KINDS, 1))
 def test_the_commands_of_ship_run_as_they_stand(models, kind, deploykit, tmp_path):  # noqa: F811
     folder = tmp_path / "my ship"
     shipped = deploykit("ship", models[kind], "-o", folder, "--budget", "0.1", "--json")

@@ -8,6 +8,7 @@ import pytest
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.tolerance import choices
 from deploykit.verification.verify import verify
+from tests import pairwise
 from tests.deploykit.verification.detectors import DETECTORS, NAMES, detector, layers
 from tests.support import building, random, shows, tf, transform
 
@@ -22,12 +23,9 @@ COMMANDS = {
     "transform": (*TRANSFORM, "--in_graph", "{0}", "--out_graph", "{0}.out.pb"),
     "quantize": ("quantize", "{0}", "--minimum-size", "16"),
 }
-QUICK = ("ssd, version 3", "ssd, softmax, image by image", "centers")
-WRONG = [
-    pytest.param(kind, layer, marks=[] if kind in QUICK else pytest.mark.slow)
-    for kind in DETECTORS
-    for layer in layers(kind)
-]
+WRONG = pairwise.drawn(
+    __name__, [(kind, layer) for kind in DETECTORS for layer in layers(kind)], 12, quick=8
+)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -150,7 +148,7 @@ def test_a_constant_class_is_not_covered_by_scores_of_other_weights(reference, r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", DETECTORS)
+@pytest.mark.parametrize("kind", pairwise.drawn("commands", list(DETECTORS), 4))
 @pytest.mark.parametrize(
     ("command", "classes"), [("optimize", 1), ("optimize", 3), ("transform", 1), ("quantize", 1)]
 )
@@ -170,7 +168,10 @@ def test_a_wrong_weight_is_more_than_noise(kind, layer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "layer"), [("two stages", name) for name in layers("two stages")])
+@pytest.mark.parametrize(
+    ("kind", "layer"),
+    pairwise.drawn("wrong", [("two stages", name) for name in layers("two stages")], 2),
+)
 def test_verify_ends_with_an_error_at_a_wrong_weight(deploykit, tmp_path, kind, layer):
     for name, graph in (("a", detector(kind, 1)), ("b", detector(kind, 1, wrong=layer))):
         (tmp_path / f"{name}.pb").write_bytes(b"".join(graph.serialized()))

@@ -14,6 +14,7 @@ from deploykit.transforms.ir.tensors import DType
 from deploykit.transforms.shapes import import_check
 from deploykit.transforms.shapes.import_check import PROVEN, check_import, prove_import
 from deploykit.transforms.untrusted.validate import validate
+from tests import pairwise
 from tests.support import raises, tf
 from tests.transforms.runtime.test_importing import SHAPES, SOUND, chained, made, relu
 
@@ -161,7 +162,7 @@ def assert_importable(graph, shapes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", sorted(PROVEN))
+@pytest.mark.parametrize("op", pairwise.drawn(__name__, sorted(PROVEN), 40))
 def test_tensorflow_imports_what_is_proven(op):
     chance = random.Random(op)
     proven = refused = 0

@@ -15,12 +15,13 @@ from deploykit.reporting.charts.curves import loads, throughput
 from deploykit.reporting.charts.inline import MAX_BYTES, svg
 from deploykit.reporting.charts.strips import latencies
 from deploykit.reporting.charts.style import distinct, shortened, text_width
+from tests import pairwise
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.reporting.charts import made_up_charts as made_up
 from tests.deploykit.reporting.charts.legible import faults
 from tests.support import Containing
 
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 20))]
+SEEDS = pairwise.drawn(__name__, range(20), 6)
 Charts = Iterator[Chart | None]
 
 
