@@ -80,7 +80,9 @@ def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> N
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-@pytest.mark.parametrize(("library", "name", "form", "writer"), quick())
+@pytest.mark.parametrize(
+    ("library", "name", "form", "writer"), pairwise.drawn(__name__, quick(), 100, quick=24)
+)
 def test_each_kind(library, name, form, writer, tmp_path):
     check(library, name, form, writer, tmp_path)
 

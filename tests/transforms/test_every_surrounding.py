@@ -178,13 +178,16 @@ ONE_EACH = first_of_each(range(len(EXAMPLES)))
 
 
 def quick() -> list[tuple[str, str, int]]:
-    """Return one example of each transform in most surroundings."""
-    firsts = {"nested": first_of_each(NESTED).values(), "nested effects": ()}
-    return [
-        (tested, around, number)
-        for tested, around, number in EVERY
-        if number in firsts.get(tested, ONE_EACH.values()) and around not in ALWAYS_SLOW
-    ]
+    """Return one example of each transform: alone, and in surroundings in turn."""
+    firsts = sorted(ONE_EACH.values())
+    found = [("effects", "", number) for number in firsts]
+    for tested, arounds, numbers in (
+        ("used elsewhere", AROUND, firsts),
+        ("nested", WRAPS, sorted(first_of_each(NESTED).values())),
+    ):
+        turns = itertools.cycle(around for around in arounds if around not in ALWAYS_SLOW)
+        found += [(tested, around, number) for around, number in zip(turns, numbers, strict=False)]
+    return found
 
 
 def covers(combination: tuple[str, str, int]) -> set[object]:

@@ -11,6 +11,7 @@ from deploykit.data.preprocessing_plan import plan
 from deploykit.records.examples import Feature
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
+from tests import pairwise
 from tests.deploykit.data import made_up
 from tests.deploykit.data.test_writing import batches_of
 from tests.support import tf
@@ -68,7 +69,9 @@ def read(style, data, steps):
     return np.concatenate([batch["x"].reshape(-1) for batch in found])
 
 
-@pytest.mark.parametrize(("kind", "dtype", "result", "good", "bad"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "dtype", "result", "good", "bad"), pairwise.drawn(__name__, CASES, 4, quick=8)
+)
 @pytest.mark.parametrize("style", [*STYLES, "code"])
 def test_a_value_beyond_the_dtype_is_an_error(tmp_path, style, kind, dtype, result, good, bad):
     steps = Steps(feature="x", dtype=result)

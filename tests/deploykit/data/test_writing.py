@@ -18,6 +18,7 @@ from deploykit.data.preprocessing import preprocessing_from
 from deploykit.data.tfdata import dataset
 from deploykit.records.examples import Feature
 from deploykit.records.index import Index, Shard, index_path, shard_name
+from tests import pairwise
 from tests.deploykit.data.made_up import batches_eagerly, steps_for
 from tests.deploykit.storage.tiny_images import WEBP
 from tests.support import building, tf
@@ -332,7 +333,7 @@ def written_dataset(text):
     return module["dataset"]()
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", pairwise.drawn("options", list(OPTIONS), 2, quick=4))
 @pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
 def test_the_written_file_builds_the_very_dataset_that_is_measured(source, options, tmp_path):
     """Op by op, with all attributes and constants, also within functions."""
