@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import pairwise
+
 ROOT = Path(__file__).parents[1]
 CONFTEST = """
 from tests import hanging
@@ -78,7 +80,15 @@ def test_a_test_that_hangs_fails(tmp_path, content, name):
     assert re.search(r"test_it.py\", line \d+ in (test_)?hangs", done.stderr)
 
 
-@pytest.mark.parametrize(("kept", "status"), [("True", 0), ("False", 1)])
+@pytest.mark.parametrize(
+    ("kept", "status"),
+    pairwise.drawn(
+        "the_end_of_a_process_that_hangs_has_the_status_of_its_tests",
+        [("True", 0), ("False", 1)],
+        1,
+        quick=1,
+    ),
+)
 def test_the_end_of_a_process_that_hangs_has_the_status_of_its_tests(tmp_path, kept, status):
     done = pytest_of(tmp_path, "END_SECONDS", LEFT.format(kept), "-p", "no:xdist")
     assert done.returncode == status

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 import deploykit
+from tests import pairwise
 from tests.serving.served import Served
 
 ROOT = Path(__file__).parents[1]
@@ -175,6 +176,7 @@ def test_make_builds_the_wheel_that_the_readme_installs(built):
     assert not unlike(in_wheel(wheel), in_wheel(built.wheel))
 
 
+@pytest.mark.slow
 def test_a_clone_is_installed_from_git_as_the_readme_says(built, tmp_path):
     (line,) = re.findall(r"`pip install \"(tf-deploykit.*?)\"`", (ROOT / "README.md").read_text())
     clone = tmp_path / "clone"
@@ -210,7 +212,7 @@ class Installed:
 
 @pytest.fixture(
     scope="module",
-    params=["editable", "wheel", pytest.param("wheel of the sdist", marks=pytest.mark.slow)],
+    params=pairwise.drawn(__name__, ["wheel", "editable", "wheel of the sdist"], 2, quick=1),
 )
 def installed(built, request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("an environment")

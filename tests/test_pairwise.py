@@ -143,7 +143,9 @@ def pytest_configure(config):
 """
 
 
-@pytest.mark.parametrize("given", ["", "7"])
+@pytest.mark.parametrize(
+    "given", pairwise.drawn("all_workers_have_the_seed_that_is_printed", ["", "7"], 1, quick=1)
+)
 def test_all_workers_have_the_seed_that_is_printed(given, tmp_path):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(SHOWING)

@@ -28,6 +28,7 @@ def test_a_python_that_is_missing(optional, kind):
     assert text.lower() == f"{kind}: no python3.99 runs that has the module venv"
 
 
+@pytest.mark.slow
 def test_a_wheel_that_is_missing(monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):

@@ -16,6 +16,7 @@ from deploykit.rendering.formatters.shown import text_of
 from deploykit.rendering.notebook import html
 from deploykit.transforms.common.documents import AsHtml
 from docs.generator.markdown import docstring
+from tests import pairwise
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import FASHION
 from tests.serving.served import Served
@@ -115,7 +116,10 @@ def failures(text: str, api=deploykit) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.full) if name in LONG else name for name in EXAMPLES],
+    [
+        *pairwise.drawn(__name__, [name for name in EXAMPLES if name not in LONG], 8, quick=13),
+        *(pytest.param(name, marks=pytest.mark.full) for name in LONG),
+    ],
 )
 def test_an_example_runs_as_written(name, files, tmp_path, monkeypatch, request):
     shutil.copytree(files, tmp_path / "here")

@@ -180,7 +180,7 @@ ONE_EACH = first_of_each(range(len(EXAMPLES)))
 def quick() -> list[tuple[str, str, int]]:
     """Return one example of each transform: alone, and in surroundings in turn."""
     firsts = sorted(ONE_EACH.values())
-    found = [("effects", "", number) for number in firsts]
+    found = [("effects", "", number) for number in firsts[::2]]
     for tested, arounds, numbers in (
         ("used elsewhere", AROUND, firsts),
         ("nested", WRAPS, sorted(first_of_each(NESTED).values())),

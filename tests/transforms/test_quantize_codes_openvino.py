@@ -11,6 +11,7 @@ from deploykit.transforms.int8.plan import OPS
 from deploykit.transforms.int8.stored_codes import ROUNDS
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.runtime.differences import compare
+from tests import pairwise
 from tests.support import ops, random, run, tf, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
 from tests.transforms.int8_nets import C, feeds_of, image, layer, ranges_of, relu
@@ -41,7 +42,7 @@ def agreement(codes: Graph, feeds) -> tuple[float, set[str]]:
     return min(each.sqnr_db for differences in pairs for each in differences), told
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", pairwise.drawn("each_net", list(NETS), 4, quick=12))
 def test_each_net(name, tmp_path):
     make, low = NETS[name]
     graph = make()

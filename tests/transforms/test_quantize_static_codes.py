@@ -16,6 +16,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.runtime.child_process import Worker
 from deploykit.transforms.runtime.differences import compare
+from tests import pairwise
 from tests.support import ops, random, run, says, tf, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
@@ -137,7 +138,9 @@ def assert_same(graph: Graph, folder: Path, feeds: Sequence[dict[str, np.ndarray
         assert min(each.sqnr_db for each in compare(expected, run(codes, feed))) >= EQUAL_DB
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "name", pairwise.drawn("codes_become_the_8_bit_form", list(NETS), 4, quick=12)
+)
 @pytest.mark.parametrize("isa", ["vnni", "avx2"])
 def test_codes_become_the_8_bit_form(name, isa, tmp_path):
     make, low = NETS[name]

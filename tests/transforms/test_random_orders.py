@@ -118,7 +118,7 @@ def check(graph: Graph, transforms: list[str]) -> None:
 ORDERS = st.lists(st.sampled_from(EXACT + FOLDING), min_size=1, max_size=5)
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(NETS, ORDERS)
 def test_random_orders(graph, transforms):
     check(graph, transforms)

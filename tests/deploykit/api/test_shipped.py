@@ -16,6 +16,7 @@ from deploykit.importers.graph_files import save_graph
 from deploykit.storage.image_files import png
 from deploykit.system.machine import machine
 from deploykit.transforms.common.errors import FileError, GraphError, MismatchError
+from tests import pairwise
 from tests.deploykit.benchmarking.nets import dense
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
@@ -150,7 +151,13 @@ UNUSABLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", UNUSABLE, ids=range(len(UNUSABLE)))
+@pytest.mark.parametrize(
+    "content",
+    pairwise.drawn(
+        "settings_that_cannot_be_used_are_ignored_with_one_warning", UNUSABLE, 2, quick=4
+    ),
+    ids=range(len(UNUSABLE)),
+)
 def test_settings_that_cannot_be_used_are_ignored_with_one_warning(ship, content, caplog):
     (ship / "tuned.json").write_text(content)
     caplog.set_level(logging.WARNING, "deploykit")

@@ -15,6 +15,7 @@ import pytest
 import deploykit
 from deploykit.transforms.common.errors import Error, GraphError
 from deploykit.transforms.ir.tfrecord import framed, read_records
+from tests import pairwise
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
 from tests.deploykit.data import made_up
 from tests.deploykit.storage.tiny_images import TIFF, WEBP, decodable
@@ -187,7 +188,9 @@ def unlike(path, kind, places, is_packed=False):
     return path
 
 
-@pytest.mark.parametrize(("kind", "places"), PLACES)
+@pytest.mark.parametrize(
+    ("kind", "places"), pairwise.drawn("one_record_unlike_most_is_a_bad_row", PLACES, 3, quick=7)
+)
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_one_record_unlike_most_is_a_bad_row(tmp_path, kind, places, is_packed):
     path = unlike(tmp_path / "rows.tfrecord", kind, places, is_packed)
@@ -221,7 +224,10 @@ def test_the_type_of_most_records_decides(tmp_path, kind):
 LENGTHS = [[2, 3, 4], [4, 3], [4, 5], [5, 5, 4], [4, 3, 3], [0, 4, 8]]
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(
+    "lengths",
+    pairwise.drawn("only_rows_of_the_size_that_a_model_takes_are_read", LENGTHS, 2, quick=2),
+)
 @pytest.mark.parametrize("batch", [1, 2, 100])
 def test_only_rows_of_the_size_that_a_model_takes_are_read(tmp_path, lengths, batch):
     records = [made_up.example(x=[float(n + k) for k in range(size)])

@@ -26,6 +26,7 @@ from deploykit.benchmarking.speed_verdict import (
 )
 from deploykit.benchmarking.statistics import Ratio, student
 from deploykit.transforms.common.documents import document
+from tests import pairwise
 from tests.deploykit.benchmarking.made_up import KINDS, in_turns, measurement, times
 from tests.support import Containing, assert_golden
 
@@ -45,7 +46,9 @@ def rates(kind, count, **planted):
 
 @NUMBERS
 @pytest.mark.parametrize("processes", ["shared", "apart"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", pairwise.drawn("models_that_are_alike_differ_by_chance_only", KINDS, 0, quick=2)
+)
 def test_models_that_are_alike_differ_by_chance_only(kind, processes, count):
     """Intervals at 99 % miss 1 in 1 % of the pairs, and two clocks are asked."""
     found = rates(kind, count, processes=processes)

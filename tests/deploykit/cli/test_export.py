@@ -21,6 +21,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import SavedModel
 from deploykit.transforms.ir.tensors import DType, decode
+from tests import pairwise
 from tests.deploykit.conftest import FASHION, refusals
 from tests.loading import answers
 from tests.support import assert_golden, because, built, raises, random, run, shows, tf
@@ -116,7 +117,9 @@ def test_provenance(deploykit, small, tmp_path):
     }
 
 
-@pytest.mark.parametrize("source", ["tf1/model.ckpt", "fashion.keras"])
+@pytest.mark.parametrize(
+    "source", pairwise.drawn("fashion", ["tf1/model.ckpt", "fashion.keras"], 1, quick=1)
+)
 def test_fashion(deploykit, source, tmp_path):
     data = FASHION / "test_1000.npz"
     found = deploykit(

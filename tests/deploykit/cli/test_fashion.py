@@ -88,6 +88,7 @@ def run_all_ways(graphs: list[bytes], images: np.ndarray) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.slow
 def test_every_result_runs_everywhere(frozen, quantized, photos):
     """oneDNN off and on, Grappler off and on, batch 1 and 3."""
     graphs = [deploykit.optimize(g) for g in frozen.values()] + list(quantized.values())

@@ -111,6 +111,7 @@ def training(tmp_path):
             "--run-ops=train", "--json")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_training_step_and_one_style(deploykit, training):
     found = deploykit(*training, "--init=start", "--env", "KMP_AFFINITY=none,0", "--threads=1x2")
     assert found.status == 0, found.stderr

@@ -19,6 +19,7 @@ from deploykit.quantization import (
 )
 from deploykit.quantization.quantize_options import is_quantized
 from deploykit.storage.arrays import load_data
+from tests import pairwise
 from tests.deploykit.conftest import FASHION, command_line, refusals
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import INT8_OPS, LAYERS, Clock, residual_net
@@ -228,31 +229,36 @@ SLOW = (0.9, 0.855, 0.945)
 @pytest.mark.parametrize("allow", [False, True])
 @pytest.mark.parametrize(
     ("options", "speed", "why"),
-    [
-        (
-            ["--calibration=data.npz"],
-            SLOW,
-            says("int8-slower", rival="float32", ratio=Containing("0.9")),
-        ),
-        (["--calibration=data.npz"], (1.42, 0.215, 9.33), ""),
-        (["--calibration=data.npz"], (0.9, 0.8, 1.001), ""),
-        (["--calibration=data.npz"], (1.0, 0.0, np.inf), ""),
-        (
-            ["--calibration=data.npz", "--min-sqnr=1000"],
-            (2, 1.9, 2.1),
-            says("int8-noise-at-most", expected=1000),
-        ),
-        (
-            ["--calibration=data.npz", *(f"--keep-float={each}" for each in LAYERS)],
-            SLOW,
-            says("no-int8-layer"),
-        ),
-        ([], SLOW, says("weights-too-small", least=1024)),
-        (["--minimum-size=1"], SLOW, ""),
-        (["--minimum-size=1", "--min-sqnr=300"], SLOW, says("int8-inaccurate")),
-        (["--mode=nodes", "--min-sqnr=1"], SLOW, ""),
-        (["--mode=nodes", "--min-sqnr=300"], SLOW, says("int8-inaccurate")),
-    ],
+    pairwise.drawn(
+        "the_policy",
+        [
+            (
+                ["--calibration=data.npz"],
+                SLOW,
+                says("int8-slower", rival="float32", ratio=Containing("0.9")),
+            ),
+            (["--calibration=data.npz"], (1.42, 0.215, 9.33), ""),
+            (["--calibration=data.npz"], (0.9, 0.8, 1.001), ""),
+            (["--calibration=data.npz"], (1.0, 0.0, np.inf), ""),
+            (
+                ["--calibration=data.npz", "--min-sqnr=1000"],
+                (2, 1.9, 2.1),
+                says("int8-noise-at-most", expected=1000),
+            ),
+            (
+                ["--calibration=data.npz", *(f"--keep-float={each}" for each in LAYERS)],
+                SLOW,
+                says("no-int8-layer"),
+            ),
+            ([], SLOW, says("weights-too-small", least=1024)),
+            (["--minimum-size=1"], SLOW, ""),
+            (["--minimum-size=1", "--min-sqnr=300"], SLOW, says("int8-inaccurate")),
+            (["--mode=nodes", "--min-sqnr=1"], SLOW, ""),
+            (["--mode=nodes", "--min-sqnr=300"], SLOW, says("int8-inaccurate")),
+        ],
+        2,
+        quick=5,
+    ),
 )
 def test_the_policy(deploykit, net, data, clock, monkeypatch, options, speed, why, allow):
     """int8 is kept unless it is significantly slower or too inaccurate; else exit 5, or float32."""

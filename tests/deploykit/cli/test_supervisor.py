@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import pairwise
 from tests.deploykit.conftest import FASHION
 from tests.pairwise import once_each
 from tests.support import Containing, says, shows
@@ -241,12 +242,17 @@ def test_the_status_of_the_command_is_passed_on(status, tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "status", "said"),
-    [
-        (signal.SIGSEGV, 2, says("command-crashed", how=Containing("SIGSEGV"))),
-        (signal.SIGABRT, 2, says("command-crashed", how=Containing("SIGABRT"))),
-        (signal.SIGKILL, 6, says("command-killed")),
-        (signal.SIGALRM, 6, says("command-timeout")),
-    ],
+    pairwise.drawn(
+        "a_death_is_one_sentence_and_a_status",
+        [
+            (signal.SIGSEGV, 2, says("command-crashed", how=Containing("SIGSEGV"))),
+            (signal.SIGABRT, 2, says("command-crashed", how=Containing("SIGABRT"))),
+            (signal.SIGKILL, 6, says("command-killed")),
+            (signal.SIGALRM, 6, says("command-timeout")),
+        ],
+        1,
+        quick=2,
+    ),
 )
 def test_a_death_is_one_sentence_and_a_status(number, status, said, tmp_path):
     code, log = ended("dies", int(number), folder=tmp_path)
@@ -262,6 +268,7 @@ def test_a_death_is_one_sentence_and_a_status(number, status, said, tmp_path):
      (signal.SIGALRM, 6, "command-timeout"), (-1, 6, "command-killed")],
     [(["m.pb", "--json"], True), (["m.pb"], False), (["m.pb", "-o", "-"], True),
      (["-o", "--json", "m.pb"], False), (["m.pb", "-o", "o.json"], False)],
+    quick=2,
 )  # fmt: skip
 def test_a_death_is_a_document_for_a_command_that_prints_json(
     number, status, code, arguments, is_json, small, tmp_path

@@ -25,6 +25,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.protos import VersionDef
 from deploykit.transforms.ir.tensors import DType, decode
+from tests import pairwise
 from tests.deploykit.conftest import FASHION
 from tests.deploykit.storage.tiny_images import JPEG_XL, WEBP, webp_head
 from tests.loading import answers
@@ -119,9 +120,15 @@ OTHERS = ("float16", "bfloat16", "uint8", "int32")
 
 @pytest.mark.parametrize(
     ("steps", "dtype"),
-    [(each, "float32") for each in STEPS.values()]
-    + [(STEPS["of each channel"], dtype) for dtype in OTHERS]
-    + [pytest.param(STEPS["grey"], dtype, marks=pytest.mark.slow) for dtype in OTHERS],
+    pairwise.drawn(
+        __name__,
+        [
+            *((each, "float32") for each in STEPS.values()),
+            *itertools.product([STEPS["of each channel"], STEPS["grey"]], OTHERS),
+        ],
+        4,
+        quick=4,
+    ),
 )
 def test_equal_to_the_last_bit(steps, dtype, tmp_path):
     channels = steps.get("channels", 3)

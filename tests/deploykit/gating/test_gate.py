@@ -15,6 +15,7 @@ from deploykit.importers.metadata_file import About
 from deploykit.importers.open_model import open_model
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError, GraphError
+from tests import pairwise
 from tests.deploykit.gating.nets import COUNT, classifier, samples, with_sum
 from tests.support import assert_error, because, raises, says, shows
 
@@ -57,7 +58,9 @@ def test_the_same_model_never_fails():
     assert (found.samples, found.batch) == (COUNT, 1)
 
 
-@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize(
+    "labelled", pairwise.drawn("perturbed_weights_fail", [True, False], 1, quick=1)
+)
 def test_perturbed_weights_fail(labelled):
     data = samples() if labelled else {"x": samples()["x"]}
     found = api.gate(classifier(), classifier(noise=0.3), data, budget=BRIEF, **OFF)

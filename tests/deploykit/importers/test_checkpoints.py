@@ -8,6 +8,7 @@ import pytest
 import deploykit
 from deploykit.importers.model_path import Checkpoint, find_checkpoint
 from deploykit.transforms.common.errors import FileError, GraphError
+from tests import pairwise
 from tests.support import ops, raises, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -57,16 +58,21 @@ def freeze(source, **wanted):
 
 @pytest.mark.parametrize(
     ("saved", "source"),
-    [
-        ({}, "model.ckpt"),
-        ({}, "model.ckpt.index"),
-        ({}, ""),
-        ({"sharded": True}, "model.ckpt"),
-        ({"version": 1}, "model.ckpt"),
-        ({"base": ""}, ""),
-        ({"base": ""}, ".meta"),
-        ({"base": "a.b"}, "a.b"),
-    ],
+    pairwise.drawn(
+        "checkpoints_of_every_form",
+        [
+            ({}, "model.ckpt"),
+            ({}, "model.ckpt.index"),
+            ({}, ""),
+            ({"sharded": True}, "model.ckpt"),
+            ({"version": 1}, "model.ckpt"),
+            ({"base": ""}, ""),
+            ({"base": ""}, ".meta"),
+            ({"base": "a.b"}, "a.b"),
+        ],
+        2,
+        quick=3,
+    ),
 )
 def test_checkpoints_of_every_form(saved, source, tmp_path):
     expected = save(tmp_path, **saved)
@@ -117,11 +123,16 @@ def test_a_variable_that_nothing_initialises_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("size", "dtype", "code", "fields"),
-    [
-        (5, "float16", "shape-mismatch", {"shape": [5], "found": [4]}),
-        (4, "float32", "variable-type", {"dtype": "float32", "found": "float16"}),
-        (4, "int16", "variable-type", {"dtype": "int16", "found": "float16"}),
-    ],
+    pairwise.drawn(
+        "a_shape_or_a_type_that_disagrees",
+        [
+            (5, "float16", "shape-mismatch", {"shape": [5], "found": [4]}),
+            (4, "float32", "variable-type", {"dtype": "float32", "found": "float16"}),
+            (4, "int16", "variable-type", {"dtype": "int16", "found": "float16"}),
+        ],
+        1,
+        quick=1,
+    ),
 )
 @pytest.mark.parametrize("is_resource", [True, False])
 def test_a_shape_or_a_type_that_disagrees(tmp_path, size, dtype, code, fields, is_resource):

@@ -5,6 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.common.errors import GraphError
+from tests import pairwise
 from tests.support import raises, random, run, showing, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -118,7 +119,9 @@ SCRATCH = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", SCRATCH)
+@pytest.mark.parametrize(
+    "function", pairwise.drawn("every_call_answers_as_tensorflow", SCRATCH, 1, quick=2)
+)
 def test_every_call_answers_as_tensorflow(function, tmp_path):
     path = save(function, tmp_path)
     frozen, loaded = deploykit.freeze(path), tf.saved_model.load(path)

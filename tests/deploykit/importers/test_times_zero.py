@@ -5,6 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.common.errors import GraphError
+from tests import pairwise
 from tests.deploykit.importers.test_updates import X, save
 from tests.support import raises, run, tf
 
@@ -74,7 +75,9 @@ HARMFUL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", HARMLESS)
+@pytest.mark.parametrize(
+    "function", pairwise.drawn("every_call_answers_as_tensorflow", HARMLESS, 1, quick=2)
+)
 def test_every_call_answers_as_tensorflow(function, tmp_path):
     path = save(function, tmp_path)
     graph = deploykit.freeze(path)
@@ -84,7 +87,9 @@ def test_every_call_answers_as_tensorflow(function, tmp_path):
     np.testing.assert_allclose(run(graph, {"x": X})[0], expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("function", HARMFUL)
+@pytest.mark.parametrize(
+    "function", pairwise.drawn("what_becomes_infinite_is_refused", HARMFUL, 1, quick=2)
+)
 def test_what_becomes_infinite_is_refused(function, tmp_path):
     path = save(function, tmp_path)
     with raises(GraphError, "variable-not-frozen"):

@@ -7,6 +7,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.common.errors import GraphError
+from tests import pairwise
 from tests.support import raises, random, run, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -215,7 +216,9 @@ def first_answer(path: str) -> np.ndarray:
     return tf.saved_model.load(path)(X).numpy()
 
 
-@pytest.mark.parametrize("function", SETTLED)
+@pytest.mark.parametrize(
+    "function", pairwise.drawn("the_first_answer_is_kept", SETTLED, 3, quick=5)
+)
 def test_the_first_answer_is_kept(function, tmp_path):
     path = save(function, tmp_path)
     frozen = deploykit.freeze(path)
@@ -225,7 +228,12 @@ def test_the_first_answer_is_kept(function, tmp_path):
         assert not [n for n in graph if re.search("Variable|Assign|^(Resource)?Scatter", n.op)]
 
 
-@pytest.mark.parametrize("function", CHANGING)
+@pytest.mark.parametrize(
+    "function",
+    pairwise.drawn(
+        "answers_that_change_from_call_to_call_are_refused_by_name", list(CHANGING), 2, quick=4
+    ),
+)
 def test_answers_that_change_from_call_to_call_are_refused_by_name(function, tmp_path):
     path = save(function, tmp_path)
     with raises(GraphError, "variable-not-frozen", op=CHANGING[function]) as caught:

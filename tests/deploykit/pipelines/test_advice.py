@@ -3,6 +3,7 @@
 import pytest
 
 from deploykit.importers.graph_files import load_graph
+from tests import pairwise
 from tests.support import because, built, random, shows, tf
 
 
@@ -59,7 +60,12 @@ def transformed(deploykit, tmp_path):
 
 @pytest.mark.parametrize(
     "op",
-    ["DecodeJpeg", "DecodePng", "DecodeBmp", "DecodeImage", "DecodeRaw", "ParseSingleExample"],
+    pairwise.drawn(
+        "a_decoder_that_stays_is_named_and_what_is_said_of_it_holds",
+        ["DecodeJpeg", "DecodePng", "DecodeBmp", "DecodeImage", "DecodeRaw", "ParseSingleExample"],
+        1,
+        quick=2,
+    ),
 )
 @pytest.mark.parametrize("transforms", ["strip_unused_nodes", "fold_constants"])
 def test_a_decoder_that_stays_is_named_and_what_is_said_of_it_holds(transformed, op, transforms):

@@ -11,6 +11,7 @@ from deploykit.importers import graph_files, initializers
 from deploykit.pipelines import rewrite
 from deploykit.transforms.common.errors import VerificationError
 from deploykit.transforms.ir.graph import Graph
+from tests import pairwise
 from tests.support import built, raises, random, showing, shows, tf, transform
 
 COMMANDS = ("freeze", "optimize", "quantize", "transform")
@@ -148,7 +149,15 @@ def test_where_both_fail_alike_it_is_written_and_said(written, command):
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("make", [asserting, silent, nan_weights, invalid_pattern])
+@pytest.mark.parametrize(
+    "make",
+    pairwise.drawn(
+        "without_a_comparison_nothing_is_written",
+        [asserting, silent, nan_weights, invalid_pattern],
+        1,
+        quick=2,
+    ),
+)
 def test_without_a_comparison_nothing_is_written(written, command, make):
     more = {"transform": ["--verify"], "quantize": ["--allow-float"]}.get(command, [])
     found, output = written(command, graph_of(make), *more)

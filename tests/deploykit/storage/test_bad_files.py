@@ -43,6 +43,7 @@ from deploykit.transforms.freeze_requantization_ranges import _records
 from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.ir.tfrecord import read_records
 from deploykit.transforms.untrusted.files import sha256_of
+from tests import pairwise
 
 MAX_MEMORY = 600 << 20  # more than a process has that did nothing yet, for each reader
 MAX_SECONDS = 60  # far more than any takes
@@ -203,7 +204,7 @@ def bounds():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("option", READERS)
+@pytest.mark.parametrize("option", pairwise.drawn("bad_files", list(READERS), 4, quick=8))
 def test_bad_files(tmp_path, option, kind, as_nobody):
     path = bad_file(tmp_path, kind)
     if kind in FINE.get(option, ()):

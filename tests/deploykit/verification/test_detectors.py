@@ -29,7 +29,9 @@ WRONG = pairwise.drawn(
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("kind", DETECTORS)
+@pytest.mark.parametrize(
+    "kind", pairwise.drawn("a_detector_of_one_class_is_verified", list(DETECTORS), 2, quick=3)
+)
 def test_a_detector_of_one_class_is_verified(kind):
     """The class of its detections is constant, and what a choice reads is not."""
     graph = detector(kind, 1)

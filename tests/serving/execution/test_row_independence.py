@@ -11,6 +11,7 @@ from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.row_rules import Rows
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.ir.protos import MetaGraphDef
+from tests import pairwise
 from tests.support import tf
 
 SHAPE, ROWS = (None, 6, 4), (2, 1, 4)  # the rows of the parts
@@ -251,9 +252,26 @@ def test_what_mixes_is_not_proved():
 
 @pytest.mark.parametrize(
     "op",
-    ["Cumsum", "FusedBatchNormV3", "GatherV2", "MatMul", "Max", "Mean", "Mul", "RealDiv",
-     "Reshape", "ReverseV2", "StridedSlice", "Transpose"],
-)  # fmt: skip
+    pairwise.drawn(
+        "a_rule_that_lets_pass_all_is_found_out",
+        [
+            "Cumsum",
+            "FusedBatchNormV3",
+            "GatherV2",
+            "MatMul",
+            "Max",
+            "Mean",
+            "Mul",
+            "RealDiv",
+            "Reshape",
+            "ReverseV2",
+            "StridedSlice",
+            "Transpose",
+        ],
+        2,
+        quick=4,
+    ),
+)
 def test_a_rule_that_lets_pass_all_is_found_out(op, monkeypatch):
     monkeypatch.setitem(row_independence.RULES, op, lambda *_: Rows())
     assert wrong()

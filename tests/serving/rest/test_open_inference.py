@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from deploykit.serving.protocol.open_inference import TYPES
+from tests import pairwise
 from tests.serving.infer_callers import (
     LENGTH,
     answer_of,
@@ -224,7 +225,9 @@ def test_texts_that_are_none_are_answered_as_binary_data_alone(inference):
     assert shows(body["error"], "output-not-utf8", name="bytes_out")
 
 
-@pytest.mark.parametrize("form", ["flat", "nested", "binary"])
+@pytest.mark.parametrize(
+    "form", pairwise.drawn("large_bodies", ["flat", "nested", "binary"], 1, quick=1)
+)
 @pytest.mark.parametrize("rows", [100_000, 400_000])
 def test_large_bodies(inference, form, rows):
     """Documents from 512 KiB on are read by another process, bodies from 1 MiB lie in a mapping."""

@@ -59,7 +59,7 @@ def ended_among(callers, server, host, authority="") -> set[str]:
     [
         pytest.param([], marks=pytest.mark.slow),
         ["--lame_duck_seconds=0.2", "--drain_seconds=0.5"],
-        ["--workers=2"],
+        pytest.param(["--workers=2"], marks=pytest.mark.slow),
     ],
 )
 def test_callers_that_know_of_nothing_are_answered_or_may_call_again(empty, flags):

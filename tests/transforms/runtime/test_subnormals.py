@@ -10,6 +10,7 @@ import pytest
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.runtime import constants
 from deploykit.transforms.runtime.numpy_kernels import KERNELS, MOVING_OPS, has_subnormals
+from tests import pairwise
 from tests.support import build, call_here, run, tf, transform
 
 FLOATS = ("float32", "float64", "bfloat16", "float16")
@@ -69,7 +70,9 @@ def differ(found: np.ndarray, expected: np.ndarray, signs: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("op", COMPUTING)
+@pytest.mark.parametrize(
+    "op", pairwise.drawn("what_is_folded_is_what_tensorflow_computes", COMPUTING, 6, quick=9)
+)
 @pytest.mark.parametrize(
     "step",
     [31, pytest.param(3, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.full)],

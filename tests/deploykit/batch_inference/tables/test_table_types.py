@@ -16,6 +16,7 @@ from deploykit.data.data import open_data
 from deploykit.data.preprocessing import Preprocessing
 from deploykit.storage import record_offsets
 from deploykit.transforms.common.errors import GraphError
+from tests import pairwise
 from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read, write_table
 from tests.support import Containing, because, raises
 
@@ -48,7 +49,13 @@ def small_parts(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "end", ["parquet", "jsonl", "csv", "json", "jsonl.gz", "csv.gz", "json.gz"]
+    "end",
+    pairwise.drawn(
+        "values_and_nulls",
+        ["parquet", "jsonl", "csv", "json", "jsonl.gz", "csv.gz", "json.gz"],
+        2,
+        quick=3,
+    ),
 )
 @pytest.mark.parametrize("name", KINDS)
 def test_values_and_nulls(tmp_path_factory, small_parts, name, end):

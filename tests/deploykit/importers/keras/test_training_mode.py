@@ -8,6 +8,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.common.errors import UnverifiedError, VerificationError
+from tests import pairwise
 from tests.pairwise import once_each
 from tests.support import because, random, run, tf
 
@@ -117,7 +118,12 @@ def test_freezing_a_live_model_leaves_it_as_it_was(package, tmp_path):
 
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("kept", [dropout, noise])
-@pytest.mark.parametrize("form", ["live", "keras", "saved_model"])
+@pytest.mark.parametrize(
+    "form",
+    pairwise.drawn(
+        "random_layers_draw_in_every_call", ["live", "keras", "saved_model"], 1, quick=1
+    ),
+)
 def test_random_layers_draw_in_every_call(package, kept, form, tmp_path):
     live = source = model(package, kept)
     if form == "keras":
