@@ -559,6 +559,7 @@ def export(
     warmup_samples: int = 20,
     preprocess: PreprocessLike | None = None,
     warmup_preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
     max_pixels: int = 50000000,
     manifests: Manifests = ...,
@@ -964,6 +965,7 @@ def load_test(
     version_label: str = '',
     signature: str | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
     batch: int = 1,
     concurrency: Sequence[int] = (),
     rate: float | None = None,
@@ -1071,6 +1073,7 @@ def placement(
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
     allow_ops: Sequence[str] = (),
+    header: HeaderRule = 'auto',
     batch: int | None = None,
     device: str = 'cpu',
     cpu_devices: int = 1,
@@ -1097,6 +1100,8 @@ def placement(
     Args:
         model: any model that `open_model` accepts.
         feeding: the model inputs: data or synthetic values.
+        header: Whether the first row of CSV files is a header; auto: if none of its cells is a
+            number and none is empty. The columns of a file without one are named 0, 1 and so on.
         batch: Samples in a batch [default: the model's fixed batch, or 1].
         device: Devices that TensorFlow may use: cpu, gpu (the first), gpu:N, or all (every GPU).
         cpu_devices: Present the CPU as this many devices, up to 64, to try a placement without a
@@ -1643,6 +1648,7 @@ def tune(
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
     allow_ops: Sequence[str] = (),
+    header: HeaderRule = 'auto',
     output: PathLike | None = None,
     force: bool = False,
     inputs: Sequence[str] = (),
@@ -1672,6 +1678,8 @@ def tune(
         model: any model that `open_model` accepts.
         how: the goal, the time budget and the search space.
         feeding: the model inputs: data or synthetic values.
+        header: Whether the first row of CSV files is a header; auto: if none of its cells is a
+            number and none is empty. The columns of a file without one are named 0, 1 and so on.
         output: also write the settings to this JSON file, which `load_tuned` reads. The search
             stores its trials in `OUTPUT.state`, from which the same call resumes after Ctrl-C.
         force: Replace an existing output file.

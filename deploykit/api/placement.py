@@ -17,8 +17,9 @@ from deploykit.inspection.placement import (
     find_placement,
 )
 from deploykit.rendering.progress import working
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.transforms.common.errors import CrashError, GraphError, LimitError
-from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.common.flag import HEADER, Flag
 from deploykit.transforms.engines.engines import (
     MAX_BATCH,
     TENSORFLOW,
@@ -38,6 +39,7 @@ def placement(
     model: ModelLike,
     *,
     feeding: BenchmarkInputs = SYNTHETIC,
+    header: Annotated[HeaderRule, HEADER] = "auto",
     batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None,
     device: Annotated[str, Flag(format="device")] = RunConfig.device,
     cpu_devices: Annotated[int, Flag(at_most=64)] = CPU_DEVICES,
@@ -91,7 +93,7 @@ def placement(
         used = engine or _own_engine(opened)
         if used != TENSORFLOW and (device, cpu_devices, soft_placement) != _DEVICES:
             raise GraphError("engine-computes-all", engine=TITLES[used], runtime=_ONE)
-        feeding, fed = read_feeding(feeding, opened.graph)
+        feeding, fed = read_feeding(feeding, opened.graph, rule=header)
         try:
             if used != TENSORFLOW:
                 return replace(find_engine_placement(opened, used, feeding, batch=batch), fed=fed)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.common.flag import ALLOW_OP, MAX_INT64, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, HEADER, MAX_INT64, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import PreprocessLike
 
@@ -51,6 +52,7 @@ class LoadTestOptions:
     signature: Annotated[str | None, Flag(metavar="NAME", heading="Server")] = None
     """Signature of the model [default: serving_default, or the only one]."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
+    header: Annotated[HeaderRule, HEADER] = "auto"
     batch: Annotated[int, Flag(at_most=MAX_BATCH, heading="Data")] = 1
     """Samples per request."""
     concurrency: Annotated[Sequence[int], Flag(format="counts", at_most=65536)] = ()

@@ -37,6 +37,7 @@ from deploykit.data.preprocessing import (
 from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.tables import located
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import GraphError, naming
@@ -263,13 +264,13 @@ def open_feeds(
 
 
 def read_feeding(
-    feeding: BenchmarkInputs, *graphs: Graph
+    feeding: BenchmarkInputs, *graphs: Graph, rule: HeaderRule = "auto"
 ) -> tuple[BenchmarkInputs, dict[str, str]]:
     """Return benchmark inputs in memory, and a text on the data of each input from a file.
 
-    FileError, GraphError: the file cannot be read.
+    `rule` is that for the header of CSV files. FileError, GraphError: the file cannot be read.
     """
-    path, feeding = feeding.path, feeding.read()
+    path, feeding = feeding.path, feeding.read(rule)
     fed: dict[str, str] = {}
     if path is not None:
         arrays: Any = feeding.data

@@ -72,6 +72,7 @@ def export(shipment: Shipment) -> Outcome:
     options: dict[str, Any] = {
         "name": shipment.name,
         "warmup": _warmup(shipment, callee),
+        "header": how.header,
         "labels": how.labels,
         "allow_ops": how.allow_ops,
         "sample_warmup": False,  # its command is shown in the report
