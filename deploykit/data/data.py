@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
-from deploykit.storage.tables import has_text, is_table
+from deploykit.storage.tables import has_text, is_table, names_arrays
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.untrusted.files import GZIP_END, text_lines
@@ -185,12 +185,20 @@ def vector_width(graph: Graph | None) -> int | None:
 
 def is_table_for(path: str, graph: Graph | None, rule: csv_files.HeaderRule = "auto") -> bool:
     """Return whether a file is a table whose named columns are arrays for the graph."""
-    if graph is None:
-        return is_table(path, rule=rule)
+    return is_table(path, rule=rule) if graph is None else is_table(path, *_taken(graph), rule)
+
+
+def names_inputs(found: csv_files.Preview, graph: Graph) -> bool:
+    """Return whether the named columns of a CSV file are arrays for the graph."""
+    return names_arrays(found, *_taken(graph))
+
+
+def _taken(graph: Graph) -> tuple[set[str], bool, Collection[str] | None]:
+    """Return what a graph takes of a table: names, whether texts, and what is no input."""
     names = {name for names in names_of_inputs(graph).values() for name in names}
     takes_text = any(type_and_shape(graph, t)[0] == "string" for t in graph.inputs)
     labels = samples.NOT_INPUTS if len(graph.inputs) == 1 else None
-    return is_table(path, names, takes_text, labels, rule)
+    return names, takes_text, labels
 
 
 def _with_rows(data: Data, graph: Graph | None) -> Data:
@@ -326,6 +334,15 @@ def _csv(
         separator=layout.separator, columns=columns, compression="GZIP" if packed == {True} else "",
         skipped=tuple(file.name for file in empty),
     )  # fmt: skip
+
+
+def is_vector(layout: csv_files.CsvLayout, width: int | None) -> bool:
+    """Return whether the columns of a CSV file without its label are a vector of this size."""
+    try:
+        start, end = _ends(_usual_columns("", layout, width)["x"])
+    except GraphError:  # the label is between them
+        return False
+    return end - start == width
 
 
 def _usual_columns(path: str, layout: csv_files.CsvLayout, expected: int | None) -> Columns:

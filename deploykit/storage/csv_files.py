@@ -163,21 +163,31 @@ def layout_of(
     return CsvLayout(tuple(names), len(names), separator, start)
 
 
-def preview(
-    path: str | os.PathLike[str], rule: HeaderRule = "auto"
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names of the columns of a file and the cells of its first row.
+class Preview(NamedTuple):
+    """The layout of a file whose columns have names, and the cells of its first row."""
 
-    Both are empty for a damaged file, and without a header unless the rule states that there is
-    none. FileError: it cannot be read.
+    layout: CsvLayout
+    row: Sequence[str]
+
+    @property
+    def has_text(self) -> bool:
+        """Whether a cell of the first row is not a number."""
+        return not all(map(is_number, self.row))
+
+
+def preview(path: str | os.PathLike[str], rule: HeaderRule = "auto") -> Preview | None:
+    """Return the layout and the first row of a file.
+
+    None: it is damaged, or has no header and the rule does not state that there is none. FileError:
+    it cannot be read.
     """
     try:
         layout = layout_of(path, rule)
         first = list(islice(records(path), bool(layout.header), 2))
         row = layout.cells(first[0].text) if first else []
     except (GraphError, ValueError):  # which the reader reports
-        return (), ()
-    return ((), ()) if rule == "auto" and not layout.header else (layout.names, row)
+        return None
+    return None if rule == "auto" and not layout.header else Preview(layout, row)
 
 
 def shared_layout(

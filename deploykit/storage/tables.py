@@ -43,25 +43,24 @@ def is_table(
     also holds if strings are expected (`takes_text`) and the first row has one. If one array is
     expected, `labels` are the names of other columns: a header with one more name is enough.
     """
-    if format_of(path) in ("parquet", "jsonl"):
-        return True
-    if format_of(path) != "csv" or not os.path.isfile(path):
-        return False
-    head, first = csv_files.preview(path, rule)
-    results = {cell.strip() for cell in head}
+    if format_of(path) != "csv":
+        return format_of(path) in ("parquet", "jsonl")
+    found = csv_files.preview(path, rule) if os.path.isfile(path) else None
+    return found is not None and names_arrays(found, names, takes_text, labels)
+
+
+def names_arrays(
+    found: csv_files.Preview,
+    names: Collection[str],
+    takes_text: bool,
+    labels: Collection[str] | None,
+) -> bool:
+    """Return whether the columns of a CSV file are arrays by name, as `is_table` says."""
+    results = set(found.layout.names)
     has_names = not results.isdisjoint(names) or (
         labels is not None and len(results - set(labels)) == 1 and len(results) > 1
     )
-    return bool(head) and (has_names or (takes_text and not all(map(is_number, first))))
-
-
-def csv_header(
-    path: str | os.PathLike[str], rule: csv_files.HeaderRule = "auto"
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names in the header of a CSV file and its first row; empty: it has no header."""
-    if rule == "no" or format_of(path) != "csv" or not os.path.isfile(path):
-        return (), ()
-    return csv_files.preview(path, rule)
+    return has_names or (takes_text and found.has_text)
 
 
 def has_text(path: str | os.PathLike[str]) -> bool:

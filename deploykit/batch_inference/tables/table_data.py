@@ -24,7 +24,7 @@ from deploykit.batch_inference.tables.table_files import (
 )
 from deploykit.batch_inference.tables.table_schema import column_types
 from deploykit.batch_inference.tables.table_values import ColumnKind, kind_of
-from deploykit.data.data import Data, is_table_for, vector_width
+from deploykit.data.data import Data, is_vector, names_inputs, vector_width
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
@@ -32,9 +32,8 @@ from deploykit.records.examples import Feature
 from deploykit.records.index import index_names, one_set
 from deploykit.records.plain_records import records_to_read
 from deploykit.storage import csv_files
-from deploykit.storage.csv_files import is_number
 from deploykit.storage.image_folders import list_images
-from deploykit.storage.tables import csv_header, has_text, is_table
+from deploykit.storage.tables import has_text
 from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.fitting import only_of_type, tell_only
@@ -233,20 +232,19 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         full = (file for file in files if format_of(file) != "csv" or has_text(file))
         first = Path(next(full, files[0]))
     format_ = format_of(first.name)
-    if format_ == "csv":
-        names, row = csv_header(first, declared.rule)
-        columns = names[names[:1] == ("",) :]  # without an index of pandas
-        labels = [place for place, name in enumerate(columns) if name in NOT_INPUTS]
-        at_end = labels in ([], [0], [len(columns) - 1])
-        width = vector_width(graph)
-        fits = width == len(columns) - bool(labels) or (width == len(columns) - 1 and not labels)
-        is_vector = fits and at_end and all(map(is_number, row))
-        return declared.columns is None and (
-            (not is_vector and not {"", *NOT_INPUTS}.issuperset(names[-1:]))
-            or is_table(first, takes_text=True, rule=declared.rule)  # no table of numbers has text
-            or is_table_for(str(first), graph, declared.rule)
-        )
-    return format_ is not None
+    if format_ != "csv":
+        return format_ is not None
+    if declared.columns is not None or not first.is_file():
+        return False
+    found = csv_files.preview(first, declared.rule)
+    if found is None:
+        return False
+    if found.has_text or names_inputs(found, graph):  # no table of numbers has text
+        return True
+    last = found.layout.header[-1:]
+    return not {"", *NOT_INPUTS}.issuperset(last) and not is_vector(
+        found.layout, vector_width(graph)
+    )
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:

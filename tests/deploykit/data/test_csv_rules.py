@@ -322,6 +322,18 @@ def test_columns_are_the_vector_of_the_only_input(tmp_path, content, labels):
     assert read_parts(data, ["x"], lambda row: row).rows == ["1 2", "3 4"]
 
 
+def test_the_first_rows_are_read_once_to_choose_a_reader(tmp_path, monkeypatch):
+    looked = []
+    layout_of = csv_files.layout_of
+    monkeypatch.setattr(
+        csv_files, "layout_of", lambda *given: looked.append(1) or layout_of(*given)
+    )
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n")
+    assert takes_columns(str(path), graph(x=("float32", (-1, 3))), Preprocessing(), ColumnChoice())
+    assert len(looked) == 1
+
+
 def test_columns_are_joined_to_a_vector(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('id,a,b,"c, d"\nr1,1,2,3\nr2,4,x,6\nr3,7,8,9\n')
