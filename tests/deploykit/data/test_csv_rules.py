@@ -1,6 +1,7 @@
 """The rule of CSV: every command that reads it finds the same header, rows and bad rows."""
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -350,6 +351,33 @@ def test_columns_are_joined_to_a_vector(tmp_path):
     with pytest.raises(GraphError) as caught:
         open_table(str(path), graph(z=("float32", (-1, 2))), Preprocessing(), ColumnChoice())
     assert "--columns z=a,b" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "takes", "advice"),
+    [
+        ("id,a,b,name\n1,2,3,r\n", ("float32", (-1, 2)), "x=a,b"),
+        ("rowId,user_id,a,flag,label,b,\n1,2,3,true,4,5,6\n", ("float32", (-1, 2)), "x=a,b"),
+        ("valid,grid,c,d\n1,2,3,r\n", ("float32", (-1, 2)), "x=valid,grid"),
+        ("id,price,size,c\n1,2.5,3,r\n", ("float32", (-1,)), "x=price"),
+        ("id,price,size,c\n1,2.5,3,r\n", ("int32", (-1, 1)), "x=size"),
+        ("id,a b,c\n1,2,3\n", ("float32", (-1,)), "'x=a b'"),
+        ("id,n,a,b\nr1,1,r,s\n", ("string", (-1,)), "x=a"),
+        ("id,a,name\n1,2,r\n", ("float32", (-1, 2)), "x=COLUMN"),
+    ],
+)
+def test_advised_columns_fit_and_can_be_read(tmp_path, content, takes, advice):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    model, declared = graph(x=takes), with_header(None, "yes")
+    with raises(GraphError, "column-missing", columns=advice):
+        open_table(str(path), model, declared, ColumnChoice())
+    if "COLUMN" not in advice:
+        name, _, columns = shlex.split(advice)[0].partition("=")
+        data, _ = open_table(str(path), model, declared, ColumnChoice({name: columns}))
+        (part,) = cut_parts(data, None)
+        (batch,) = reader_for(data)(part, 2)
+        assert (len(batch.rows), batch.bad) == (1, ())
 
 
 def test_a_label_between_the_columns_of_a_vector_is_refused(tmp_path):
