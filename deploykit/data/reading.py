@@ -125,14 +125,12 @@ def row_values(data: Data, record: bytes, features: tuple[str, ...]) -> dict[str
     cells = data.layout.cells(record)
     try:
         numbers = csv_files.floats(cells, range(data.width))
-    except ValueError as error:
-        label = data.columns.get("label")
-        if isinstance(label, int) and str(error).startswith(f"column {label} "):
-            hint = "deploykit records converts class names to numbers"
-            raise ValueError(
-                f"{error}; {hint}" if cells[label].strip() else csv_files.no_label(label)
-            ) from None
-        raise
+    except csv_files.CellError as error:
+        if error.column != data.columns.get("label"):
+            raise
+        if not cells[error.column].strip():
+            raise ValueError(csv_files.no_label(error.column)) from None
+        raise ValueError(f"{error}; deploykit records converts class names to numbers") from None
     with np.errstate(over="ignore"):  # as TensorFlow does
         values = np.array(numbers).astype(np.float32)
     return {name: values[data.at(name)] for name in features}

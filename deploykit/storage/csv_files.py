@@ -416,14 +416,24 @@ def number(cell: str) -> float:
     return value
 
 
+class CellError(ValueError):
+    """A cell that is not a number, with a reason and the number of its column."""
+
+    def __init__(self, column: int, reason: str) -> None:
+        """Store both."""
+        super().__init__(reason)
+        self.column = column
+
+
 def floats(row: Sequence[str], columns: Sequence[int]) -> list[float]:
-    """Return the numbers of some columns. ValueError, with a reason: a cell is not a number."""
+    """Return the numbers of some columns. CellError: a cell is not a number."""
     result = []
     for column in columns:
         try:
             result.append(number(row[column]))
         except ValueError as error:
-            raise ValueError(f"column {column} has {row[column][:_SHOWN]!r}, {error}") from None
+            reason = f"column {column} has {row[column][:_SHOWN]!r}, {error}"
+            raise CellError(column, reason) from None
     return result
 
 

@@ -241,6 +241,22 @@ def test_every_reader_follows_the_rule(tmp_path, content, rows, bad, read):
     assert (found.rows, found.bad) == (rows, bad)
 
 
+@pytest.mark.parametrize(
+    ("row", "parts"),
+    [
+        ("1,2,cat", ["column 2", "'cat'", "deploykit records"]),
+        ("1,2, ", ["no label", "column 2"]),
+        ("1,two,cat", ["column 1", "'two'"]),
+    ],
+)
+def test_only_a_bad_label_is_explained_as_one(tmp_path, row, parts):
+    path = tmp_path / "a.csv"
+    path.write_text(f"1,2,0\n{row}\n")
+    with raises(GraphError, "csv-row", number=2, reason=Containing(*parts)) as found:
+        list(records(open_data(str(path)), ("x", "label")))
+    assert ("deploykit records" in str(found.value)) == (parts[-1] == "deploykit records")
+
+
 def test_a_layout_is_said_in_words(tmp_path):
     path = tmp_path / "a.csv"
     for content, said in (
