@@ -189,14 +189,21 @@ class Numbers:
         raise no_records_error(self._starts, "there is only a header")
 
     def _labels(self) -> Iterator[str]:
-        """Yield the labels of all rows that are not damaged."""
+        """Yield the labels of all rows that are not damaged.
+
+        The first row of a file has none if it is bad: it may be a header that the rule does not
+        recognise.
+        """
         layout, label = self._columns.layout, self._columns.label
         assert label is not None
         separator = layout.separator.encode()
         after = layout.count - 1 - label
         for part in self._ranges:
-            _, text = csv_text_of(part, self._starts[part.file])
-            for record in csv_files.split(text):
+            first = self._starts[part.file]
+            begin, text = csv_text_of(part, first)
+            for record in csv_files.split(text, begin):
+                if record.offset == first and not self._has_numbers(record.text):
+                    continue
                 if b'"' not in record.text:  # the fast path, which only splits off the label
                     if record.text.count(separator) == layout.count - 1:
                         cell = record.text.rsplit(separator, after + 1)[-after - 1]
@@ -204,6 +211,14 @@ class Numbers:
                     continue
                 with contextlib.suppress(ValueError):  # reported when the row is converted
                     yield layout.cells(record.text)[label].strip()
+
+    def _has_numbers(self, record: bytes) -> bool:
+        """Return whether the columns of a row that are not the label are numbers."""
+        try:
+            csv_files.floats(self._columns.layout.cells(record), self._columns.others)
+        except ValueError:
+            return False
+        return True
 
 
 class Texts:

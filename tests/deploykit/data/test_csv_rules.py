@@ -416,6 +416,15 @@ def test_a_later_part_of_a_table_may_lack_the_header_that_names_its_label(tmp_pa
     assert [item["label"] for item in found] == [3, 9, 7]
 
 
+def test_a_bad_first_row_does_not_decide_the_type_of_a_label(tmp_path):
+    for file, header in (("a.csv", ",b,label"), ("b.csv", "a,7,label")):
+        (tmp_path / file).write_text(f"{header}\n1,2,0\n3,4,1\n")
+    source = open_source(sorted(tmp_path.iterdir()), kind="csv")
+    assert (source.features["label"].dtype, source.classes) == ("int64", ())
+    (tmp_path / "c.csv").write_text(",b,label\n1,2,cat\n")
+    assert open_source([tmp_path / "c.csv"], kind="csv").classes == ("cat",)
+
+
 def test_headers_that_differ_late_are_told_apart(tmp_path):
     names = [f"column{number}" for number in range(9)]
     for file, last in (("a.csv", "z"), ("b.csv", "y")):
