@@ -41,7 +41,7 @@ def check_lines(data: Data, hint: str = "") -> None:
     `hint` is a further way out, in words. FileError: it cannot be read.
     """
     for file in data.files if data.kind == "csv" else ():
-        if got := csv_files.beyond_lines(file):
+        if got := csv_files.beyond_lines(file, data.header):
             raise GraphError("csv-beyond-lines", source=file, got=got, hint=hint)
 
 

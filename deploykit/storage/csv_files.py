@@ -54,6 +54,7 @@ _SHOWN = 40  # characters of a cell in a reason
 _RECORD = re.compile(rb'([^"\r\n]*(?:"[^"]*(?:"|\Z)[^"\r\n]*)*)(\r\n|\r|\n|\Z)')
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BLANK, _RETURN = re.compile(rb"\n\r?\n"), re.compile(rb"\r(?=[^\n])")
+_HEXADECIMAL = re.compile(rb"(?<![\w.])0[xX]")
 _QUOTED = re.compile(rb'"[^"]*"')
 
 
@@ -300,8 +301,8 @@ def split(text: bytes, offset: int = 0, line: int = 1) -> list[Record]:
     return result
 
 
-def beyond_lines(path: str | os.PathLike[str]) -> str:
-    """Return what makes rows of a file more than plain lines of cells, in words; empty: nothing.
+def beyond_lines(path: str | os.PathLike[str], has_header: bool = False) -> str:
+    """Return what TensorFlow's ops for lines would read in another way, in words; empty: nothing.
 
     FileError: it cannot be read.
     """
@@ -317,6 +318,12 @@ def beyond_lines(path: str | os.PathLike[str]) -> str:
                 return "empty lines"
             if _RETURN.search(text):
                 return "carriage returns that end lines"
+            rows = text
+            if has_header:
+                _, end, rows = text[1:].partition(b"\n")
+                has_header = not end
+            if b"x" in rows.lower() and _HEXADECIMAL.search(rows):
+                return "hexadecimal numbers"
             last = text[-2:]
     return "carriage returns that end lines" if last.endswith(b"\r") else ""
 
