@@ -10,10 +10,10 @@ import numpy as np
 from deploykit.records.examples import Feature
 from deploykit.records.lines import (
     csv_parts,
-    csv_text_of,
     first_lines,
     numbered_lines,
     parts_of,
+    start_of,
     text_of,
 )
 from deploykit.records.record_source import (
@@ -140,7 +140,7 @@ class Numbers:
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the numbers and the label of each row."""
         columns, place = self._columns, self._columns.label
-        begin, text = csv_text_of(part, self._starts[part.file])
+        begin, text = text_of(part, self._starts[part.file])
         whole = self._parsed(text)
         if whole is None:
             yield from self._one_by_one(part.file, begin, text, problems)
@@ -183,7 +183,7 @@ class Numbers:
 
     def _first_row(self) -> bytes:
         for part in self._ranges:
-            _, text = csv_text_of(part, self._starts[part.file])
+            _, text = text_of(part, self._starts[part.file])
             for record in csv_files.split(text)[:1]:
                 return record.text
         raise no_records_error(self._starts, "there is only a header")
@@ -200,7 +200,7 @@ class Numbers:
         after = layout.count - 1 - label
         for part in self._ranges:
             first = self._starts[part.file]
-            begin, text = csv_text_of(part, first)
+            begin, text = text_of(part, first)
             for record in csv_files.split(text, begin):
                 if record.offset == first and not self._has_numbers(record.text):
                     continue
@@ -235,7 +235,8 @@ class Texts:
         first = self._cells(where, lines[0])
         if is_named and len(lines) < 2:
             raise no_records_error(self.files, "there is only a header")
-        self._header = lines[0] if is_named else None
+        header = lines[0] if is_named else None
+        self._starts = {path: start_of(path, header) for path in self.files}
         names = tuple(name.strip() for name in first) if is_named else ()
         layout = CsvLayout(names, len(first), "\t")
         place = _place(where, first, label)
@@ -263,7 +264,7 @@ class Texts:
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the texts and the label of each line."""
         columns = self._columns
-        for offset, line in numbered_lines(*text_of(part, self._header)):
+        for offset, line in self._lines(part):
             try:
                 row = columns.layout.cells(line, is_quoted=False)
                 label = {} if columns.label is None else {"label": columns.value(row)}
@@ -272,12 +273,15 @@ class Texts:
                 continue
             yield {name: row[n].encode() for n, name in self._names.items()} | label
 
+    def _lines(self, part: SourcePart) -> Iterator[tuple[int, bytes]]:
+        return numbered_lines(*text_of(part, self._starts[part.file], only_feeds=True))
+
     def _labels(self) -> Iterator[str]:
         """Yield the labels of all lines that are not damaged."""
         label = self._columns.label
         assert label is not None
         for part in parts_of(self.files, 1):
-            for _, line in numbered_lines(*text_of(part, self._header)):
+            for _, line in self._lines(part):
                 with contextlib.suppress(ValueError):  # reported when the line is converted
                     yield self._columns.layout.cells(line, is_quoted=False)[label].strip()
 
