@@ -109,19 +109,16 @@ class CsvTable(dict[str, Array]):
         })  # fmt: skip
         self.cells, self.path, self.lines = cells, path, lines
 
-    def located(self, error: GraphError) -> GraphError:
-        """Return an error about a cell that is not a number as one that names its line."""
-        index, got = error.fields.get("index"), error.fields.get("got")
-        if error.code != "data-not-number" or not isinstance(index, int):
-            return error
+    def row_error(self, index: int, cell: str) -> GraphError | None:
+        """Return the error for the column whose cell in a row is not a number, with its line."""
         for name, cells in self.cells.items():
-            if index < len(cells) and cells[index][:80] == got:
+            if index < len(cells) and cells[index][:80] == cell:
                 try:
                     csv_files.number(cells[index])
                 except ValueError as why:
-                    reason = f"column '{name}' has {got[:40]!r}, {why}"
+                    reason = f"column '{name}' has {cell[:40]!r}, {why}"
                     return csv_files.row_error(self.path, self.lines[index], reason)
-        return error
+        return None
 
 
 @contextlib.contextmanager
@@ -130,7 +127,11 @@ def located(table: Mapping[str, Array]) -> Iterator[None]:
     try:
         yield
     except GraphError as error:
-        raise (table.located(error) if isinstance(table, CsvTable) else error) from None
+        index, got = error.fields.get("index"), error.fields.get("got")
+        if error.code != "data-not-number" or not isinstance(table, CsvTable):
+            raise
+        found = table.row_error(index, got) if isinstance(index, int) else None
+        raise found or error from None
 
 
 def column(data: Mapping[str, Array], name: str, is_text: bool) -> Array:
