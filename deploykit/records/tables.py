@@ -174,8 +174,8 @@ class Numbers:
         for record in csv_files.split(text, begin):
             try:
                 row = columns.layout.cells(record.text)
-                label = {} if columns.label is None else {"label": columns.value(row)}
                 numbers = csv_files.floats(row, columns.others)
+                label = {} if columns.label is None else {"label": columns.value(row)}
             except ValueError as error:
                 problems.take(Problem(file, str(error), record.offset))
                 continue
