@@ -42,7 +42,7 @@ def chosen_of(
 
 
 class CallOptions(Protocol):
-    """Model version, preprocessing, header of CSV files and batch of requests."""
+    """Model version, preprocessing, header and columns of tables, and batch of requests."""
 
     @property
     def version(self) -> int | None: ...  # noqa: D102
@@ -58,6 +58,9 @@ class CallOptions(Protocol):
 
     @property
     def header(self) -> HeaderRule: ...  # noqa: D102
+
+    @property
+    def columns(self) -> Mapping[str, str]: ...  # noqa: D102
 
     @property
     def batch(self) -> int: ...  # noqa: D102
@@ -91,7 +94,7 @@ def prepared_calls(
     with model_client(address, connection) as client:
         signature, takes = chosen_of(client, model, how.signature, data, **requested)
         feeds, fed = feeds_from_data(
-            data, takes, with_header(how.preprocess, how.header), how.batch
+            data, takes, with_header(how.preprocess, how.header, how.columns), how.batch
         )
         requested["signature"] = signature
         client.predict(model, feeds[0], **requested)

@@ -18,7 +18,6 @@ from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import result_of
 from deploykit.records.examples import Feature
 from deploykit.storage import csv_files
-from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
 from deploykit.storage.tables import column
 from deploykit.transforms.common.errors import Error, FileError, GraphError, failed, unknown_name
@@ -56,7 +55,7 @@ def records(
 def _arrays(
     data: Data, features: tuple[str, ...], shuffled: random.Random | None
 ) -> Iterator[Record]:
-    arrays = load_data(data.path, data.rule)
+    arrays = data.load()
     chosen = {name: as_feature(data, name, arrays) for name in features}
     order = list(range(data.records or 0))
     if shuffled is not None:

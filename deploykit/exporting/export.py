@@ -69,7 +69,7 @@ from deploykit.transforms.common.documents import (
     written,
 )
 from deploykit.transforms.common.errors import Error, GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, HEADER, MAX_INT64, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, MAX_INT64, Flag
 from deploykit.transforms.common.messages import shell_command
 from deploykit.transforms.engines.engine_folder import files as engine_files
 from deploykit.transforms.engines.engines import TENSORFLOW, version_of
@@ -227,6 +227,7 @@ class ExportOptions:
     """Preprocessing of the files of `warmup`, in the same format as for calibrate and benchmark
     [default: that of `preprocess`, or of the model]."""
     header: Annotated[HeaderRule, HEADER] = "auto"
+    columns: Annotated[Mapping[str, str], COLUMNS] = field(default_factory=dict)
     labels: Annotated[
         str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Images and classes")
     ] = None
@@ -271,9 +272,11 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     signatures = signatures_for(callee, how.method, photos, labels)
     signatures, renamed = with_names(signatures, names, callee.signature)
     samples = None
+    if how.columns and how.warmup is None:
+        raise GraphError("option-needs", option="--columns", needed="--warmup")
     if how.warmup is not None:
         steps = how.preprocess if how.warmup_preprocess is None else how.warmup_preprocess
-        steps = with_header(None if steps == KNOWN else steps, how.header)
+        steps = with_header(None if steps == KNOWN else steps, how.header, how.columns)
         samples = samples_for(how.warmup, callee, inputs, steps, photos)
     given = _of_the_model(samples, callee)
     if samples is not None:

@@ -34,8 +34,8 @@ from deploykit.records.index import index_names, one_set
 from deploykit.records.plain_records import records_to_read
 from deploykit.storage import csv_files
 from deploykit.storage.image_folders import list_images
-from deploykit.storage.tables import has_text
-from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
+from deploykit.storage.tables import columns_in, has_text
+from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.fitting import only_of_type, tell_only
@@ -170,7 +170,8 @@ def open_table(
                 columns=_advice(data, graph, tensor, [column]),
             )  # fmt: skip
     texts = [name for name, feature in features.items() if feature.dtype == "string"]
-    joined = {name: tuple(name.split(",")) for name in features if name not in data.types}
+    names = {name: columns_in(name, data.types) for name in features}
+    joined = {name: parts for name, parts in names.items() if len(parts) > 1}
     data = replace(_with_texts(data, texts), joined=joined)
     return replace(data, features=features), replace(declared, inputs=steps)
 
@@ -290,8 +291,8 @@ def _column_for(
     names = inputs[tensor]
     chosen = next((choice.columns[name] for name in names if name in choice.columns), stated)
     if chosen:
-        for name in [chosen] if chosen in data.types else chosen.split(","):
-            _check_column(data, name)
+        with naming(data.path):
+            columns_in(chosen, data.types)
         return chosen
     for name in names:
         if name in data.types:
@@ -429,7 +430,7 @@ def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled:
     """Return the feature that a reader makes of a column. GraphError: it does not fit the input."""
     type_, shape = _takes(graph, tensor)
     if column not in data.types:
-        return _vector(data, column.split(","), graph, tensor, is_scaled)
+        return _vector(data, columns_in(column, data.types), graph, tensor, is_scaled)
     found = data.types[column]
     if str(found) == "null" and data.records == 0:
         return Feature(type_ or "float32", tuple(None if n < 0 else n for n in (shape or ())[1:]))

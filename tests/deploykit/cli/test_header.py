@@ -13,10 +13,12 @@ READ = {"data", "calibration", "evaluation", "warmup", "sources"}
 NUMBERS = "0,1\n1,2\n3,4\n"  # three rows, or a header of numbers and two
 
 
-def test_every_command_that_reads_samples_takes_header():
+def test_every_command_that_reads_samples_takes_header_and_columns():
     for words, entry in table().items():
         names = {spec["name"] for spec in entry["parameters"]}
         assert "header" in names or names.isdisjoint(READ), words
+        if words not in ("input write", "records convert"):  # no tables, by column number
+            assert "columns" in names or names.isdisjoint(READ), words
 
 
 @pytest.mark.parametrize(("command", "runs"), [

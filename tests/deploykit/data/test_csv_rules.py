@@ -400,8 +400,10 @@ def test_a_label_between_the_columns_of_a_vector_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,label,b\n1,0,2\n3,1,4\n")
     model = graph(x=("float32", (-1, 2)))
-    with raises(GraphError, "csv-label-between", name="label"):
+    with raises(GraphError, "csv-label-between", advice="with --columns x=a,b"):
         open_data(str(path), None, model)
+    with raises(GraphError, "csv-label-between", advice=Containing("--preprocess")):
+        open_data(str(path), width=2)
     assert takes_columns(str(path), model, Preprocessing(), ColumnChoice())
     with raises(GraphError, "column-missing", columns="x=a,b"):
         open_table(str(path), model, Preprocessing(), ColumnChoice())
