@@ -135,6 +135,7 @@ def accuracy(
     *,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] | None = None,
     metric: str = 'top1',
     labels: LabelsLike | None = None,
     group_by: str | None = None,
@@ -173,6 +174,10 @@ def accuracy(
             [default: from the model metadata file X.pb.json, or from the model itself].
         header: Whether the first row of CSV files is a header; auto: if none of its cells is a
             number and none is empty. The columns of a file without one are named 0, 1 and so on.
+        columns: Column of a table for an input that has another name, or several columns of numbers
+            for a vector; may be repeated [default: the column of the input's name, or the only one
+            that fits; for one input of numbers, all columns of a CSV file, without the last one if
+            it is one more].
         metric: top1, top5, mae (mean absolute error), or your own function. It gets the outputs by
             name and the labels.
         labels: Class names, one per line, in the order of the model's scores. They map class names
@@ -233,6 +238,7 @@ def benchmark(
     simulated_compute_ms: float | None = None,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     on_error: Literal['stop', 'skip'] = 'stop',
     shuffle: bool = False,
     cache: str | None = None,
@@ -302,6 +308,7 @@ def calibrate(
     *,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] | None = None,
     method: RangeMethod = 'minmax',
     batch: int | None = None,
     allow_ops: tuple[str, ...] = (),
@@ -330,6 +337,10 @@ def calibrate(
             [default: from the model metadata file X.pb.json, or from the model itself].
         header: Whether the first row of CSV files is a header; auto: if none of its cells is a
             number and none is empty. The columns of a file without one are named 0, 1 and so on.
+        columns: Column of a table for an input that has another name, or several columns of numbers
+            for a vector; may be repeated [default: the column of the input's name, or the only one
+            that fits; for one input of numbers, all columns of a CSV file, without the last one if
+            it is one more].
         method: minmax: the full range of values; mse: the range with the smallest mean squared int8
             error; it runs the samples twice.
         batch: Samples in a batch [default: the model's fixed batch, or 8].
@@ -559,6 +570,8 @@ def export(
     warmup_samples: int = 20,
     preprocess: PreprocessLike | None = None,
     warmup_preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
     max_pixels: int = 50000000,
     manifests: Manifests = ...,
@@ -609,6 +622,7 @@ def freeze(
     *,
     data: DataLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
     allow_ops: Sequence[str] = (),
@@ -667,6 +681,7 @@ def gate(
     *,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] | None = None,
     labels: LabelsLike | None = None,
     metric: Literal['top1', 'top5', 'mae'] = 'top1',
     limits: GateLimits = ...,
@@ -710,6 +725,10 @@ def gate(
             [default: from the model metadata file X.pb.json, or from the model itself].
         header: Whether the first row of CSV files is a header; auto: if none of its cells is a
             number and none is empty. The columns of a file without one are named 0, 1 and so on.
+        columns: Column of a table for an input that has another name, or several columns of numbers
+            for a vector; may be repeated [default: the column of the input's name, or the only one
+            that fits; for one input of numbers, all columns of a CSV file, without the last one if
+            it is one more].
         labels: Class names, one per line, in the order of the model's scores. They map class names
             in the data, such as image folders, to class numbers [default: from the model metadata
             file].
@@ -964,6 +983,8 @@ def load_test(
     version_label: str = '',
     signature: str | None = None,
     preprocess: PreprocessLike | None = None,
+    header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     batch: int = 1,
     concurrency: Sequence[int] = (),
     rate: float | None = None,
@@ -1018,6 +1039,7 @@ def optimize(
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
@@ -1071,6 +1093,8 @@ def placement(
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
     allow_ops: Sequence[str] = (),
+    header: HeaderRule = 'auto',
+    columns: Mapping[str, str] | None = None,
     batch: int | None = None,
     device: str = 'cpu',
     cpu_devices: int = 1,
@@ -1097,6 +1121,12 @@ def placement(
     Args:
         model: any model that `open_model` accepts.
         feeding: the model inputs: data or synthetic values.
+        header: Whether the first row of CSV files is a header; auto: if none of its cells is a
+            number and none is empty. The columns of a file without one are named 0, 1 and so on.
+        columns: Column of a table for an input that has another name, or several columns of numbers
+            for a vector; may be repeated [default: the column of the input's name, or the only one
+            that fits; for one input of numbers, all columns of a CSV file, without the last one if
+            it is one more].
         batch: Samples in a batch [default: the model's fixed batch, or 1].
         device: Devices that TensorFlow may use: cpu, gpu (the first), gpu:N, or all (every GPU).
         cpu_devices: Present the CPU as this many devices, up to 64, to try a placement without a
@@ -1204,6 +1234,7 @@ def quantize(
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
@@ -1309,6 +1340,7 @@ def sensitivity(
     *,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] | None = None,
     ranges: str | os.PathLike[str] | None = None,
     isa: Isa = 'auto',
     allow_ops: Sequence[str] = (),
@@ -1335,6 +1367,10 @@ def sensitivity(
             [default: from the model metadata file X.pb.json, or from the model itself].
         header: Whether the first row of CSV files is a header; auto: if none of its cells is a
             number and none is empty. The columns of a file without one are named 0, 1 and so on.
+        columns: Column of a table for an input that has another name, or several columns of numbers
+            for a vector; may be repeated [default: the column of the input's name, or the only one
+            that fits; for one input of numbers, all columns of a CSV file, without the last one if
+            it is one more].
         ranges: Ranges of the optimized model from deploykit calibrate [default: measured on the
             samples].
         isa: Instruction set of the target CPU; auto: that of this machine.
@@ -1451,6 +1487,7 @@ def ship(
     labels: str | os.PathLike[str] | Sequence[str] | None = None,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     name: str | None = None,
     goal: Goal = 'latency',
     max_drop: float = 0.01,
@@ -1570,6 +1607,7 @@ def transform(
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
@@ -1643,6 +1681,8 @@ def tune(
     data: DataLike | None = None,
     input_range: tuple[float, float] = ...,
     allow_ops: Sequence[str] = (),
+    header: HeaderRule = 'auto',
+    columns: Mapping[str, str] | None = None,
     output: PathLike | None = None,
     force: bool = False,
     inputs: Sequence[str] = (),
@@ -1672,6 +1712,12 @@ def tune(
         model: any model that `open_model` accepts.
         how: the goal, the time budget and the search space.
         feeding: the model inputs: data or synthetic values.
+        header: Whether the first row of CSV files is a header; auto: if none of its cells is a
+            number and none is empty. The columns of a file without one are named 0, 1 and so on.
+        columns: Column of a table for an input that has another name, or several columns of numbers
+            for a vector; may be repeated [default: the column of the input's name, or the only one
+            that fits; for one input of numbers, all columns of a CSV file, without the last one if
+            it is one more].
         output: also write the settings to this JSON file, which `load_tuned` reads. The search
             stores its trials in `OUTPUT.state`, from which the same call resumes after Ctrl-C.
         force: Replace an existing output file.
@@ -1699,6 +1745,7 @@ def verify(
     data: DataLike | None = None,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     labels: LabelsLike | None = None,
     shapes: Mapping[str, Sequence[int]] = ...,
     input_range: tuple[float, float] = ...,
@@ -1783,6 +1830,7 @@ def write_input(
     simulated_compute_ms: float | None = None,
     preprocess: PreprocessLike | None = None,
     header: HeaderRule = 'auto',
+    columns: Mapping[str, str] = ...,
     on_error: Literal['stop', 'skip'] = 'stop',
     shuffle: bool = False,
     cache: str | None = None,

@@ -1,6 +1,6 @@
 """accuracy: measure models on labelled samples and compare their predictions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from deploykit.api.public import Command, public
@@ -14,7 +14,7 @@ from deploykit.quantization.metrics import metric_named
 from deploykit.rendering.progress import working
 from deploykit.storage.csv_files import HeaderRule
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, HEADER, LABELS, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, LABELS, PREPROCESS, Flag
 from deploykit.verification.samples import DataLike, Dataset, LabelsLike, PreprocessLike
 
 TOP1 = "top1"
@@ -27,6 +27,7 @@ def accuracy(
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
     header: Annotated[HeaderRule, HEADER] = "auto",
+    columns: Annotated[Mapping[str, str] | None, COLUMNS] = None,
     metric: Annotated[str, Flag(metavar="NAME|MODULE:FUNCTION")] = TOP1,
     labels: Annotated[LabelsLike | None, LABELS] = None,
     group_by: Annotated[str | None, Flag(metavar="NAME", heading="Data")] = None,
@@ -78,7 +79,7 @@ def accuracy(
         >>> found.models[0].score.value > 0.8
         True
     """
-    preprocess = with_header(preprocess, header)
+    preprocess = with_header(preprocess, header, columns)
     if ":" not in metric:
         metric_named(metric)  # before models are read
     with working("accuracy", *STEPS) as work:

@@ -1,7 +1,7 @@
 """calibrate and sensitivity: tensor ranges and the int8 noise of each layer."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -18,7 +18,15 @@ from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensi
 from deploykit.rendering.progress import working
 from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.files import check_output, write
-from deploykit.transforms.common.flag import ALLOW_OP, FORCE, HEADER, PREPROCESS, Flag, output_flag
+from deploykit.transforms.common.flag import (
+    ALLOW_OP,
+    COLUMNS,
+    FORCE,
+    HEADER,
+    PREPROCESS,
+    Flag,
+    output_flag,
+)
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.transforms.int8.int8_kernels import Isa
 from deploykit.transforms.int8.ranges import check_ranges
@@ -32,6 +40,7 @@ def calibrate(
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
     header: Annotated[HeaderRule, HEADER] = "auto",
+    columns: Annotated[Mapping[str, str] | None, COLUMNS] = None,
     method: RangeMethod = "minmax",
     batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None,
     allow_ops: Annotated[tuple[str, ...], ALLOW_OP] = (),
@@ -72,7 +81,7 @@ def calibrate(
     with working("calibrate") as work:
         opened = open_model(model)
         opened.refuse_effects(allow_ops)
-        feeds, fed = open_feeds(data, opened.graph, with_header(preprocess, header), batch)
+        feeds, fed = open_feeds(data, opened.graph, with_header(preprocess, header, columns), batch)
         result = observe(
             opened.graph, feeds, method=method, model_sha256=opened.sha256, advance=work
         )
@@ -89,6 +98,7 @@ def sensitivity(
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
     header: Annotated[HeaderRule, HEADER] = "auto",
+    columns: Annotated[Mapping[str, str] | None, COLUMNS] = None,
     ranges: str | os.PathLike[str] | None = None,
     isa: Isa = "auto",
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = (),
@@ -125,7 +135,7 @@ def sensitivity(
         graph = opened.frozen
         opened.refuse_effects(allow_ops)
         optimized = run_steps(graph, PREPARE_LAYERS)[0]
-        samples = open_samples(calibration, graph, with_header(preprocess, header))
+        samples = open_samples(calibration, graph, with_header(preprocess, header, columns))
         known = None if ranges is None else os.fspath(ranges)
         if known is not None:
             check_ranges(known, opened.source, opened.sha256)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, HEADER, LABELS, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, LABELS, PREPROCESS, Flag
 from deploykit.verification.samples import DataLike, LabelsLike, PreprocessLike
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class VerifyOptions:
     labels, the accuracy is shown too [default: reproducible random values]."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
     header: Annotated[HeaderRule, HEADER] = "auto"
+    columns: Annotated[Mapping[str, str], COLUMNS] = field(default_factory=dict)
     labels: Annotated[LabelsLike | None, LABELS] = None
     shapes: Annotated[Mapping[str, Sequence[int]], Flag("--shape", format="shape")] = field(
         default_factory=dict
@@ -55,10 +56,10 @@ class VerifyOptions:
 
     @property
     def read_by(self) -> PreprocessLike | None:
-        """The preprocessing of the data, with the rule for the header of CSV files."""
+        """The preprocessing of the data, with the header and the columns of tables."""
         from deploykit.data.preprocessing import with_header  # a slow import
 
-        result: PreprocessLike | None = with_header(self.preprocess, self.header)
+        result: PreprocessLike | None = with_header(self.preprocess, self.header, self.columns)
         return result
 
     def opened(self, model: "ModelLike") -> "OpenedModel":
@@ -81,6 +82,8 @@ class VerifyOptions:
             raise GraphError("option-needs", option="--preprocess", needed="--data")
         if self.labels is not None and self.data is None:
             raise GraphError("option-needs", option="--labels", needed="--data")
+        if self.columns and self.data is None:
+            raise GraphError("option-needs", option="--columns", needed="--data")
         if self.shapes and self.data is not None:
             raise GraphError("give-one", options=["--data", "--shape"])
         refuse_side_effects(reference, self.allow_ops)

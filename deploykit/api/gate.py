@@ -1,6 +1,6 @@
 """gate: pass or fail a candidate model against its baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from deploykit.api.public import Command, public
@@ -12,7 +12,7 @@ from deploykit.gating.result import GateResult
 from deploykit.importers.open_model import ModelLike, OpenedModel, open_model
 from deploykit.rendering.progress import working
 from deploykit.storage.csv_files import HeaderRule
-from deploykit.transforms.common.flag import ALLOW_OP, HEADER, LABELS, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, LABELS, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import DataLike, Dataset, LabelsLike, PreprocessLike
 
@@ -28,6 +28,7 @@ def gate(
     *,
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None,
     header: Annotated[HeaderRule, HEADER] = "auto",
+    columns: Annotated[Mapping[str, str] | None, COLUMNS] = None,
     labels: Annotated[LabelsLike | None, LABELS] = None,
     metric: Literal["top1", "top5", "mae"] = "top1",
     limits: GateLimits = LIMITS,
@@ -73,7 +74,7 @@ def gate(
         ('signatures', 'pass')
     """
     limits.check()
-    preprocess = with_header(preprocess, header)
+    preprocess = with_header(preprocess, header, columns)
     with working("gate", *STEPS) as work:
         work.begin("read")
         models = {BASELINE: open_model(baseline), CANDIDATE: open_model(candidate)}

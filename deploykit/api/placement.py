@@ -1,5 +1,6 @@
 """placement: the device on which each node runs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -17,8 +18,9 @@ from deploykit.inspection.placement import (
     find_placement,
 )
 from deploykit.rendering.progress import working
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.transforms.common.errors import CrashError, GraphError, LimitError
-from deploykit.transforms.common.flag import Flag
+from deploykit.transforms.common.flag import COLUMNS, HEADER, Flag
 from deploykit.transforms.engines.engines import (
     MAX_BATCH,
     TENSORFLOW,
@@ -38,6 +40,8 @@ def placement(
     model: ModelLike,
     *,
     feeding: BenchmarkInputs = SYNTHETIC,
+    header: Annotated[HeaderRule, HEADER] = "auto",
+    columns: Annotated[Mapping[str, str] | None, COLUMNS] = None,
     batch: Annotated[int | None, Flag(at_most=MAX_BATCH)] = None,
     device: Annotated[str, Flag(format="device")] = RunConfig.device,
     cpu_devices: Annotated[int, Flag(at_most=64)] = CPU_DEVICES,
@@ -91,7 +95,7 @@ def placement(
         used = engine or _own_engine(opened)
         if used != TENSORFLOW and (device, cpu_devices, soft_placement) != _DEVICES:
             raise GraphError("engine-computes-all", engine=TITLES[used], runtime=_ONE)
-        feeding, fed = read_feeding(feeding, opened.graph)
+        feeding, fed = read_feeding(feeding, opened.graph, rule=header, columns=columns)
         try:
             if used != TENSORFLOW:
                 return replace(find_engine_placement(opened, used, feeding, batch=batch), fed=fed)

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -23,9 +23,10 @@ from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import find_versions
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_with_axes
 from deploykit.serving.server.server_flags import ServerFlags
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.files import check_output, write
 from deploykit.transforms.common.errors import CrashError, Error, GraphError, LimitError
-from deploykit.transforms.common.flag import FORCE, output_flag
+from deploykit.transforms.common.flag import COLUMNS, FORCE, HEADER, output_flag
 from deploykit.transforms.engines.engines import ENGINES, TITLES
 from deploykit.verification.samples import PathLike
 
@@ -123,6 +124,8 @@ def tune(
     how: TuneOptions = DEFAULT,
     *,
     feeding: BenchmarkInputs = SYNTHETIC,
+    header: Annotated[HeaderRule, HEADER] = "auto",
+    columns: Annotated[Mapping[str, str] | None, COLUMNS] = None,
     output: Annotated[PathLike | None, output_flag(".tuned.json", "text output")] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> Recommendation:
@@ -170,7 +173,7 @@ def tune(
     with working("tune") as advance:
         opened = open_model(source)
         opened.refuse_effects(feeding.allow_ops)
-        feeding, fed = read_feeding(feeding, opened.graph)
+        feeding, fed = read_feeding(feeding, opened.graph, rule=header, columns=columns)
         state = None if output in (None, "-") else f"{os.fspath(output)}.state"
         try:
             with feeding.explained(opened.graph):

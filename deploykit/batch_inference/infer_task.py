@@ -11,7 +11,7 @@ from deploykit.data.pipeline import Pipeline
 from deploykit.records.examples import Feature
 from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.common.flag import ALLOW_OP, HEADER, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import PreprocessLike
 
@@ -57,12 +57,7 @@ class InferOptions:
         Sequence[str], Flag(heading="Results", format="names", metavar="NAME,...")
     ] = ()
     """Columns of a table to copy to the results, such as an id."""
-    columns: Annotated[
-        Mapping[str, str], Flag(heading="Data", format="column", metavar="INPUT=COLUMN,...")
-    ] = field(default_factory=dict)
-    """Column of a table for an input that has another name, or several columns of numbers for a
-    vector; may be repeated [default: the column of the input's name, or the only one that fits; for
-    one input of numbers, all columns of a CSV file, without the last one if it is one more]."""
+    columns: Annotated[Mapping[str, str], COLUMNS] = field(default_factory=dict)
     name: Annotated[str | None, Flag(metavar="NAME", heading="Results")] = None
     """Base name of the files: NAME-00003-of-00013.parquet [default: the name of the data]."""
     vocabulary: Annotated[str | os.PathLike[str] | None, Flag(heading="Data")] = None

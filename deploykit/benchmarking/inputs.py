@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import ALLOW_OP, Flag
@@ -203,11 +204,14 @@ class BenchmarkInputs:
         """Path of the data, or None if the data are in memory or synthetic."""
         return os.fspath(self.data) if isinstance(self.data, str | os.PathLike) else None
 
-    def read(self) -> "BenchmarkInputs":
-        """Return a copy with the data in memory. FileError, GraphError: the data cannot be read."""
+    def read(self, rule: HeaderRule = "auto") -> "BenchmarkInputs":
+        """Return a copy with the data in memory; `rule` is that for the header of CSV files.
+
+        FileError, GraphError: the data cannot be read.
+        """
         from deploykit.storage.arrays import load_data
 
-        return self if self.path is None else replace(self, data=load_data(self.path))
+        return self if self.path is None else replace(self, data=load_data(self.path, rule))
 
     @contextlib.contextmanager
     def explained(self, *graphs: Graph) -> Iterator[None]:

@@ -1,12 +1,13 @@
 """Options of requests and load tests. This module imports nothing heavy."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
-from deploykit.transforms.common.flag import ALLOW_OP, MAX_INT64, PREPROCESS, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, MAX_INT64, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH
 from deploykit.verification.samples import PreprocessLike
 
@@ -51,6 +52,8 @@ class LoadTestOptions:
     signature: Annotated[str | None, Flag(metavar="NAME", heading="Server")] = None
     """Signature of the model [default: serving_default, or the only one]."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
+    header: Annotated[HeaderRule, HEADER] = "auto"
+    columns: Annotated[Mapping[str, str], COLUMNS] = field(default_factory=dict)
     batch: Annotated[int, Flag(at_most=MAX_BATCH, heading="Data")] = 1
     """Samples per request."""
     concurrency: Annotated[Sequence[int], Flag(format="counts", at_most=65536)] = ()

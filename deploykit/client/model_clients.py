@@ -8,11 +8,13 @@ from typing import Any, Protocol
 from numpy.typing import ArrayLike
 
 from deploykit.client.request_inputs import chosen_signature, described_by, feeds_from_data
+from deploykit.data.preprocessing import with_header
 from deploykit.serving.client.client import Client, predict_request
 from deploykit.serving.client.endpoint import Connection, Endpoint
 from deploykit.serving.client.inference_client import UNNAMED, InferenceClient
 from deploykit.serving.client.load_generator import LoadTarget
 from deploykit.serving.protocol.signatures import Signature
+from deploykit.storage.csv_files import HeaderRule
 
 
 def model_client(address: str, connection: Connection) -> Client | InferenceClient:
@@ -40,7 +42,7 @@ def chosen_of(
 
 
 class CallOptions(Protocol):
-    """Model version, preprocessing and batch of requests."""
+    """Model version, preprocessing, header and columns of tables, and batch of requests."""
 
     @property
     def version(self) -> int | None: ...  # noqa: D102
@@ -53,6 +55,12 @@ class CallOptions(Protocol):
 
     @property
     def preprocess(self) -> Any: ...  # noqa: D102
+
+    @property
+    def header(self) -> HeaderRule: ...  # noqa: D102
+
+    @property
+    def columns(self) -> Mapping[str, str]: ...  # noqa: D102
 
     @property
     def batch(self) -> int: ...  # noqa: D102
@@ -85,7 +93,9 @@ def prepared_calls(
     requested: Any = {"version": how.version, "label": how.version_label}
     with model_client(address, connection) as client:
         signature, takes = chosen_of(client, model, how.signature, data, **requested)
-        feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
+        feeds, fed = feeds_from_data(
+            data, takes, with_header(how.preprocess, how.header, how.columns), how.batch
+        )
         requested["signature"] = signature
         client.predict(model, feeds[0], **requested)
         target: LoadTarget

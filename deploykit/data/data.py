@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +22,11 @@ from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
-from deploykit.storage.tables import has_text, is_table
+from deploykit.storage.tables import has_text, is_table, names_arrays, with_vectors
 from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
+from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import GZIP_END, text_lines
 from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
@@ -56,6 +58,8 @@ class Data:
     """The separator of the cells in a CSV file."""
     columns: Columns = field(default_factory=dict)
     """The columns of a CSV file for each feature."""
+    vectors: tuple[str, ...] = ()
+    """The features of a table that are several columns of numbers, separated by commas."""
     labels: tuple[int, ...] = ()
     """The class of each image."""
     classes: tuple[str, ...] = ()
@@ -100,6 +104,10 @@ class Data:
         """The layout of the CSV files."""
         return csv_files.CsvLayout((), self.width, self.separator)
 
+    def load(self) -> dict[str, Array]:
+        """Return the arrays of a file of arrays; it raises the errors of `load_data`."""
+        return with_vectors(load_data(self.path, self.rule), self.vectors, self.path)
+
     def at(self, name: str) -> int | slice:
         """Return the index of a feature's columns in a CSV line."""
         columns = self.columns[name]
@@ -137,6 +145,7 @@ def open_data(
     may_be_empty: bool = False,
     rule: csv_files.HeaderRule = "auto",
     width: int | None = None,
+    chosen: Mapping[str, str] | None = None,
 ) -> Data:
     """Return the data at a path, reading only as much as needed to detect its kind.
 
@@ -148,13 +157,19 @@ def open_data(
     many as `width`, by default that of the only input of `graph`. The named columns of a table
     (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
     of its column becomes such a row. With `may_be_empty`, arrays and TFRecords may have no
-    samples. `rule` is that for the header of CSV files.
+    samples. `rule` is that for the header of CSV files. `chosen` are the columns of inputs of
+    `graph`; the data is then a table, and several columns become a vector.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
     """
     place = Path(path)
     width = width or vector_width(graph)
+    if chosen:
+        if format_of(place) is None or not place.is_file():
+            what = "tables: a CSV, JSON Lines or Parquet file"
+            raise GraphError("only-for", source=path, option="--columns", what=what)
+        return _with_rows(_arrays(path, may_be_empty, rule, tuple(chosen.values())), graph, chosen)
     if (records := one_set(place)) is not None:
         result = _records(*records, place.name.endswith(END), may_be_empty)
     elif os.path.isdir(place):
@@ -163,7 +178,8 @@ def open_data(
         result = _with_rows(_arrays(path, may_be_empty, rule), graph)
     elif format_of(place) == "csv":
         check_regular(place)
-        result = _csv(path, [place], columns, rule, width)
+        name = "" if graph is None else names_of_inputs(graph)[graph.inputs[0]][0]
+        result = _csv(path, [place], columns, rule, width, name)
     elif is_records(place):
         check_regular(place)
         result = _shard(place, may_be_empty)
@@ -185,21 +201,31 @@ def vector_width(graph: Graph | None) -> int | None:
 
 def is_table_for(path: str, graph: Graph | None, rule: csv_files.HeaderRule = "auto") -> bool:
     """Return whether a file is a table whose named columns are arrays for the graph."""
-    if graph is None:
-        return is_table(path, rule=rule)
+    return is_table(path, rule=rule) if graph is None else is_table(path, *_taken(graph), rule)
+
+
+def names_inputs(found: csv_files.Preview, graph: Graph) -> bool:
+    """Return whether the named columns of a CSV file are arrays for the graph."""
+    return names_arrays(found, *_taken(graph))
+
+
+def _taken(graph: Graph) -> tuple[set[str], bool, Collection[str] | None]:
+    """Return what a graph takes of a table: names, whether texts, and what is no input."""
     names = {name for names in names_of_inputs(graph).values() for name in names}
     takes_text = any(type_and_shape(graph, t)[0] == "string" for t in graph.inputs)
     labels = samples.NOT_INPUTS if len(graph.inputs) == 1 else None
-    return is_table(path, names, takes_text, labels, rule)
+    return names, takes_text, labels
 
 
-def _with_rows(data: Data, graph: Graph | None) -> Data:
+def _with_rows(data: Data, graph: Graph | None, chosen: Mapping[str, str] | None = None) -> Data:
     """Return columns as rows of one value, if that is the input's shape."""
+    chosen = chosen or {}
     features = dict(data.features)
     inputs = {} if graph is None else names_of_inputs(graph)
     for tensor, names in inputs.items():
         type_, shape, _ = ("", None, "") if graph is None else type_and_shape(graph, tensor)
-        known = [name for name in names if name in features]
+        known = [chosen[name] for name in names if name in chosen]
+        known = known or [name for name in names if name in features]
         if not known and len(inputs) == 1:
             known = data.only_of_type(type_)
         if not known:
@@ -292,6 +318,7 @@ def _csv(
     columns: Columns | None,
     rule: csv_files.HeaderRule,
     expected: int | None,
+    name: str = "",
 ) -> Data:
     packed = {is_packed(file) for file in files}
     if len(packed) > 1:
@@ -304,7 +331,7 @@ def _csv(
     layout.tell(path)
     width = layout.count
     if columns is None:
-        columns = _usual_columns(path, layout, expected)
+        columns = _usual_columns(path, layout, expected, name)
     features = {}
     for name, item in columns.items():
         start, end = _ends(item)
@@ -328,12 +355,23 @@ def _csv(
     )  # fmt: skip
 
 
-def _usual_columns(path: str, layout: csv_files.CsvLayout, expected: int | None) -> Columns:
+def is_vector(layout: csv_files.CsvLayout, width: int | None) -> bool:
+    """Return whether the columns of a CSV file without its label are a vector of this size."""
+    try:
+        start, end = _ends(_usual_columns("", layout, width)["x"])
+    except GraphError:  # the label is between them
+        return False
+    return end - start == width
+
+
+def _usual_columns(
+    path: str, layout: csv_files.CsvLayout, expected: int | None, input_: str = ""
+) -> Columns:
     """Return the vector `x` and the label: a first column that is named as one, or else the last.
 
     All columns are `x` if they are as many as `expected`, and none has the name of a label. A first
     column without a name is ignored: pandas writes the index of the rows so.
-    GraphError: the label is between other columns, by its name.
+    GraphError: the label is between other columns, by its name; `input_` is the name of the input.
     """
     first, last = int(layout.names[0] == "" and layout.count > 1), layout.count - 1
     labels = [place for place, name in enumerate(layout.header) if name in samples.NOT_INPUTS]
@@ -344,7 +382,12 @@ def _usual_columns(path: str, layout: csv_files.CsvLayout, expected: int | None)
     if labels == [first]:
         return {"label": first, "x": (first + 1, layout.count)}
     if labels and labels != [last]:
-        raise GraphError("csv-label-between", source=path, name=layout.header[labels[0]])
+        others = [name for name in layout.header if name not in ("", *samples.NOT_INPUTS)]
+        advice = 'and the label by their numbers with "columns" in --preprocess'
+        if input_ and len(others) == expected and "," not in "".join(others):
+            advice = f"with --columns {shell_word(f'{input_}=' + ','.join(others))}"
+        label = layout.header[labels[0]]
+        raise GraphError("csv-label-between", source=path, name=label, advice=advice)
     return {"x": (first, last), "label": last}
 
 
@@ -386,8 +429,11 @@ def _listed_labels(listed: Path) -> dict[str, str]:
     return results
 
 
-def _arrays(path: str, may_be_empty: bool, rule: csv_files.HeaderRule) -> Data:
-    arrays = {name: item for name, item in load_data(path, rule).items() if item.ndim}
+def _arrays(
+    path: str, may_be_empty: bool, rule: csv_files.HeaderRule, vectors: tuple[str, ...] = ()
+) -> Data:
+    table = with_vectors(load_data(path, rule), vectors, path)
+    arrays = {name: item for name, item in table.items() if item.ndim}
     counts = {name: len(item) for name, item in arrays.items()}
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -398,7 +444,10 @@ def _arrays(path: str, may_be_empty: bool, rule: csv_files.HeaderRule) -> Data:
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
         for name, item in arrays.items()
     }
-    return Data(path, "arrays", (path,), features, counts=tuple(set(counts.values())), rule=rule)
+    return Data(
+        path, "arrays", (path,), features, counts=tuple(set(counts.values())), rule=rule,
+        vectors=vectors,
+    )  # fmt: skip
 
 
 def _ends(columns: int | tuple[int, int]) -> tuple[int, int]:

@@ -140,7 +140,10 @@ def _planned(
     assert data is not None
     try:
         declared = piping.declared(graph)
-        opened = open_data(data, declared.columns, rule=declared.rule, width=vector_width(graph))
+        opened = open_data(
+            data, declared.columns, graph if declared.chosen else None, rule=declared.rule,
+            width=vector_width(graph), chosen=declared.chosen,
+        )  # fmt: skip
         return pipeline_for(opened, graph, batch=batch, piping=piping), own, styles
     except (FileError, GraphError) as error:
         if own is None or not set(styles) <= {"tfdata", PIPELINE}:

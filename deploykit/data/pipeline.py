@@ -23,7 +23,7 @@ from deploykit.storage.image_files import HEAD, size_of
 from deploykit.storage.parameters import takes_former_names
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import Error, GraphError
-from deploykit.transforms.common.flag import HEADER, PREPROCESS, Flag
+from deploykit.transforms.common.flag import COLUMNS, HEADER, PREPROCESS, Flag
 from deploykit.transforms.engines.engines import MAX_BATCH, MAX_THREADS
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
@@ -54,6 +54,7 @@ class InputPipelineOptions:
     """Instead of running the model, wait this long per batch, so that the CPU is free to read."""
     preprocess: Annotated[PreprocessLike | None, PREPROCESS] = None
     header: Annotated[HeaderRule, HEADER] = "auto"
+    columns: Annotated[Mapping[str, str], COLUMNS] = field(default_factory=dict)
     on_error: Literal["stop", "skip"] = "stop"
     """Whether a damaged image, in a file or a TFRecord, stops the run or is skipped."""
     shuffle: bool = False
@@ -77,7 +78,7 @@ class InputPipelineOptions:
 
     def declared(self, graph: Graph | None) -> Preprocessing:
         """Return the preprocessing of the features. FileError, GraphError: it cannot be read."""
-        return declared_for(graph, with_header(self.preprocess, self.header))
+        return declared_for(graph, with_header(self.preprocess, self.header, self.columns))
 
     def reads_files(self, data: Any, style: str | None = None) -> bool:
         """Return whether files are read while the model runs, instead of loading all data first.

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from msgspec import Meta
 
@@ -98,6 +98,9 @@ def _said(range_: PhotoRange | None) -> str | None:
     return range_ and str(range_)
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Preprocessing:
     """The steps of each input, by name, and the columns of CSV files for each feature."""
@@ -112,6 +115,8 @@ class Preprocessing:
     """The value range of images whose steps do not determine it."""
     why: Hidden[str] = field(default="from --preprocess", compare=False)
     """The source of the preprocessing, as text."""
+    chosen: Hidden[Mapping[str, str]] = field(default_factory=dict)
+    """The column of inputs, or several separated by commas, as --columns names them."""
     only_ranges: Hidden[bool] = field(default=False, compare=False)
     """Whether it was given as ranges such as `0..1`, which change no other known steps."""
 
@@ -121,9 +126,10 @@ class Preprocessing:
         return self.header or "auto"
 
     @property
-    def states_only_header(self) -> bool:
-        """Whether it states no more than the header of CSV files."""
-        return self.header is not None and self == Preprocessing(header=self.header)
+    def states_only_tables(self) -> bool:
+        """Whether it states no more than the header and the columns of tables."""
+        rules = Preprocessing(header=self.header, chosen=self.chosen)
+        return self == rules != Preprocessing()
 
     @property
     def states_only_axes(self) -> bool:
@@ -158,25 +164,32 @@ class Preprocessing:
         return replace(self, inputs=inputs)
 
 
-def with_header(given: Any, rule: HeaderRule) -> Any:
-    """Return a preprocessing, in any form, with a rule for the header of CSV files.
+def with_header(given: Any, rule: HeaderRule, columns: Mapping[str, str] | None = None) -> Any:
+    """Return a preprocessing, in any form, with a rule for headers and the columns of inputs.
 
     FileError, GraphError: the preprocessing cannot be read.
     """
-    if rule == "auto":
+    if rule == "auto" and not columns:
         return given
-    return replace(Preprocessing() if given is None else preprocessing_of(given), header=rule)
+    declared = Preprocessing() if given is None else preprocessing_of(given)
+    header = declared.header if rule == "auto" else rule
+    return replace(declared, header=header, chosen=columns or declared.chosen)
+
+
+def chosen_columns(given: Any) -> Mapping[str, str]:
+    """Return the columns of inputs that an option names."""
+    return given.chosen if isinstance(given, Preprocessing) else {}
 
 
 def header_rule(given: Any) -> tuple[HeaderRule, bool]:
-    """Return the rule of a preprocessing for headers, and whether it states no more than that.
+    """Return the rule of a preprocessing for headers, and whether it states no steps.
 
     FileError, GraphError: the preprocessing cannot be read.
     """
     if given is None:
         return "auto", True
     declared = preprocessing_of(given)
-    return declared.rule, declared.states_only_header
+    return declared.rule, declared.states_only_tables
 
 
 def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
@@ -262,7 +275,7 @@ def preprocessing_by_graph(given: Any, graphs: Sequence[Graph]) -> list[Any]:
     named itself. An unpaired name is skipped. GraphError: no graph has an input of this name.
     FileError: the preprocessing cannot be read.
     """
-    if given is None or _ranges_of(given) is not None:
+    if given is None or (_ranges_of(given) is not None and not chosen_columns(given)):
         return [given] * len(graphs)
     declared, known = preprocessing_of(given), [names_of_inputs(graph) for graph in graphs]
     every = {name for names in known for aliases in names.values() for name in aliases}
@@ -270,23 +283,32 @@ def preprocessing_by_graph(given: Any, graphs: Sequence[Graph]) -> list[Any]:
         if name not in every:
             nodes = {split(tensor)[0]: tensor for names in known for tensor in names}
             raise unknown_name("input for the preprocessing", name, nodes)
-    results = []
-    for graph, names in zip(graphs, known, strict=True):
-        own = {name for aliases in names.values() for name in aliases}
-        inputs = {name: steps for name, steps in declared.inputs.items() if name in own}
-        stated = {
-            tensor for tensor, aliases in names.items() if not inputs.keys().isdisjoint(aliases)
-        }
-        for other, their_names in zip(graphs, known, strict=True):
-            pairs = paired_inputs(other, graph) or {}
-            for tensor, aliases in their_names.items():
-                steps = next(
-                    (declared.inputs[name] for name in aliases if name in declared.inputs), None
-                )
-                if steps is not None and tensor in pairs and pairs[tensor] not in stated:
-                    stated.add(pairs[tensor])
-                    inputs[names[pairs[tensor]][0]] = steps
-        results.append(replace(declared, inputs=inputs))
+    for name in declared.chosen:
+        if name not in every:
+            raise unknown_name("input", name, sorted({split(t)[0] for n in known for t in n}))
+    return [
+        replace(
+            declared,
+            inputs=_of_pairs(declared.inputs, graph, graphs),
+            chosen=_of_pairs(declared.chosen, graph, graphs),
+        )
+        for graph in graphs
+    ]
+
+
+def _of_pairs(values: Mapping[str, T], graph: Graph, graphs: Sequence[Graph]) -> dict[str, T]:
+    """Return the values of the inputs of a graph, also by the names of their pairs in others."""
+    names = names_of_inputs(graph)
+    own = {name for aliases in names.values() for name in aliases}
+    results = {name: value for name, value in values.items() if name in own}
+    stated = {t for t, aliases in names.items() if not results.keys().isdisjoint(aliases)}
+    for other in graphs:
+        pairs = paired_inputs(other, graph) or {}
+        for tensor, aliases in names_of_inputs(other).items():
+            value = next((values[name] for name in aliases if name in values), None)
+            if value is not None and tensor in pairs and pairs[tensor] not in stated:
+                stated.add(pairs[tensor])
+                results[names[pairs[tensor]][0]] = value
     return results
 
 
@@ -315,9 +337,24 @@ def refuse_batch_axes(graph: Graph | None, given: Any, what: str, advice: str = 
 def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
     """Return the preprocessing that was passed, or else that in the graph's metadata.
 
-    A range such as `0..1` only replaces the range in the metadata. FileError, GraphError: the
-    preprocessing cannot be read.
+    A range such as `0..1` only replaces the range in the metadata. Chosen columns become the
+    features of their inputs. FileError, GraphError: the preprocessing cannot be read.
     """
+    declared, chosen = _declared_for(graph, given), chosen_columns(given)
+    if graph is None or not chosen:
+        return declared
+    declared = declared.among(graph)
+    inputs = dict(declared.inputs)
+    names = names_of_inputs(graph).values()
+    nodes = {name: aliases[0] for aliases in names for name in aliases}
+    for name, text in chosen.items():
+        if name not in nodes:
+            raise unknown_name("input", name, [aliases[0] for aliases in names])
+        inputs[nodes[name]] = replace(inputs.get(nodes[name], Steps()), feature=text)
+    return replace(declared, inputs=inputs, chosen=chosen)
+
+
+def _declared_for(graph: Graph | None, given: Any) -> Preprocessing:
     known = known_preprocessing(graph)
     rule, is_plain = header_rule(given)
     if is_plain:

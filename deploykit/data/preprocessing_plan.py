@@ -19,7 +19,6 @@ from deploykit.importers.image_range import (
     expected_range,
 )
 from deploykit.records.examples import Feature
-from deploykit.storage.arrays import load_data
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.graph import Graph
@@ -267,7 +266,7 @@ def _check(
         if data.kind != "arrays":
             raise GraphError("does-not-fit", what=where, got=feature.dtype, expected=result.dtype)
         # Raises GraphError for a value that is not an integer; reading checks the range.
-        of_type(split(tensor)[0], load_data(data.path, data.rule)[steps.feature], result.dtype)
+        of_type(split(tensor)[0], data.load()[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):
         last = result.shape[-1] if result.shape else None
         if len(values) > 1 and last != len(values):

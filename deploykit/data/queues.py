@@ -10,7 +10,6 @@ from deploykit.data.pipeline import Pipeline
 from deploykit.data.preprocessing_plan import result_of
 from deploykit.data.reading import as_declared
 from deploykit.data.tfdata import decoded_lines, example_spec, inputs_of
-from deploykit.storage.arrays import load_data
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array
 
@@ -87,7 +86,7 @@ class _Filler:
     def __init__(self, pipeline: Pipeline) -> None:
         import tensorflow as tf
 
-        arrays = load_data(pipeline.data.path, pipeline.data.rule)
+        arrays = pipeline.data.load()
         self._pipeline = pipeline
         self._arrays = {
             name: as_declared(pipeline.data, name, arrays) for name in pipeline.features

@@ -18,7 +18,6 @@ from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import result_of
 from deploykit.records.examples import Feature
 from deploykit.storage import csv_files
-from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
 from deploykit.storage.tables import column
 from deploykit.transforms.common.errors import Error, FileError, GraphError, failed, unknown_name
@@ -56,7 +55,7 @@ def records(
 def _arrays(
     data: Data, features: tuple[str, ...], shuffled: random.Random | None
 ) -> Iterator[Record]:
-    arrays = load_data(data.path, data.rule)
+    arrays = data.load()
     chosen = {name: as_feature(data, name, arrays) for name in features}
     order = list(range(data.records or 0))
     if shuffled is not None:
@@ -125,14 +124,12 @@ def row_values(data: Data, record: bytes, features: tuple[str, ...]) -> dict[str
     cells = data.layout.cells(record)
     try:
         numbers = csv_files.floats(cells, range(data.width))
-    except ValueError as error:
-        label = data.columns.get("label")
-        if isinstance(label, int) and str(error).startswith(f"column {label} "):
-            hint = "deploykit records converts class names to numbers"
-            raise ValueError(
-                f"{error}; {hint}" if cells[label].strip() else csv_files.no_label(label)
-            ) from None
-        raise
+    except csv_files.CellError as error:
+        if error.column != data.columns.get("label"):
+            raise
+        if not cells[error.column].strip():
+            raise ValueError(csv_files.no_label(error.column)) from None
+        raise ValueError(f"{error}; deploykit records converts class names to numbers") from None
     with np.errstate(over="ignore"):  # as TensorFlow does
         values = np.array(numbers).astype(np.float32)
     return {name: values[data.at(name)] for name in features}

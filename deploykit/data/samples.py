@@ -29,14 +29,17 @@ from deploykit.data.pipeline import (
 from deploykit.data.preprocessing import (
     Preprocessing,
     Steps,
+    chosen_columns,
     header_rule,
     preprocessing_by_graph,
     refuse_batch_axes,
     with_batch_axes,
+    with_header,
 )
 from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.tables import located
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import GraphError, naming
@@ -184,9 +187,10 @@ def open_samples(
             result = in_folders(result, pipeline.data, group_by)
         log_inputs(result.fed, logged)
         return result
-    if not header_rule(preprocess)[1]:
+    option = "columns" if chosen_columns(preprocess) else "preprocess"
+    if option == "columns" or not header_rule(preprocess)[1]:
         raise GraphError(
-            "only-for", option="preprocess", what="files; arrays and datasets are fed as they are"
+            "only-for", option=option, what="files; arrays and datasets are fed as they are"
         )
     if hasattr(data, "as_numpy_iterator"):
         result = of(_gathered(data, graph, group_by), source=_DATASET)
@@ -263,13 +267,23 @@ def open_feeds(
 
 
 def read_feeding(
-    feeding: BenchmarkInputs, *graphs: Graph
+    feeding: BenchmarkInputs,
+    *graphs: Graph,
+    rule: HeaderRule = "auto",
+    columns: Mapping[str, str] | None = None,
 ) -> tuple[BenchmarkInputs, dict[str, str]]:
     """Return benchmark inputs in memory, and a text on the data of each input from a file.
 
+    `rule` is that for the header of CSV files; `columns` are those of inputs of the first graph.
     FileError, GraphError: the file cannot be read.
     """
-    path, feeding = feeding.path, feeding.read()
+    if columns and feeding.data is None:
+        raise GraphError("option-needs", option="--columns", needed="--data")
+    if columns:
+        given = with_header(None, rule, columns)
+        samples = open_samples(feeding.data, graphs[0], given, labelled=False)
+        return replace(feeding, data=samples), dict(samples.fed)
+    path, feeding = feeding.path, feeding.read(rule)
     fed: dict[str, str] = {}
     if path is not None:
         arrays: Any = feeding.data
@@ -297,17 +311,17 @@ def fed_as_they_are(
 def _is_plain(path: str, graph: Graph, preprocess: Any) -> bool:
     """Return whether the arrays of a file are fed without preprocessing."""
     rule, states_no_more = header_rule(preprocess)
-    return states_no_more and is_arrays(path, graph, rule)
+    return states_no_more and not chosen_columns(preprocess) and is_arrays(path, graph, rule)
 
 
 def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
     """Return the pipeline that reads files for a graph."""
     declared = InputPipelineOptions(preprocess=preprocess).declared(graph)
     with naming(path):
-        if is_arrays(path, graph, declared.rule):
+        data = open_data(path, declared.columns, graph, rule=declared.rule, chosen=declared.chosen)
+        if data.kind == "arrays":
             advice = "Apply the steps to the arrays, and state batch_axis alone."
             refuse_batch_axes(graph, None, "a preprocessing with other steps", advice)
-        data = open_data(path, declared.columns, graph, rule=declared.rule)
         if batch is None and demanded_batch(graph) is None:
             batch = BATCH
         return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
@@ -316,7 +330,11 @@ def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None
 def _read(pipeline: Pipeline, graph: Graph, labelled: bool, group_by: str | None = None) -> Dataset:
     """Return all samples of a pipeline, with labels and groups if its data has them."""
     data, fed = pipeline.data, pipeline.fed
-    applied = document(Preprocessing(pipeline.steps))
+    # The columns of a table that an option names are no part of the model's preprocessing.
+    applied = document(Preprocessing({
+        name: replace(steps, feature="") if steps.feature in data.vectors else steps
+        for name, steps in pipeline.steps.items()
+    }))  # fmt: skip
     label = next((name for name in LABELS if name in data.features), None)
     if label is not None and labelled:
         steps = {**pipeline.steps, "labels": Steps(feature=label, dtype=data.features[label].dtype)}

@@ -15,7 +15,6 @@ from deploykit.data.tfdata_service import distributed
 from deploykit.data.user_pipeline import OwnDataset
 from deploykit.records.examples import Feature
 from deploykit.storage import csv_files
-from deploykit.storage.arrays import load_data
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 
@@ -41,7 +40,7 @@ def check_lines(data: Data, hint: str = "") -> None:
     `hint` is a further way out, in words. FileError: it cannot be read.
     """
     for file in data.files if data.kind == "csv" else ():
-        if got := csv_files.beyond_lines(file):
+        if got := csv_files.beyond_lines(file, data.header):
             raise GraphError("csv-beyond-lines", source=file, got=got, hint=hint)
 
 
@@ -175,7 +174,7 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
 
     data, seed = pipeline.data, pipeline.shuffle
     if data.kind == "arrays":
-        arrays = load_data(data.path, data.rule)
+        arrays = data.load()
         result = tf.data.Dataset.from_tensor_slices(
             {name: _slot(as_declared(data, name, arrays), feeds) for name in pipeline.features}
         )

@@ -16,6 +16,7 @@ from deploykit.data.preprocessing import (
     declared_for,
     refuse_batch_axes,
     with_batch_axes,
+    with_header,
 )
 from deploykit.exporting.deployment import Manifests, check_loads
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
@@ -54,6 +55,7 @@ from deploykit.serving.saved_model.proto import saved_model
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import MOST, USUAL
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
+from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.files import check_output_folder
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.documents import (
@@ -67,7 +69,7 @@ from deploykit.transforms.common.documents import (
     written,
 )
 from deploykit.transforms.common.errors import Error, GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, MAX_INT64, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, MAX_INT64, Flag
 from deploykit.transforms.common.messages import shell_command
 from deploykit.transforms.engines.engine_folder import files as engine_files
 from deploykit.transforms.engines.engines import TENSORFLOW, version_of
@@ -224,6 +226,8 @@ class ExportOptions:
     ] = None
     """Preprocessing of the files of `warmup`, in the same format as for calibrate and benchmark
     [default: that of `preprocess`, or of the model]."""
+    header: Annotated[HeaderRule, HEADER] = "auto"
+    columns: Annotated[Mapping[str, str], COLUMNS] = field(default_factory=dict)
     labels: Annotated[
         str | os.PathLike[str] | Sequence[str] | None, Flag(heading="Images and classes")
     ] = None
@@ -268,8 +272,11 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     signatures = signatures_for(callee, how.method, photos, labels)
     signatures, renamed = with_names(signatures, names, callee.signature)
     samples = None
+    if how.columns and how.warmup is None:
+        raise GraphError("option-needs", option="--columns", needed="--warmup")
     if how.warmup is not None:
         steps = how.preprocess if how.warmup_preprocess is None else how.warmup_preprocess
+        steps = with_header(None if steps == KNOWN else steps, how.header, how.columns)
         samples = samples_for(how.warmup, callee, inputs, steps, photos)
     given = _of_the_model(samples, callee)
     if samples is not None:

@@ -234,7 +234,6 @@ def samples_for(
     """
     if callee.method != PREDICT:
         raise GraphError("warmup-takes-examples", signature=callee.signature)
-    preprocess = None if preprocess == KNOWN else preprocess
     batch = None if demanded_batch(fed) else 1
     is_path = isinstance(data, str | os.PathLike)
     if photos is None:
@@ -252,7 +251,9 @@ def samples_for(
         alias: Steps(feature=item.feature) if alias in photos.steps else item
         for alias, item in declared.inputs.items()
     }
-    read, descriptions = open_feeds(data, files, Preprocessing(steps, declared.columns), batch)
+    read, descriptions = open_feeds(
+        data, files, Preprocessing(steps, declared.columns, declared.header), batch
+    )
     return DEFAULT, _Renamed(read, photos), descriptions
 
 

@@ -14,6 +14,7 @@ from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.untrusted.files import BOM, LONGEST_LINE, cannot_be_read, opened
 
 _BLOCK, _PIECE = 1 << 22, 1 << 12
+_FEED = re.compile(rb"\n")
 _LINE_END = re.compile(rb"\n|\r\n|\r(?=[^\n])")  # not a return at the end, which may be half of one
 
 
@@ -24,14 +25,26 @@ def first_lines(path: str, count: int) -> list[bytes]:
     """
     results: list[bytes] = []
     with opened(path) as file:
-        if file.read(3) != BOM:
-            file.seek(0)
+        _skip_mark(file)
         while len(results) < count and (line := file.readline(LONGEST_LINE)):
             if len(line) == LONGEST_LINE or b"\0" in line:
                 raise GraphError("not-text", source=path, what="lines of values")
             if line.strip():
                 results.append(line.rstrip(b"\r\n"))
     return results
+
+
+def start_of(path: str, header: bytes | None) -> int:
+    """Return the offset of the first line of a file that is not its header, if it has that one."""
+    with opened(path) as file:
+        start = _skip_mark(file)
+        line = file.readline(LONGEST_LINE)
+        return start if header is None or line.rstrip(b"\r\n") != header else file.tell()
+
+
+def _skip_mark(file: IO[bytes]) -> int:
+    """Move an open file behind its byte-order mark, and return the offset."""
+    return file.seek(0 if file.read(len(BOM)) != BOM else len(BOM))
 
 
 def parts_of(files: Facts, ratio: float) -> list[SourcePart]:
@@ -83,22 +96,24 @@ def _ends_of_records(path: str, cuts: list[int]) -> list[int]:
     return [*results | ({last: None} if cuts and last else {})]  # only empty lines come after it
 
 
-def csv_text_of(part: SourcePart, first: int) -> tuple[int, bytes]:
-    """Return the rows of CSV that start in a part, and the offset of their text.
+def text_of(part: SourcePart, first: int, only_feeds: bool = False) -> tuple[int, bytes]:
+    """Return the lines that start in a part, and the offset of their text.
 
-    `first` is the offset of the first row in the file. FileError: the file cannot be read.
+    `first` is the offset of the first row in the file. With `only_feeds`, lone carriage returns do
+    not end lines. FileError: the file cannot be read.
     """
+    line_end = _FEED if only_feeds else _LINE_END
     try:
         with opened(part.file) as file:
             begin = max(first, part.start)
             if part.start > first:
                 file.seek(begin - 1)
-                begin = begin - 1 + len(_to_line_end(file))
+                begin = begin - 1 + len(_to_line_end(file, line_end))
             if begin >= part.stop:
                 return begin, b""
             file.seek(begin)
             text = file.read(part.stop - begin - 1)
-            text += _to_line_end(file)
+            text += _to_line_end(file, line_end)
     except OSError as error:
         raise cannot_be_read(part.file, error) from None
     if len(text) >= LONGEST_LINE:
@@ -106,44 +121,14 @@ def csv_text_of(part: SourcePart, first: int) -> tuple[int, bytes]:
     return begin, text
 
 
-def _to_line_end(file: IO[bytes]) -> bytes:
+def _to_line_end(file: IO[bytes], line_end: re.Pattern[bytes]) -> bytes:
     """Return the bytes from the position of a file to the next end of a line, and this end."""
     text = b""
     while len(text) < LONGEST_LINE and (piece := file.read(_PIECE)):
         text += piece
-        if end := _LINE_END.search(text, max(0, len(text) - len(piece) - 1)):
+        if end := line_end.search(text, max(0, len(text) - len(piece) - 1)):
             return text[: end.end()]
     return text
-
-
-def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
-    """Return the lines that start in a part, and the offset of the first.
-
-    A header at the start of the file is skipped. FileError: the file cannot be read.
-    """
-    try:
-        with opened(part.file) as file:
-            if part.start:
-                file.seek(part.start - 1)
-                while (piece := file.readline(LONGEST_LINE)) and not piece.endswith(b"\n"):
-                    pass
-            elif file.read(3) != BOM:
-                file.seek(0)
-            begin = file.tell()
-            if begin >= part.stop:
-                return begin, b""
-            text = file.read(part.stop - begin)
-            if not text.endswith(b"\n"):
-                text += file.readline(LONGEST_LINE)
-    except OSError as error:
-        raise cannot_be_read(part.file, error) from None
-    if len(text) >= LONGEST_LINE:
-        raise GraphError("not-text", source=part.file, what="lines of values")
-    if header is not None and part.start == 0 and text.startswith(header):
-        end = text.find(b"\n") + 1
-        if text[:end].rstrip(b"\r\n") == header:
-            return begin + end, text[end:]
-    return begin, text
 
 
 def numbered_lines(begin: int, text: bytes) -> Iterator[tuple[int, bytes]]:

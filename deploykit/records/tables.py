@@ -10,10 +10,10 @@ import numpy as np
 from deploykit.records.examples import Feature
 from deploykit.records.lines import (
     csv_parts,
-    csv_text_of,
     first_lines,
     numbered_lines,
     parts_of,
+    start_of,
     text_of,
 )
 from deploykit.records.record_source import (
@@ -140,7 +140,7 @@ class Numbers:
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the numbers and the label of each row."""
         columns, place = self._columns, self._columns.label
-        begin, text = csv_text_of(part, self._starts[part.file])
+        begin, text = text_of(part, self._starts[part.file])
         whole = self._parsed(text)
         if whole is None:
             yield from self._one_by_one(part.file, begin, text, problems)
@@ -174,8 +174,8 @@ class Numbers:
         for record in csv_files.split(text, begin):
             try:
                 row = columns.layout.cells(record.text)
-                label = {} if columns.label is None else {"label": columns.value(row)}
                 numbers = csv_files.floats(row, columns.others)
+                label = {} if columns.label is None else {"label": columns.value(row)}
             except ValueError as error:
                 problems.take(Problem(file, str(error), record.offset))
                 continue
@@ -183,20 +183,27 @@ class Numbers:
 
     def _first_row(self) -> bytes:
         for part in self._ranges:
-            _, text = csv_text_of(part, self._starts[part.file])
+            _, text = text_of(part, self._starts[part.file])
             for record in csv_files.split(text)[:1]:
                 return record.text
         raise no_records_error(self._starts, "there is only a header")
 
     def _labels(self) -> Iterator[str]:
-        """Yield the labels of all rows that are not damaged."""
+        """Yield the labels of all rows that are not damaged.
+
+        The first row of a file has none if it is bad: it may be a header that the rule does not
+        recognise.
+        """
         layout, label = self._columns.layout, self._columns.label
         assert label is not None
         separator = layout.separator.encode()
         after = layout.count - 1 - label
         for part in self._ranges:
-            _, text = csv_text_of(part, self._starts[part.file])
-            for record in csv_files.split(text):
+            first = self._starts[part.file]
+            begin, text = text_of(part, first)
+            for record in csv_files.split(text, begin):
+                if record.offset == first and not self._has_numbers(record.text):
+                    continue
                 if b'"' not in record.text:  # the fast path, which only splits off the label
                     if record.text.count(separator) == layout.count - 1:
                         cell = record.text.rsplit(separator, after + 1)[-after - 1]
@@ -204,6 +211,14 @@ class Numbers:
                     continue
                 with contextlib.suppress(ValueError):  # reported when the row is converted
                     yield layout.cells(record.text)[label].strip()
+
+    def _has_numbers(self, record: bytes) -> bool:
+        """Return whether the columns of a row that are not the label are numbers."""
+        try:
+            csv_files.floats(self._columns.layout.cells(record), self._columns.others)
+        except ValueError:
+            return False
+        return True
 
 
 class Texts:
@@ -220,7 +235,8 @@ class Texts:
         first = self._cells(where, lines[0])
         if is_named and len(lines) < 2:
             raise no_records_error(self.files, "there is only a header")
-        self._header = lines[0] if is_named else None
+        header = lines[0] if is_named else None
+        self._starts = {path: start_of(path, header) for path in self.files}
         names = tuple(name.strip() for name in first) if is_named else ()
         layout = CsvLayout(names, len(first), "\t")
         place = _place(where, first, label)
@@ -248,7 +264,7 @@ class Texts:
     def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the texts and the label of each line."""
         columns = self._columns
-        for offset, line in numbered_lines(*text_of(part, self._header)):
+        for offset, line in self._lines(part):
             try:
                 row = columns.layout.cells(line, is_quoted=False)
                 label = {} if columns.label is None else {"label": columns.value(row)}
@@ -257,12 +273,15 @@ class Texts:
                 continue
             yield {name: row[n].encode() for n, name in self._names.items()} | label
 
+    def _lines(self, part: SourcePart) -> Iterator[tuple[int, bytes]]:
+        return numbered_lines(*text_of(part, self._starts[part.file], only_feeds=True))
+
     def _labels(self) -> Iterator[str]:
         """Yield the labels of all lines that are not damaged."""
         label = self._columns.label
         assert label is not None
         for part in parts_of(self.files, 1):
-            for _, line in numbered_lines(*text_of(part, self._header)):
+            for _, line in self._lines(part):
                 with contextlib.suppress(ValueError):  # reported when the line is converted
                     yield self._columns.layout.cells(line, is_quoted=False)[label].strip()
 

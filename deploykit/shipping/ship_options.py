@@ -1,8 +1,8 @@
 """Every option of `deploykit ship`, with its default."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from deploykit.exporting.manifests import ManifestKind
@@ -11,7 +11,7 @@ from deploykit.serving.saved_model.write_version import check_name
 from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
-from deploykit.transforms.common.flag import ALLOW_OP, HEADER, Flag
+from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, Flag
 from deploykit.transforms.engines.engines import AUTO, TENSORFLOW, check_engine
 from deploykit.verification.samples import DataLike, PreprocessLike
 
@@ -43,6 +43,7 @@ class ShipOptions:
     """Preprocessing of images and other data: a JSON file, or only the value range of images, such
     as 0..1 [default: from the model]."""
     header: Annotated[HeaderRule, HEADER] = "auto"
+    columns: Annotated[Mapping[str, str], COLUMNS] = field(default_factory=dict)
     name: Annotated[str | None, Flag(metavar="NAME")] = None
     """The model's name in requests [default: the name of its file or folder]."""
     goal: Annotated[Goal, Flag(hidden="--target", formerly="target")] = "latency"
@@ -74,10 +75,10 @@ class ShipOptions:
 
     @property
     def read_by(self) -> PreprocessLike | None:
-        """The preprocessing of the data, with the rule for the header of CSV files."""
+        """The preprocessing of the data, with the header and the columns of tables."""
         from deploykit.data.preprocessing import with_header  # a slow import
 
-        result: PreprocessLike | None = with_header(self.preprocess, self.header)
+        result: PreprocessLike | None = with_header(self.preprocess, self.header, self.columns)
         return result
 
     def check(self) -> None:

@@ -54,6 +54,7 @@ _SHOWN = 40  # characters of a cell in a reason
 _RECORD = re.compile(rb'([^"\r\n]*(?:"[^"]*(?:"|\Z)[^"\r\n]*)*)(\r\n|\r|\n|\Z)')
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BLANK, _RETURN = re.compile(rb"\n\r?\n"), re.compile(rb"\r(?=[^\n])")
+_HEXADECIMAL = re.compile(rb"(?<![\w.])0[xX]")
 _QUOTED = re.compile(rb'"[^"]*"')
 
 
@@ -163,21 +164,31 @@ def layout_of(
     return CsvLayout(tuple(names), len(names), separator, start)
 
 
-def preview(
-    path: str | os.PathLike[str], rule: HeaderRule = "auto"
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names of the columns of a file and the cells of its first row.
+class Preview(NamedTuple):
+    """The layout of a file whose columns have names, and the cells of its first row."""
 
-    Both are empty for a damaged file, and without a header unless the rule states that there is
-    none. FileError: it cannot be read.
+    layout: CsvLayout
+    row: Sequence[str]
+
+    @property
+    def has_text(self) -> bool:
+        """Whether a cell of the first row is not a number."""
+        return not all(map(is_number, self.row))
+
+
+def preview(path: str | os.PathLike[str], rule: HeaderRule = "auto") -> Preview | None:
+    """Return the layout and the first row of a file.
+
+    None: it is damaged, or has no header and the rule does not state that there is none. FileError:
+    it cannot be read.
     """
     try:
         layout = layout_of(path, rule)
         first = list(islice(records(path), bool(layout.header), 2))
         row = layout.cells(first[0].text) if first else []
     except (GraphError, ValueError):  # which the reader reports
-        return (), ()
-    return ((), ()) if rule == "auto" and not layout.header else (layout.names, row)
+        return None
+    return None if rule == "auto" and not layout.header else Preview(layout, row)
 
 
 def shared_layout(
@@ -290,8 +301,8 @@ def split(text: bytes, offset: int = 0, line: int = 1) -> list[Record]:
     return result
 
 
-def beyond_lines(path: str | os.PathLike[str]) -> str:
-    """Return what makes rows of a file more than plain lines of cells, in words; empty: nothing.
+def beyond_lines(path: str | os.PathLike[str], has_header: bool = False) -> str:
+    """Return what TensorFlow's ops for lines would read in another way, in words; empty: nothing.
 
     FileError: it cannot be read.
     """
@@ -307,6 +318,12 @@ def beyond_lines(path: str | os.PathLike[str]) -> str:
                 return "empty lines"
             if _RETURN.search(text):
                 return "carriage returns that end lines"
+            rows = text
+            if has_header:
+                _, end, rows = text[1:].partition(b"\n")
+                has_header = not end
+            if b"x" in rows.lower() and _HEXADECIMAL.search(rows):
+                return "hexadecimal numbers"
             last = text[-2:]
     return "carriage returns that end lines" if last.endswith(b"\r") else ""
 
@@ -406,14 +423,24 @@ def number(cell: str) -> float:
     return value
 
 
+class CellError(ValueError):
+    """A cell that is not a number, with a reason and the number of its column."""
+
+    def __init__(self, column: int, reason: str) -> None:
+        """Store both."""
+        super().__init__(reason)
+        self.column = column
+
+
 def floats(row: Sequence[str], columns: Sequence[int]) -> list[float]:
-    """Return the numbers of some columns. ValueError, with a reason: a cell is not a number."""
+    """Return the numbers of some columns. CellError: a cell is not a number."""
     result = []
     for column in columns:
         try:
             result.append(number(row[column]))
         except ValueError as error:
-            raise ValueError(f"column {column} has {row[column][:_SHOWN]!r}, {error}") from None
+            reason = f"column {column} has {row[column][:_SHOWN]!r}, {error}"
+            raise CellError(column, reason) from None
     return result
 
 

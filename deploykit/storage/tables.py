@@ -14,7 +14,7 @@ from deploykit.storage.archives import check_room
 from deploykit.storage.csv_files import is_number
 from deploykit.storage.data_files import format_of, read_text_of
 from deploykit.storage.files import read_bytes
-from deploykit.transforms.common.errors import GraphError, naming
+from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
 from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import (
@@ -43,25 +43,24 @@ def is_table(
     also holds if strings are expected (`takes_text`) and the first row has one. If one array is
     expected, `labels` are the names of other columns: a header with one more name is enough.
     """
-    if format_of(path) in ("parquet", "jsonl"):
-        return True
-    if format_of(path) != "csv" or not os.path.isfile(path):
-        return False
-    head, first = csv_files.preview(path, rule)
-    results = {cell.strip() for cell in head}
+    if format_of(path) != "csv":
+        return format_of(path) in ("parquet", "jsonl")
+    found = csv_files.preview(path, rule) if os.path.isfile(path) else None
+    return found is not None and names_arrays(found, names, takes_text, labels)
+
+
+def names_arrays(
+    found: csv_files.Preview,
+    names: Collection[str],
+    takes_text: bool,
+    labels: Collection[str] | None,
+) -> bool:
+    """Return whether the columns of a CSV file are arrays by name, as `is_table` says."""
+    results = set(found.layout.names)
     has_names = not results.isdisjoint(names) or (
         labels is not None and len(results - set(labels)) == 1 and len(results) > 1
     )
-    return bool(head) and (has_names or (takes_text and not all(map(is_number, first))))
-
-
-def csv_header(
-    path: str | os.PathLike[str], rule: csv_files.HeaderRule = "auto"
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names in the header of a CSV file and its first row; empty: it has no header."""
-    if rule == "no" or format_of(path) != "csv" or not os.path.isfile(path):
-        return (), ()
-    return csv_files.preview(path, rule)
+    return has_names or (takes_text and found.has_text)
 
 
 def has_text(path: str | os.PathLike[str]) -> bool:
@@ -110,19 +109,23 @@ class CsvTable(dict[str, Array]):
         })  # fmt: skip
         self.cells, self.path, self.lines = cells, path, lines
 
-    def located(self, error: GraphError) -> GraphError:
-        """Return an error about a cell that is not a number as one that names its line."""
-        index, got = error.fields.get("index"), error.fields.get("got")
-        if error.code != "data-not-number" or not isinstance(index, int):
-            return error
+    def row_error(self, index: int, cell: str) -> GraphError | None:
+        """Return the error for the column whose cell in a row is not a number, with its line."""
         for name, cells in self.cells.items():
-            if index < len(cells) and cells[index][:80] == got:
-                try:
-                    csv_files.number(cells[index])
-                except ValueError as why:
-                    reason = f"column '{name}' has {got[:40]!r}, {why}"
-                    return csv_files.row_error(self.path, self.lines[index], reason)
-        return error
+            is_same = index < len(cells) and cells[index][:80] == cell
+            if is_same and (error := self.cell_error(name, index)):
+                return error
+        return None
+
+    def cell_error(self, name: str, index: int) -> GraphError | None:
+        """Return the error for a cell, with its line; None: it is a number."""
+        cell = self.cells[name][index]
+        try:
+            csv_files.number(cell)
+        except ValueError as why:
+            reason = f"column '{name}' has {cell[:40]!r}, {why}"
+            return csv_files.row_error(self.path, self.lines[index], reason)
+        return None
 
 
 @contextlib.contextmanager
@@ -131,7 +134,54 @@ def located(table: Mapping[str, Array]) -> Iterator[None]:
     try:
         yield
     except GraphError as error:
-        raise (table.located(error) if isinstance(table, CsvTable) else error) from None
+        index, got = error.fields.get("index"), error.fields.get("got")
+        if error.code != "data-not-number" or not isinstance(table, CsvTable):
+            raise
+        found = table.row_error(index, got) if isinstance(index, int) else None
+        raise found or error from None
+
+
+def columns_in(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that a value of --columns names: one, or several between commas.
+
+    GraphError: one does not exist.
+    """
+    names = (text,) if text in known else tuple(text.split(","))
+    for name in names:
+        if name not in known:
+            raise unknown_name("column", name, known, nearest(name, list(known)))
+    return names
+
+
+def with_vectors(
+    table: dict[str, Array], texts: Iterable[str], path: str | os.PathLike[str]
+) -> dict[str, Array]:
+    """Return a table with the vectors [rows, columns] of several columns of numbers.
+
+    `texts` are values of --columns, which become the names of the vectors. GraphError: a column
+    does not exist, or is not of numbers.
+    """
+    for text in texts:
+        with naming(path):
+            names = columns_in(text, table)
+        if len(names) > 1:
+            for name in names:
+                _check_numbers(table, name, path)
+            table[text] = np.stack([table[name] for name in names], axis=1)
+    return table
+
+
+def _check_numbers(table: Mapping[str, Array], name: str, path: str | os.PathLike[str]) -> None:
+    """Raise GraphError if a column of a table is not of numbers."""
+    array = table[name]
+    if array.dtype.kind in "biuf" and array.ndim == 1:
+        return
+    if isinstance(table, CsvTable):
+        for index in range(len(array)):
+            if error := table.cell_error(name, index):
+                raise error
+    got = "lists" if array.ndim > 1 else "texts"
+    raise GraphError("column-not-numbers", source=path, name=name, got=got)
 
 
 def column(data: Mapping[str, Array], name: str, is_text: bool) -> Array:

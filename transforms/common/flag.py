@@ -92,6 +92,15 @@ HEADER = Flag(
     help="Whether the first row of CSV files is a header; auto: if none of its cells is a number "
     "and none is empty. The columns of a file without one are named 0, 1 and so on.",
 )
+COLUMNS = Flag(
+    metavar="INPUT=COLUMN,...",
+    heading="Data",
+    format="column",
+    help="Column of a table for an input that has another name, or several columns of numbers for "
+    "a vector; may be repeated [default: the column of the input's name, or the only one that "
+    "fits; for one input of numbers, all columns of a CSV file, without the last one if it is one "
+    "more].",
+)
 
 
 def output_flag(beside: str, format: str = "output") -> Flag:  # noqa: A002

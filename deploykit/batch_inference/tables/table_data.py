@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,8 +24,8 @@ from deploykit.batch_inference.tables.table_files import (
     tables_among,
 )
 from deploykit.batch_inference.tables.table_schema import column_types
-from deploykit.batch_inference.tables.table_values import ColumnKind, kind_of
-from deploykit.data.data import Data, is_table_for, vector_width
+from deploykit.batch_inference.tables.table_values import ColumnKind, element_type, kind_of
+from deploykit.data.data import Data, is_vector, names_inputs, vector_width
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import is_computed
 from deploykit.data.word_pieces import read_vocabulary
@@ -32,10 +33,10 @@ from deploykit.records.examples import Feature
 from deploykit.records.index import index_names, one_set
 from deploykit.records.plain_records import records_to_read
 from deploykit.storage import csv_files
-from deploykit.storage.csv_files import is_number
 from deploykit.storage.image_folders import list_images
-from deploykit.storage.tables import csv_header, has_text, is_table
-from deploykit.transforms.common.errors import GraphError, nearest, unknown_name
+from deploykit.storage.tables import columns_in, has_text
+from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
+from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
 from deploykit.verification.fitting import only_of_type, tell_only
 from deploykit.verification.samples import NOT_INPUTS
@@ -48,6 +49,7 @@ from deploykit.verification.synthetic.sample_inputs import (
 logger = logging.getLogger("deploykit")
 
 KIND = "table"
+_INDEX = re.compile(r"(?i:(.*[\W_])?(id|idx|index|uuid)|unnamed: 0)|.*[a-z]I[dD]")
 MAX_TOKENS = 128
 """The maximum number of tokens of a text, if the model takes any number."""
 
@@ -164,10 +166,12 @@ def open_table(
             raise GraphError(
                 "column-type", source=data.path, name=column, input=tensor,
                 got=f"read as {features[column].dtype} for another input",
-                expected=_said(*type_and_shape(graph, tensor)[:2]), columns=f"{names[0]}=COLUMN",
+                expected=_said(*type_and_shape(graph, tensor)[:2]),
+                columns=_advice(data, graph, tensor, [column]),
             )  # fmt: skip
     texts = [name for name, feature in features.items() if feature.dtype == "string"]
-    joined = {name: tuple(name.split(",")) for name in features if name not in data.types}
+    names = {name: columns_in(name, data.types) for name in features}
+    joined = {name: parts for name, parts in names.items() if len(parts) > 1}
     data = replace(_with_texts(data, texts), joined=joined)
     return replace(data, features=features), replace(declared, inputs=steps)
 
@@ -233,20 +237,19 @@ def takes_columns(path: str, graph: Graph, declared: Preprocessing, choice: Colu
         full = (file for file in files if format_of(file) != "csv" or has_text(file))
         first = Path(next(full, files[0]))
     format_ = format_of(first.name)
-    if format_ == "csv":
-        names, row = csv_header(first, declared.rule)
-        columns = names[names[:1] == ("",) :]  # without an index of pandas
-        labels = [place for place, name in enumerate(columns) if name in NOT_INPUTS]
-        at_end = labels in ([], [0], [len(columns) - 1])
-        width = vector_width(graph)
-        fits = width == len(columns) - bool(labels) or (width == len(columns) - 1 and not labels)
-        is_vector = fits and at_end and all(map(is_number, row))
-        return declared.columns is None and (
-            (not is_vector and not {"", *NOT_INPUTS}.issuperset(names[-1:]))
-            or is_table(first, takes_text=True, rule=declared.rule)  # no table of numbers has text
-            or is_table_for(str(first), graph, declared.rule)
-        )
-    return format_ is not None
+    if format_ != "csv":
+        return format_ is not None
+    if declared.columns is not None or not first.is_file():
+        return False
+    found = csv_files.preview(first, declared.rule)
+    if found is None:
+        return False
+    if found.has_text or names_inputs(found, graph):  # no table of numbers has text
+        return True
+    last = found.layout.header[-1:]
+    return not {"", *NOT_INPUTS}.issuperset(last) and not is_vector(
+        found.layout, vector_width(graph)
+    )
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:
@@ -288,8 +291,8 @@ def _column_for(
     names = inputs[tensor]
     chosen = next((choice.columns[name] for name in names if name in choice.columns), stated)
     if chosen:
-        for name in [chosen] if chosen in data.types else chosen.split(","):
-            _check_column(data, name)
+        with naming(data.path):
+            columns_in(chosen, data.types)
         return chosen
     for name in names:
         if name in data.types:
@@ -314,22 +317,43 @@ def _column_for(
         input=names[0],
         expected=_said(*type_and_shape(graph, tensor)[:2]),
         known=[f"{name} ({type_})" for name, type_ in data.types.items()],
-        columns=_advice(data, graph, tensor, names[0]),
+        columns=_advice(data, graph, tensor),
     )
 
 
-def _advice(data: TableData, graph: Graph, tensor: str, name: str) -> str:
-    """Return columns that fit an input, as a value of --columns."""
-    type_, shape = type_and_shape(graph, tensor)[:2]
-    numbers = [
-        column
-        for column, found in data.types.items()
-        if (kind_of(found) == ColumnKind(False, 0) or column in data.mixed)
-        and column not in (*NOT_INPUTS, *data.keep, *data.partitions)
-    ]
+def _advice(data: TableData, graph: Graph, tensor: str, without: Collection[str] = ()) -> str:
+    """Return columns that fit an input, as a value of --columns; none is a label or an index."""
+    type_, shape = _takes(graph, tensor)
+    inputs = names_of_inputs(graph)
+    others = {name for other, names in inputs.items() if other != tensor for name in names}
+    others |= {"", *NOT_INPUTS, *data.keep, *data.partitions, *without}
+    kinds = {
+        column: _kind_for(data, column, type_)
+        for column in sorted(data.types, key=lambda column: column in data.mixed)
+        if column not in others and not _INDEX.fullmatch(column)
+    }
+    fits = [column for column, kind in kinds.items() if kind and _fits(kind, type_, shape)]
     width = shape[1] if shape and len(shape) == 2 and type_ != "string" else 1
-    fits = 1 < width <= len(numbers) and not any("," in column for column in numbers[:width])
-    return f"{name}={','.join(numbers[:width]) if fits else 'COLUMN'}"
+    numbers = [c for c, kind in kinds.items() if kind == ColumnKind(False, 0) and "," not in c]
+    if not fits and 1 < width <= len(numbers):
+        fits = [",".join(sorted(numbers[:width], key=[*data.types].index))]
+    return shell_word(f"{inputs[tensor][0]}={fits[0] if fits else 'COLUMN'}")
+
+
+def _kind_for(data: TableData, column: str, type_: str) -> ColumnKind | None:
+    """Return the kind of a column if its values fit a dtype as they are, mostly if it is mixed."""
+    if column in data.mixed and type_ != "string":
+        return ColumnKind(False, 0)
+    found = str(element_type(data.types[column]))
+    if (found == "bool" and type_ != "bool") or ("int" in type_ and "int" not in found):
+        return None
+    return kind_of(data.types[column])
+
+
+def _takes(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None]:
+    """Return the dtype of an input, and its shape with the axis of the rows."""
+    type_, shape = type_and_shape(graph, tensor)[:2]
+    return type_, (-1,) if takes_scalars(graph) else shape
 
 
 def _vector(
@@ -343,14 +367,14 @@ def _vector(
         if not is_empty and column not in data.mixed and kind != ColumnKind(False, 0):
             raise GraphError(
                 "column-type", source=data.path, name=column, got=data.types[column], input=tensor,
-                expected=_said(type_, shape), columns=f"{names_of_inputs(graph)[tensor][0]}=COLUMN",
+                expected=_said(type_, shape), columns=_advice(data, graph, tensor, [column]),
             )  # fmt: skip
     is_vector = shape is None or (len(shape) == 2 and shape[1] in (-1, len(columns)))
     if type_ == "string" or not is_vector:
         raise GraphError(
             "column-type", source=data.path, name=",".join(columns), got=f"{len(columns)} columns",
             input=tensor, expected=_said(type_, shape),
-            columns=_advice(data, graph, tensor, names_of_inputs(graph)[tensor][0]),
+            columns=_advice(data, graph, tensor),
         )  # fmt: skip
     return Feature("float64" if is_scaled else type_ or "float32", (len(columns),))
 
@@ -370,10 +394,11 @@ def _tokens(data: TableData, graph: Graph, choice: ColumnChoice) -> Tokens | Non
     columns = sorted({choice.columns[name] for name in known if name in choice.columns})
     columns = columns or only_of_type(_texts(data), "string")
     if len(columns) != 1:
+        texts = [name for name in _texts(data) if not _INDEX.fullmatch(name)]
         raise GraphError(
             "column-missing", source=data.path, input=next(iter(kinds)), expected="a text",
             known=[f"{name} ({type_})" for name, type_ in data.types.items()],
-            columns=f"{next(iter(kinds))}=COLUMN",
+            columns=shell_word(f"{next(iter(kinds))}={(*texts, 'COLUMN')[0]}"),
         )  # fmt: skip
     _check_column(data, columns[0])
     length = max(sizes)
@@ -403,11 +428,9 @@ def _token_kind(names: Sequence[str]) -> str:
 
 def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled: bool) -> Feature:
     """Return the feature that a reader makes of a column. GraphError: it does not fit the input."""
-    type_, shape = type_and_shape(graph, tensor)[:2]
-    if takes_scalars(graph):
-        shape = (-1,)
+    type_, shape = _takes(graph, tensor)
     if column not in data.types:
-        return _vector(data, column.split(","), graph, tensor, is_scaled)
+        return _vector(data, columns_in(column, data.types), graph, tensor, is_scaled)
     found = data.types[column]
     if str(found) == "null" and data.records == 0:
         return Feature(type_ or "float32", tuple(None if n < 0 else n for n in (shape or ())[1:]))
@@ -420,7 +443,7 @@ def _feature(data: TableData, column: str, graph: Graph, tensor: str, is_scaled:
     if kind is None or not _fits(kind, type_, shape):
         raise GraphError(
             "column-type", source=data.path, name=column, got=found, input=tensor,
-            expected=_said(type_, shape), columns=f"{names_of_inputs(graph)[tensor][0]}=COLUMN",
+            expected=_said(type_, shape), columns=_advice(data, graph, tensor, [column]),
         )  # fmt: skip
     dtype = "string" if kind.is_text else "float64" if is_scaled else type_
     return Feature("string" if type_ == "string" else dtype, _shape(kind, shape))

@@ -123,7 +123,7 @@ def _compared(
         if how.calibration is None:
             raise by_calibration(error, has_shape=False) from None
     labels = class_names(how, "calibration")
-    options |= {"preprocess": how.preprocess, "header": how.header}
+    options |= {"preprocess": how.preprocess, "header": how.header, "columns": how.columns}
     options |= {"data": how.calibration, "labels": labels}
     graph = act(model, **options, allow_unverified=how.allow_unverified)
     return graph, ("calibration", "labels")
@@ -147,7 +147,10 @@ def optimize(shipment: Shipment) -> Outcome:
     return Outcome(plain, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
 
 
-@cached("calibration", "preprocess", "header", "allow_ops", left_out=_no_calibration, seconds=6)
+@cached(
+    "calibration", "preprocess", "header", "columns", "allow_ops",
+    left_out=_no_calibration, seconds=6,
+)  # fmt: skip
 def calibrate(shipment: Shipment) -> Outcome:
     """Run the samples once, so that errors in them are reported before the long search.
 
@@ -161,8 +164,8 @@ def calibrate(shipment: Shipment) -> Outcome:
 
 
 @cached(
-    "calibration", "evaluation_form", "preprocess", "header", "max_drop", "goal", "device",
-    "engine", "allow_low_accuracy", *_COMPARED,
+    "calibration", "evaluation_form", "preprocess", "header", "columns", "max_drop", "goal",
+    "device", "engine", "allow_low_accuracy", *_COMPARED,
     left_out=_no_8_bits, measures=True, seconds=100, seconds_a_ms=15, share=0.45,
 )  # fmt: skip
 def quantize(shipment: Shipment) -> Outcome:
@@ -246,8 +249,9 @@ def _synthetic(how: ShipOptions) -> VerifyOptions:
 
 
 @cached(
-    "calibration", "preprocess", "header", "input_range", "allow_unverified", "allow_ops", seconds=8
-)
+    "calibration", "preprocess", "header", "columns", "input_range", "allow_unverified",
+    "allow_ops", seconds=8,
+)  # fmt: skip
 def verify(shipment: Shipment) -> Outcome:
     """Write the shipped graph with its metadata, and compare it with the original model."""
     how = shipment.how
@@ -315,7 +319,9 @@ def _no_evaluation(shipment: Shipment) -> str:
     return "" if shipment.how.evaluation is not None else "it needs --evaluation DATA with labels"
 
 
-@cached("evaluation", "preprocess", "header", "labels", "allow_ops", left_out=_no_evaluation)
+@cached(
+    "evaluation", "preprocess", "header", "columns", "labels", "allow_ops", left_out=_no_evaluation
+)
 def accuracy(shipment: Shipment) -> Outcome:
     """Measure the accuracy before and after."""
     from deploykit.api import accuracy as api

@@ -61,6 +61,7 @@ CLOSE_8_BITS = 0.05
     "evaluation",
     "preprocess",
     "header",
+    "columns",
     "labels",
     "manifests",
     "allow_ops",
@@ -72,6 +73,8 @@ def export(shipment: Shipment) -> Outcome:
     options: dict[str, Any] = {
         "name": shipment.name,
         "warmup": _warmup(shipment, callee),
+        "header": how.header,
+        "columns": how.columns,
         "labels": how.labels,
         "allow_ops": how.allow_ops,
         "sample_warmup": False,  # its command is shown in the report
@@ -133,6 +136,7 @@ def _named_model(shipment: Shipment) -> NamedModel:
     "evaluation",
     "preprocess",
     "header",
+    "columns",
     "allow_ops",
     measures=True,
     seconds=32,

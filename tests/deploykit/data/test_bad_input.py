@@ -234,6 +234,17 @@ def test_graph_ops_read_only_plain_lines(tmp_path, content, got, style):
         run_through(style, piped)
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_a_hexadecimal_number_is_a_bad_cell_in_every_style(tmp_path, style):
+    path = tmp_path / "a.csv"
+    path.write_text("0x,b0x,label\n1,2,0\n")
+    run_through(style, pipeline(open_data(str(path))))
+    path.write_text("0x,b0x,label\n1,2,0\n4,-0X1f,0\n")
+    code = "csv-row" if style == "feed" else "csv-beyond-lines"
+    with raises(GraphError, code, source=str(path)):
+        run_through(style, pipeline(open_data(str(path))))
+
+
 def test_feeds_of_a_pipeline_can_be_gone_through_twice(tmp_path):
     """This is what calibration and accuracy checks take."""
     feeds = Feeds(pipeline(made_up.write_csv(tmp_path / "csv")))

@@ -1,6 +1,7 @@
 """The rule of CSV: every command that reads it finds the same header, rows and bad rows."""
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -240,6 +241,22 @@ def test_every_reader_follows_the_rule(tmp_path, content, rows, bad, read):
     assert (found.rows, found.bad) == (rows, bad)
 
 
+@pytest.mark.parametrize(
+    ("row", "parts"),
+    [
+        ("1,2,cat", ["column 2", "'cat'", "deploykit records"]),
+        ("1,2, ", ["no label", "column 2"]),
+        ("1,two,cat", ["column 1", "'two'"]),
+    ],
+)
+def test_only_a_bad_label_is_explained_as_one(tmp_path, row, parts):
+    path = tmp_path / "a.csv"
+    path.write_text(f"1,2,0\n{row}\n")
+    with raises(GraphError, "csv-row", number=2, reason=Containing(*parts)) as found:
+        list(records(open_data(str(path)), ("x", "label")))
+    assert ("deploykit records" in str(found.value)) == (parts[-1] == "deploykit records")
+
+
 def test_a_layout_is_said_in_words(tmp_path):
     path = tmp_path / "a.csv"
     for content, said in (
@@ -322,6 +339,18 @@ def test_columns_are_the_vector_of_the_only_input(tmp_path, content, labels):
     assert read_parts(data, ["x"], lambda row: row).rows == ["1 2", "3 4"]
 
 
+def test_the_first_rows_are_read_once_to_choose_a_reader(tmp_path, monkeypatch):
+    looked = []
+    layout_of = csv_files.layout_of
+    monkeypatch.setattr(
+        csv_files, "layout_of", lambda *given: looked.append(1) or layout_of(*given)
+    )
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n")
+    assert takes_columns(str(path), graph(x=("float32", (-1, 3))), Preprocessing(), ColumnChoice())
+    assert len(looked) == 1
+
+
 def test_columns_are_joined_to_a_vector(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('id,a,b,"c, d"\nr1,1,2,3\nr2,4,x,6\nr3,7,8,9\n')
@@ -340,12 +369,41 @@ def test_columns_are_joined_to_a_vector(tmp_path):
     assert "--columns z=a,b" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "takes", "advice"),
+    [
+        ("id,a,b,name\n1,2,3,r\n", ("float32", (-1, 2)), "x=a,b"),
+        ("rowId,user_id,a,flag,label,b,\n1,2,3,true,4,5,6\n", ("float32", (-1, 2)), "x=a,b"),
+        ("valid,grid,c,d\n1,2,3,r\n", ("float32", (-1, 2)), "x=valid,grid"),
+        ("id,price,size,c\n1,2.5,3,r\n", ("float32", (-1,)), "x=price"),
+        ("id,price,size,c\n1,2.5,3,r\n", ("int32", (-1, 1)), "x=size"),
+        ("id,a b,c\n1,2,3\n", ("float32", (-1,)), "'x=a b'"),
+        ("id,n,a,b\nr1,1,r,s\n", ("string", (-1,)), "x=a"),
+        ("id,a,name\n1,2,r\n", ("float32", (-1, 2)), "x=COLUMN"),
+    ],
+)
+def test_advised_columns_fit_and_can_be_read(tmp_path, content, takes, advice):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    model, declared = graph(x=takes), with_header(None, "yes")
+    with raises(GraphError, "column-missing", columns=advice):
+        open_table(str(path), model, declared, ColumnChoice())
+    if "COLUMN" not in advice:
+        name, _, columns = shlex.split(advice)[0].partition("=")
+        data, _ = open_table(str(path), model, declared, ColumnChoice({name: columns}))
+        (part,) = cut_parts(data, None)
+        (batch,) = reader_for(data)(part, 2)
+        assert (len(batch.rows), batch.bad) == (1, ())
+
+
 def test_a_label_between_the_columns_of_a_vector_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,label,b\n1,0,2\n3,1,4\n")
     model = graph(x=("float32", (-1, 2)))
-    with raises(GraphError, "csv-label-between", name="label"):
+    with raises(GraphError, "csv-label-between", advice="with --columns x=a,b"):
         open_data(str(path), None, model)
+    with raises(GraphError, "csv-label-between", advice=Containing("--preprocess")):
+        open_data(str(path), width=2)
     assert takes_columns(str(path), model, Preprocessing(), ColumnChoice())
     with raises(GraphError, "column-missing", columns="x=a,b"):
         open_table(str(path), model, Preprocessing(), ColumnChoice())
@@ -358,6 +416,15 @@ def test_a_later_part_of_a_table_may_lack_the_header_that_names_its_label(tmp_pa
     source, problems = open_source(paths, kind="csv", label="z"), Problems(skip=False)
     found = [item for part in source.parts() for item in source.read(part, problems)]
     assert [item["label"] for item in found] == [3, 9, 7]
+
+
+def test_a_bad_first_row_does_not_decide_the_type_of_a_label(tmp_path):
+    for file, header in (("a.csv", ",b,label"), ("b.csv", "a,7,label")):
+        (tmp_path / file).write_text(f"{header}\n1,2,0\n3,4,1\n")
+    source = open_source(sorted(tmp_path.iterdir()), kind="csv")
+    assert (source.features["label"].dtype, source.classes) == ("int64", ())
+    (tmp_path / "c.csv").write_text(",b,label\n1,2,cat\n")
+    assert open_source([tmp_path / "c.csv"], kind="csv").classes == ("cat",)
 
 
 def test_headers_that_differ_late_are_told_apart(tmp_path):

@@ -1,0 +1,53 @@
+"""--header in the commands that run a model on CSV files: who reads the samples gets the rule."""
+
+import pytest
+
+import deploykit as api
+from deploykit.cli.build import table
+from deploykit.client.call_options import LoadTestOptions
+from deploykit.client.model_clients import prepared_calls
+from deploykit.serving.client.endpoint import DEFAULT_CONNECTION
+from tests.deploykit.batch_inference.tables.made_up_tables import graph
+
+READ = {"data", "calibration", "evaluation", "warmup", "sources"}
+NUMBERS = "0,1\n1,2\n3,4\n"  # three rows, or a header of numbers and two
+
+
+def test_every_command_that_reads_samples_takes_header_and_columns():
+    for words, entry in table().items():
+        names = {spec["name"] for spec in entry["parameters"]}
+        assert "header" in names or names.isdisjoint(READ), words
+        if words not in ("input write", "records convert"):  # no tables, by column number
+            assert "columns" in names or names.isdisjoint(READ), words
+
+
+@pytest.mark.parametrize(("command", "runs"), [
+    (api.tune, "tuning.tune_model"), (api.placement, "placement.find_placement"),
+])  # fmt: skip
+def test_inputs_in_memory_are_read_by_the_rule(tmp_path, monkeypatch, command, runs):
+    class Taken(Exception):
+        """The inputs of a run, in place of it."""
+
+    def run(*given, **more):
+        raise Taken(*given)
+
+    monkeypatch.setattr(f"deploykit.api.{runs}", run)
+    path = tmp_path / "a.csv"
+    path.write_text(",x\n0,1\n1,3\n")  # the first cell is empty, as pandas writes an index
+    with pytest.raises(Taken) as found:
+        command(graph(x=("float32", (-1,))), data=path, header="yes")
+    (feeding,) = [item for item in found.value.args if hasattr(item, "data")]
+    assert feeding.data["x"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(("header", "rows"), [("auto", 3), ("yes", 2)])
+def test_requests_and_warm_up_are_read_by_the_rule(tmp_path, official, header, rows):
+    path = tmp_path / "a.csv"
+    path.write_text(NUMBERS)
+    address = f"127.0.0.1:{official.listen()}"
+    how = LoadTestOptions(header=header)
+    calls = prepared_calls(address, "echo", str(path), how, DEFAULT_CONNECTION)
+    assert len(calls.requests) == rows
+    model = graph(x=("float32", (-1, 2)))
+    found = api.export(model, tmp_path, name="net", warmup=path, header=header)
+    assert found.warm_up_requests == rows

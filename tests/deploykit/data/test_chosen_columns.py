@@ -1,0 +1,94 @@
+"""--columns in the commands that run a model on samples: renamed and joined columns of a table."""
+
+import json
+
+import pytest
+
+from deploykit.benchmarking.inputs import BenchmarkInputs
+from deploykit.data.data import open_data
+from deploykit.data.preprocessing import declared_for, preprocessing_by_graph, with_header
+from deploykit.data.samples import open_samples, read_feeding
+from deploykit.importers.metadata_file import About
+from deploykit.transforms.common.errors import GraphError
+from tests.deploykit.batch_inference.tables.made_up_tables import graph
+from tests.support import Containing, raises
+
+TABLE = 'id,a,b,label,"c, d"\nr1,1,2,0,3\nr2,4,5,1,6\n'
+VECTOR = ("float32", (-1, 2))
+
+
+def chosen(**columns):
+    """Return what --columns states."""
+    return with_header(None, "auto", columns)
+
+
+@pytest.mark.parametrize(
+    ("content", "takes", "columns", "values"),
+    [
+        (TABLE, VECTOR, "b,a", [[2, 1], [5, 4]]),
+        (TABLE, ("float32", (-1,)), "b", [2, 5]),
+        (TABLE, ("int32", (-1, 1)), "b", [[2], [5]]),
+        (TABLE, ("float32", (-1,)), "c, d", [3, 6]),
+        (TABLE, ("string", (-1,)), "a", [b"1", b"4"]),
+        ("1,2,3\n4,5,6\n", VECTOR, "2,0", [[3, 1], [6, 4]]),
+    ],
+)
+def test_columns_of_a_csv_file(tmp_path, content, takes, columns, values):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    found = open_samples(path, graph(input=takes), chosen(input=columns))
+    assert found.arrays["input"].tolist() == values
+    assert found.labels is None or found.labels.tolist() == [0, 1]
+    assert found.preprocessing is not None
+    assert [item.get("feature") for item in found.preprocessing["inputs"].values()] == [None]
+
+
+def test_columns_of_other_tables(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"a": n, "b": 2.5, "c": "r"}) + "\n" for n in range(2)))
+    found = open_samples(path, graph(x=VECTOR), chosen(x="b,a"))
+    assert found.arrays["x"].tolist() == [[2.5, 0], [2.5, 1]]
+    with raises(GraphError, "column-not-numbers", name="c"):
+        open_samples(path, graph(x=VECTOR), chosen(x="a,c"))
+
+
+def test_columns_that_cannot_be_taken_are_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(TABLE)
+    model = graph(x=VECTOR)
+    with raises(GraphError, "unknown-name", kind="input", name="y"):
+        open_samples(path, model, chosen(y="a,b"))
+    with raises(GraphError, "unknown-name", kind="column", name="z"):
+        open_samples(path, model, chosen(x="a,z"))
+    with raises(GraphError, "csv-row", number=2, reason=Containing("'id'", "'r1'")):
+        open_samples(path, model, chosen(x="a,id"))
+    with raises(GraphError, "does-not-fit"):
+        open_samples(path, graph(x=("float32", (-1, 3))), chosen(x="a,b"))
+    with raises(GraphError, "only-for", option="--columns"):
+        open_data(str(tmp_path), None, model, chosen={"x": "a,b"})
+    with raises(GraphError, "only-for", option="columns"):
+        open_samples({"x": [[1, 2]]}, model, chosen(x="a,b"))
+
+
+def test_columns_leave_the_known_steps_of_a_model():
+    model = graph(x=VECTOR)
+    model.about = About(preprocessing={"format": 1, "inputs": {"x": {"scale": 0.5}}})
+    found = declared_for(model, with_header(None, "yes", {"x": "a,b"}))
+    assert (found.inputs["x"].scale, found.inputs["x"].feature) == (0.5, "a,b")
+    assert found.rule == "yes"
+
+
+def test_columns_of_an_input_are_those_of_its_pair_in_another_model():
+    models = graph(x=VECTOR), graph(y=VECTOR)
+    found = preprocessing_by_graph(chosen(x="a,b"), models)
+    assert [item.chosen for item in found] == [{"x": "a,b"}, {"y": "a,b"}]
+
+
+def test_inputs_in_memory_take_the_columns(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(TABLE)
+    model = graph(x=VECTOR)
+    feeding, _ = read_feeding(BenchmarkInputs(data=path), model, columns={"x": "b,a"})
+    assert [batch[0].tolist() for batch in feeding.batches(model, 1)] == [[[2, 1]], [[5, 4]]]
+    with raises(GraphError, "option-needs", option="--columns"):
+        read_feeding(BenchmarkInputs(), model, columns={"x": "b,a"})
