@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.api import accuracy, optimize, quantize
+import deploykit as api
 from deploykit.data.samples import open_samples
 from deploykit.importers.graph_files import save_graph
 from deploykit.importers.metadata_file import About
@@ -88,10 +88,10 @@ def test_a_wrong_order_stops_every_command(deploykit, home, command):
 def test_the_order_of_the_message_is_right(deploykit, home):
     net, folder = classifier(), str(home / "photos")
     with raises(GraphError, "class-order-differs") as found:
-        accuracy(net, folder, preprocess="0..1")
+        api.accuracy(net, folder, preprocess="0..1")
     order = found.value.fields["other_names"]
     (home / "found.txt").write_text("\n".join(order))
-    right = accuracy(net, folder, preprocess="0..1", labels=home / "found.txt")
+    right = api.accuracy(net, folder, preprocess="0..1", labels=home / "found.txt")
     assert right.models[0].score.value == 1
 
 
@@ -110,7 +110,7 @@ def test_labels_in_the_metadata_may_be_wrong_too(home):
     net = classifier()
     net.about = About(labels=FLOWERS[::-1])
     with raises(GraphError, "class-order-differs", hits=0, names=list(FLOWERS[::-1])):
-        accuracy(net, str(home / "photos"), preprocess="0..1")
+        api.accuracy(net, str(home / "photos"), preprocess="0..1")
 
 
 def test_folders_numbered_as_text_by_keras_are_found(tmp_path):
@@ -124,7 +124,7 @@ def test_folders_numbered_as_text_by_keras_are_found(tmp_path):
         tf.one_hot(given, 12, name="out")
 
     with raises(GraphError, "class-order-differs", hits=6, hits_of_other=36) as found:
-        accuracy(net(), {"x": x.astype(np.int32), "labels": names})
+        api.accuracy(net(), {"x": x.astype(np.int32), "labels": names})
     assert found.value.fields["other_names"] == sorted(map(str, range(12)))
 
 
@@ -133,8 +133,8 @@ def test_a_list_of_labels_is_checked_alike(home):
     listed = [f"{name}/{n}.png,{name}\n" for name in FLOWERS for n in range(EACH)]
     (folder / "labels.csv").write_text("".join(listed))
     with raises(GraphError, "class-order-differs", hits=0):
-        accuracy(classifier(), str(folder), preprocess="0..1")
-    found = accuracy(classifier(), str(folder), preprocess="0..1", labels=FLOWERS)
+        api.accuracy(classifier(), str(folder), preprocess="0..1")
+    found = api.accuracy(classifier(), str(folder), preprocess="0..1", labels=FLOWERS)
     assert found.models[0].score.value == 1
 
 
@@ -143,7 +143,7 @@ def test_random_labels_stop_nothing(home):
     random = np.random.default_rng(2)
     listed = [f"{f}/{n}.png,{random.choice(FLOWERS)}\n" for f in FLOWERS for n in range(EACH)]
     (folder / "labels.csv").write_text("".join(listed))
-    assert accuracy(classifier(), str(folder), preprocess="0..1").models[0].score.value < 0.6
+    assert api.accuracy(classifier(), str(folder), preprocess="0..1").models[0].score.value < 0.6
 
 
 class Seen(Exception):
@@ -160,7 +160,7 @@ def test_the_order_of_labels_applies_to_all_data_of_quantize(home, monkeypatch):
     monkeypatch.setattr("deploykit.api.quantize.quantize_calibrated", stop)
     photos(home / "others")
     with pytest.raises(Seen):
-        quantize(
+        api.quantize(
             classifier(),
             calibration=str(home / "photos"),
             evaluation=str(home / "others"),
@@ -187,7 +187,7 @@ def test_nested_folders_belong_to_the_first_one(deploykit, tmp_path, given):
 
 
 def test_optimize_takes_the_labels(home):
-    report = optimize(
+    report = api.optimize(
         classifier(), data=str(home / "photos"), preprocess="0..1", labels=FLOWERS
     ).report
     assert report.verification.accuracy == (1, 1)
