@@ -113,7 +113,7 @@ def _run_all(
             for done, count, steps in _run(worker, model, use, tensors, own):
                 work(f"{name}: {done} of {count} samples", steps * len(models))
             counts.append(count)
-        if not engines:  # before the others run
+        if not engines and samples.has_class_names:  # before the others run
             refuse_other_order(worker.ask("answers", made_by), samples)
         engines.append(TENSORFLOW if use is None else use.engine)
     return min(counts), engines
