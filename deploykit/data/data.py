@@ -21,13 +21,13 @@ from deploykit.storage import csv_files
 from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
-from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
+from deploykit.storage.image_folders import LABELS, ImageFolder, list_images, listed_labels
 from deploykit.storage.tables import has_text, is_table, names_arrays, with_vectors
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import GZIP_END, text_lines
+from deploykit.transforms.untrusted.files import GZIP_END
 from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
 from deploykit.verification.synthetic.sample_inputs import names_of_inputs, type_and_shape
@@ -395,12 +395,12 @@ def _images(folder: Path, found: ImageFolder) -> Data:
     labels, classes = [found.top_of(image) for image in found.images], list(found.classes)
     listed, unclassed = folder / LABELS, found.unclassed
     if listed.exists():
-        names, unclassed = _listed_labels(listed), ""
-        keys = list(map(found.relative, found.images))
-        for key in keys:
-            if key not in names:
-                raise GraphError("image-label-missing", source=listed, file=key)
-        labels = [names[key] for key in keys]
+        given, unclassed = listed_labels(found, listed), ""
+        paths = list(map(os.path.normpath, found.images))
+        for image, path in zip(found.images, paths, strict=True):
+            if path not in given:
+                raise GraphError("image-label-missing", source=listed, file=found.relative(image))
+        labels = [given[path] for path in paths]
         classes = sorted(set(labels))
     if unclassed:
         classes = []
@@ -416,17 +416,6 @@ def _images(folder: Path, found: ImageFolder) -> Data:
         labels=tuple(numbers.get(label, 0) for label in labels),
         classes=tuple(classes), skipped=found.skipped, unclassed=unclassed,
     )  # fmt: skip
-
-
-def _listed_labels(listed: Path) -> dict[str, str]:
-    """Return the label of each file, by its path in the folder."""
-    results = {}
-    for number, line in enumerate(text_lines(listed, "CSV file"), 1):
-        name, comma, label = line.strip().rpartition(",")
-        if not (comma and name and label.strip()):
-            raise GraphError("csv-label-missing", source=listed, number=number)
-        results[name] = label.strip()
-    return results
 
 
 def _arrays(

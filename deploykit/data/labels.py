@@ -103,7 +103,9 @@ class ClassNames:
     """The names in the order of the scores; empty if unknown."""
     labels_source: str = ""
     is_given: bool = False
-    """Whether the user passed the names; data that contradicts them is then refused."""
+    """Whether the user passed the names."""
+    may_differ: bool = False
+    """Whether data that contradicts names from the user loses its labels and is not refused."""
 
     @classmethod
     def of(cls, graph: Graph, labels: Any = None) -> "ClassNames":
@@ -164,6 +166,7 @@ def with_class_numbers(
         labels=_replaced(labels, dict(zip(called, order.numbers, strict=True))),
         class_names=names,
         class_order=text,
+        is_order_given=known.is_given,
     )
 
 
@@ -181,8 +184,8 @@ def with_classes_of(samples: Dataset, data: Data, graph: Graph, known: ClassName
 
 
 def _ignored(samples: Dataset, known: ClassNames, error: GraphError) -> Dataset:
-    """Return samples without labels, with a warning. GraphError: names were passed."""
-    if known.is_given:
+    """Return samples without labels, with a warning. GraphError: it contradicts names."""
+    if known.is_given and not known.may_differ:
         with samples.named():
             raise error
     logger.warning("%s: the labels are ignored: %s", samples.source or "the data", error)

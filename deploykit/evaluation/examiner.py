@@ -111,6 +111,14 @@ class Examiner:
         self._counts.append(samples)
         self._session, self._parts = None, []
 
+    def answers(self, maker: str) -> Answers | None:
+        """Return the classes that the first model predicts in its first output.
+
+        `maker` is the op that makes it. None: it has no classes for each sample.
+        """
+        result = answers_of(next(iter(self._outputs[0].values())), maker)
+        return result if result is not None and len(result.numbers) == self._counts[0] else None
+
     def findings(
         self,
         labels: Array | None,

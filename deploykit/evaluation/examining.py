@@ -18,6 +18,7 @@ from deploykit.transforms.common.errors import Error, GraphError, naming
 from deploykit.transforms.engines.engines import TENSORFLOW, EngineUse, lacking
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
+from deploykit.verification.class_order import refuse_other_order
 from deploykit.verification.confidence import NORMAL_95
 from deploykit.verification.coverage import class_name, class_numbers, doubt
 from deploykit.verification.feeds import Feed, samples_in
@@ -101,6 +102,7 @@ def _run_all(
 ) -> tuple[int, list[str]]:
     """Run each model in the child; return the number of samples that all took, and the engines."""
     first, counts, engines = next(iter(models.values())), list[int](), list[str]()
+    made_by = maker(first.frozen, first.frozen.outputs[0]).op
     compared = _compared(models, whole)
     for name, model in models.items():
         own = samples if model is first else alike(model)
@@ -111,6 +113,8 @@ def _run_all(
             for done, count, steps in _run(worker, model, use, tensors, own):
                 work(f"{name}: {done} of {count} samples", steps * len(models))
             counts.append(count)
+        if not engines and samples.has_class_names:  # before the others run
+            refuse_other_order(worker.ask("answers", made_by), samples)
         engines.append(TENSORFLOW if use is None else use.engine)
     return min(counts), engines
 

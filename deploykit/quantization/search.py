@@ -40,6 +40,7 @@ from deploykit.transforms.common.errors import Error
 from deploykit.transforms.int8.plan import plan
 from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.ir.graph import Graph
+from deploykit.verification.class_order import refuse_other_order
 from deploykit.verification.samples import Data, Dataset
 
 logger = logging.getLogger("deploykit")
@@ -145,6 +146,7 @@ def _judge(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator:
     judge = stack.enter_context(Evaluator.on(task.graph, held_out))
     ran, _ = judge.facts()
     task.budget.measured(max(task.budget.now() - start - ran, 0.0), ran)
+    refuse_other_order(judge.answers(), held_out)
     task.notes.extend(doubts(judge, held_out, task.how))
     if task.state.stored.keys().isdisjoint({"ranges", "noise"}):
         task.notes.extend(warned(filter(None, [task.budget.shortfall(LEAST)])))
@@ -160,6 +162,7 @@ def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator
         if labels is None and ":" not in metric:
             task.evaluation.refuse_unlabelled(metric)
     judge = stack.enter_context(Evaluator.on(task.graph, task.evaluation.with_relations, metric))
+    refuse_other_order(judge.answers(), task.evaluation)
     if metric in ("top1", "top5"):
         task.notes.extend(doubts(judge, task.evaluation, task.how))
     return judge

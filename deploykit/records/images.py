@@ -1,6 +1,5 @@
 """Sources of records from image folders, the check that a file is complete, and decoding."""
 
-import csv
 import os
 import re
 import struct
@@ -22,11 +21,16 @@ from deploykit.records.record_source import (
 )
 from deploykit.storage.files import read_bytes
 from deploykit.storage.image_files import JPEG_XL, size_of, too_large
-from deploykit.storage.image_folders import ImageFolder, image_ends, image_formats, list_images
+from deploykit.storage.image_folders import (
+    ImageFolder,
+    image_ends,
+    image_formats,
+    list_images,
+    listed_labels,
+)
 from deploykit.transforms.common.errors import FileError, GraphError, LimitError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.transforms.untrusted.files import read_text
 
 
 class Decoder:
@@ -237,21 +241,7 @@ def _labelled(
     found: ImageFolder, labels: Path
 ) -> tuple[list[str], list[int | None], tuple[str, ...]]:
     """Return all images, including those that only the CSV file names, their labels and classes."""
-    given: dict[str, str] = {}
-    try:
-        text = read_text(labels, "CSV file of labels")
-        rows = list(csv.reader(text.splitlines(), strict=True))
-    except csv.Error as error:
-        raise GraphError("not-a", source=labels, what="a CSV file", reason=error) from None
-    for number, row in enumerate(rows, 1):
-        if not row or (number == 1 and not _is_image_row(found, row[0])):
-            continue  # a blank line, or the header
-        if len(row) != 2 or not row[1].strip():
-            raise GraphError("labels-line", source=labels, number=number, got=",".join(row)[:80])
-        path = os.path.normpath(os.path.join(found.path, row[0].strip()))
-        if path in given:
-            raise GraphError("labels-line-twice", source=labels, number=number, file=row[0])
-        given[path] = row[1].strip()
+    given = listed_labels(found, labels)
     numbers, classes = numbered(list(given.values()))
     by_path = dict(zip(given, numbers, strict=True))
     images = sorted({*map(os.path.normpath, found.images), *given})
@@ -268,11 +258,6 @@ def _with_images(found: ImageFolder, images: Sequence[str]) -> ImageFolder:
         images=(*found.images, *(paths[name] for name in sorted(listed))),
         skipped=tuple(name for name in found.skipped if name not in listed),
     )
-
-
-def _is_image_row(found: ImageFolder, name: str) -> bool:
-    """Return whether the first line of a file of labels is not its header."""
-    return name.lower().endswith(image_ends()) or os.path.isfile(os.path.join(found.path, name))
 
 
 def _first_shape(images: Sequence[str]) -> tuple[int, ...]:

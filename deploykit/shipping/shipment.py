@@ -64,7 +64,7 @@ def class_names(how: ShipOptions, which: Purpose) -> ClassNames | None:
     """
     if how.labels is None:
         return None
-    return replace(ClassNames.of(Graph(), how.labels), is_given=which == "evaluation")
+    return replace(ClassNames.of(Graph(), how.labels), may_differ=which == "calibration")
 
 
 def read_samples(how: ShipOptions, which: Purpose, graph: Graph) -> Dataset:

@@ -5,6 +5,7 @@ TensorFlow decodes. A file with such an extension is an image even if it is dama
 command that reads it reports it. All other visible files are skipped, with one warning.
 """
 
+import csv
 import functools
 import logging
 import os
@@ -13,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.transforms.common.errors import FileError
+from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.ops import other_release
+from deploykit.transforms.untrusted.files import read_text
 
 logger = logging.getLogger("deploykit")
 
@@ -174,6 +176,35 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] =
                 name = _relative(path, entry.path)
                 skipped.append(os.path.join(name, "") if _is_folder(entry) else name)
     return ImageFolder(path, tuple(images), tuple(skipped), tuple(subfolders))
+
+
+def listed_labels(found: ImageFolder, file: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the label of each image in the FILE,LABEL lines of a CSV file, by normalized path.
+
+    The first line may be a header. FileError, GraphError: the file cannot be read, a line is not a
+    file and a label, or names a file again.
+    """
+    results: dict[str, str] = {}
+    try:
+        text = read_text(file, "CSV file of labels")
+        rows = list(csv.reader(text.splitlines(), strict=True))
+    except csv.Error as error:
+        raise GraphError("not-a", source=file, what="a CSV file", reason=error) from None
+    for number, row in enumerate(rows, 1):
+        if not row or (number == 1 and not _is_image_row(found, row[0])):
+            continue  # a blank line, or the header
+        if len(row) != 2 or not row[1].strip():
+            raise GraphError("labels-line", source=file, number=number, got=",".join(row)[:80])
+        path = os.path.normpath(os.path.join(found.path, row[0].strip()))
+        if path in results:
+            raise GraphError("labels-line-twice", source=file, number=number, file=row[0])
+        results[path] = row[1].strip()
+    return results
+
+
+def _is_image_row(found: ImageFolder, name: str) -> bool:
+    """Return whether the first line of a file of labels is not its header."""
+    return name.lower().endswith(image_ends()) or os.path.isfile(os.path.join(found.path, name))
 
 
 def visible_files(

@@ -61,6 +61,8 @@ class Dataset:
     """Class names in the order of class numbers; empty if unknown."""
     class_order: str = ""
     """A text about how class numbers follow from the class names in the data, or why not."""
+    is_order_given: bool = False
+    """Whether the user passed the class names in their order."""
     groups: Array | None = None
     """Group of each sample, such as its source: strings, object [samples]."""
     related: Array | None = None

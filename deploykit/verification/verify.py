@@ -18,6 +18,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.layers.layers import FLOATS
 from deploykit.transforms.runtime.child_process import call
 from deploykit.transforms.runtime.differences import Difference, QualityBar
+from deploykit.verification.class_order import refuse_other_order
 from deploykit.verification.coverage import (
     Answers,
     WeakClass,
@@ -199,7 +200,8 @@ def verify(
 
     Without data, identical graphs of more than LARGE_GRAPH nodes are not run.
 
-    GraphError: TensorFlow cannot load the reference, or the data does not fit its inputs.
+    GraphError: TensorFlow cannot load the reference, the data does not fit its inputs, or another
+    order of the classes fits the predictions far better.
     """
     if data is None and len(reference) > LARGE_GRAPH and _is_same(reference, result):
         return Verification(True, True, "no change", is_unchanged=True)
@@ -215,7 +217,7 @@ def verify(
     graphs = reference, result
     is_single = samples is not None and bool(samples.scalars)  # one value verifies nothing
     first = feeds[:1] if isinstance(stored.reference, Original) and not is_single else feeds
-    value = _found(graphs, _task(*graphs, first, names, samples), stored, bar)
+    value = _found(graphs, _task(*graphs, first, names, samples), stored, bar, samples)
     if samples is None and value.proves_nothing and reference.inputs:
         # With one feed, a scalar output such as a mean has only one value.
         feeds, _ = made_up_feeds(reference, input_range, shapes, result, ROUNDS)
@@ -237,9 +239,16 @@ def _is_same(reference: Graph, result: Graph) -> bool:
 
 
 def _found(
-    compared: tuple[Graph, Graph], task: Task, stored: Stored, bar: QualityBar
+    compared: tuple[Graph, Graph],
+    task: Task,
+    stored: Stored,
+    bar: QualityBar,
+    samples: Dataset | None = None,
 ) -> Verification:
-    """Run two graphs and return the result of the comparison."""
+    """Run two graphs and return the result of the comparison.
+
+    GraphError: another order of the classes fits the predictions on `samples` far better.
+    """
     reference, result = compared
     feeds = task.feeds
     if isinstance(stored.reference, Original):
@@ -247,7 +256,10 @@ def _found(
         task = replace(task, paired=paired)
     graphs = (stored.reference or _bytes(reference), stored.result or _bytes(result))
     began = time.perf_counter()
-    value = _judged(_run(*graphs, task), bar, reference, task)
+    run = _run(*graphs, task)
+    if samples is not None and run.answers and len(run.answers.numbers) == samples_in(feeds):
+        refuse_other_order(run.answers, samples)
+    value = _judged(run, bar, reference, task)
     if value.passed and (reason := _not_covered(graphs, compared, task, value)):
         value = replace(value, verified=False, passed=False, reason=reason, proves_nothing=True)
     runs: list[Runnable] = [graphs[0]]

@@ -115,7 +115,7 @@ def broken(tmp_path, name):
         ("empty csv", GraphError, says("csv-empty")),
         ("binary csv", GraphError, says("csv-row", number=1, reason="it is not UTF-8 text")),
         ("no label", GraphError, says("image-label-missing", file="a.jpg")),
-        ("empty label", GraphError, says("csv-label-missing", number=1)),
+        ("empty label", GraphError, says("labels-line", number=1)),
         ("short shard", FileError, says("index-differs", got=100, unit="bytes")),
         ("missing shard", FileError, re.escape("No such file")),
         ("lengths", GraphError, says("sample-counts-differ", counts="x 3, y 4")),

@@ -164,7 +164,9 @@ def listed_images(tmp_path):
         (folder / f"{name}.jpg").write_bytes(jpeg(ord(name)))
     (folder / "deep").mkdir()
     (folder / "deep" / "d.jfif").write_bytes(jpeg(4))
-    (folder / "labels.csv").write_text("a.jpg,cat\nc.jpg,dog\nb.jpg,cat\ndeep/d.jfif,dog\n")
+    (folder / "labels.csv").write_text(
+        'FILE,LABEL\na.jpg,cat\n"c.jpg",dog\n\nb.jpg,cat\ndeep/d.jfif,dog\n'
+    )
     return folder, {"inputs": {"image": {"resize": [8, 8], "dtype": "uint8"}, "label": {}}}
 
 
