@@ -8,7 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 from deploykit.records.examples import Feature
-from deploykit.records.index import END, index_names, index_of, load_index, one_set
+from deploykit.records.index import (
+    END,
+    index_names,
+    index_of,
+    load_index,
+    one_set,
+    shard_files,
+)
 from deploykit.records.plain_records import (
     UsualSize,
     is_records,
@@ -22,7 +29,8 @@ from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images
-from deploykit.storage.tables import has_text, is_table
+from deploykit.storage.tables import has_text, is_table, unusable_columns
+from deploykit.storage.visible_files import unread_files, warn_of_unread
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.untrusted.files import GZIP_END, text_lines
@@ -160,7 +168,7 @@ def open_data(
     elif os.path.isdir(place):
         result = _folder(place, columns, may_be_empty, rule, width)
     elif columns is None and is_table_for(path, graph, rule):
-        result = _with_rows(_arrays(path, may_be_empty, rule), graph)
+        result = _with_rows(_arrays(path, may_be_empty, rule, has_graph=graph is not None), graph)
     elif format_of(place) == "csv":
         check_regular(place)
         result = _csv(path, [place], columns, rule, width)
@@ -234,6 +242,8 @@ def _folder(
             "record-names-several", folder=folder, names=names, example=folder / names[0]
         )
     if names:
+        extra = {*record_names(folder)} - {*shard_files(folder, names[0])}
+        warn_of_unread(folder, sorted(file.name for file in extra), "TFRecords")
         return _records(folder, names[0], may_be_empty=may_be_empty)
     files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     if (found := list_images(folder)).images:
@@ -241,11 +251,13 @@ def _folder(
         return _images(folder, found)
     tables = [file for file in files if format_of(file) == "csv"]
     if shards := records_to_read(folder):
-        if others := [file for file in [*tables, *record_names(folder)] if file not in shards]:
-            text = ", ".join(file.name for file in others[:5])
-            logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(others), text)
+        known = {file.name for file in shards}
+        others = unread_files(folder, shards)  # without those of a shard, such as SHARD.idx
+        others = [name for name in others if Path(name).stem not in known]
+        warn_of_unread(folder, others, "TFRecords")
         return _plain(str(folder), shards, may_be_empty)
     if tables:
+        warn_of_unread(folder, unread_files(folder, tables), "CSV files")
         return _csv(str(folder), tables, columns, rule, width)
     state = "contains no such files" if files else "is empty"
     raise FileError("data-folder-kind", source=folder, got=state)
@@ -386,8 +398,15 @@ def _listed_labels(listed: Path) -> dict[str, str]:
     return results
 
 
-def _arrays(path: str, may_be_empty: bool, rule: csv_files.HeaderRule) -> Data:
-    arrays = {name: item for name, item in load_data(path, rule).items() if item.ndim}
+def _arrays(
+    path: str, may_be_empty: bool, rule: csv_files.HeaderRule, has_graph: bool = False
+) -> Data:
+    """Return a file of arrays. For a graph, columns that cannot be arrays are features too.
+
+    Reading one of these is an error that says why; without them, another column might be fed.
+    """
+    table = load_data(path, rule)
+    arrays = {name: item for name, item in table.items() if item.ndim}
     counts = {name: len(item) for name, item in arrays.items()}
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -398,6 +417,9 @@ def _arrays(path: str, may_be_empty: bool, rule: csv_files.HeaderRule) -> Data:
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
         for name, item in arrays.items()
     }
+    for name, column in unusable_columns(table).items() if has_graph else ():
+        if column.is_text is not None:
+            features[name] = Feature("string" if column.is_text else "float32")
     return Data(path, "arrays", (path,), features, counts=tuple(set(counts.values())), rule=rule)
 
 
