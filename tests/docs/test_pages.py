@@ -15,7 +15,7 @@ from deploykit.system.machine import machine
 from docs.generator.__main__ import MARK
 from tests import pairwise
 from tests.deploykit.cli.test_outputs import LEAVES
-from tests.docs.walking import ROOT, blocks, walk, without_digits
+from tests.docs.walking import ROOT, blocks, walk, without_digits, without_progress
 from tests.support import build, ops, tf
 
 DOCS = ROOT / "docs"
@@ -145,7 +145,7 @@ def test_a_page_runs_and_prints_what_it_says(page, tmp_path):
     compared = [text for _, text in blocks(page, "console")]
     for said, printed in walk(page, tmp_path, "console", "text"):
         if said in compared:
-            assert without_digits(printed) == without_digits(said)
+            assert without_digits(without_progress(printed)) == without_digits(said)
 
 
 STARTED = [DOCS / "int8.md", DOCS / "serving.md"]

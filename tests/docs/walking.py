@@ -27,6 +27,11 @@ def without_digits(text: str) -> str:
     return re.sub(r"[\s─]+", " ", re.sub(r"\d+(\.\d+)?", "#", text))
 
 
+def without_progress(text: str) -> str:
+    """Return what a command prints without its progress, which depends on the time it takes."""
+    return re.sub(r"(?m)^deploykit: \[\d+/\d+\] .*\n", "", text)
+
+
 @dataclass
 class Walk:
     """A folder in which the commands of a page are run, one after the other."""

@@ -36,8 +36,8 @@ KINDS = {
     "not JSON|JSON object": "json",
     "surrogate|utf-8|UTF-8": "text",
     "onvert|expected (a|numbers)|is not of": "type",
-    "Example|checksum|truncated|corrupted": "record",
-    "empty|image|decode|PNG|JPEG|channels|Unable": "image",
+    "image|PNG|the file is empty": "image",
+    "Example|truncated|corrupted|damaged|cannot be used|buffer": "record",
 }
 """What a reason says, and the kind of a bad row."""
 _PLACE = re.compile(r"(?:row|record|sample|line) (\d+)")
@@ -177,12 +177,11 @@ def _outcome_of(error: CodedError, path: Path) -> Outcome:
 
 def _place(error: CodedError, path: str) -> int | str | None:
     """Return the row that an error is about; None: it is about the file."""
-    if error.code in ("data-value-misfit", "data-not-number"):
-        place = error.fields["index"]
-        return place[0] if isinstance(place, list) else place
     text = str(error).replace(path, "")
     if Path(path).is_dir() and (found := re.match(r"/([^:]+): ", text)):
         return found[1]
-    if (found := _PLACE.search(text)) is None:
-        return None
-    return int(found[1]) - ("line" in found[0])
+    if found := _PLACE.search(text):
+        return int(found[1]) - ("line" in found[0])
+    if error.code == "data-value-misfit":
+        return error.fields["index"][0]
+    return None
