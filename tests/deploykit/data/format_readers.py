@@ -36,8 +36,8 @@ KINDS = {
     "not JSON|JSON object": "json",
     "surrogate|utf-8|UTF-8": "text",
     "onvert|expected (a|numbers)|is not of": "type",
-    "image|PNG|the file is empty": "image",
-    "Example|truncated|corrupted|damaged|cannot be used|buffer": "record",
+    "image|PNG|decode|empty": "image",
+    "Example|checksum|truncated|corrupted|damaged|cannot be used|buffer": "record",
 }
 """What a reason says, and the kind of a bad row."""
 _PLACE = re.compile(r"(?:row|record|sample|line) (\d+)")
