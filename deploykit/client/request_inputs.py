@@ -21,12 +21,14 @@ from deploykit.rendering.serving import described
 from deploykit.serving.client.client import as_array
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor, takes_files
 from deploykit.storage.arrays import load_array, load_data
+from deploykit.storage.data_files import NUMPY_END
 from deploykit.storage.files import check_regular, read_bytes
 from deploykit.storage.image_folders import image_ends, is_image
 from deploykit.transforms.common.errors import FileError, GraphError, naming, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
 from deploykit.transforms.ir.tensors import Array, DType, numpy_type, type_of
+from deploykit.verification.fitting import in_type
 from deploykit.verification.synthetic.sample_inputs import names_of_inputs
 
 logger = logging.getLogger("deploykit")
@@ -115,7 +117,7 @@ def described_by(given: Any) -> dict[str, Tensor]:
     """
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
-        given = load_data(path) if path.endswith(".npz") else [path]
+        given = load_data(path) if path.lower().endswith(NUMPY_END) else [path]
     if not isinstance(given, Mapping):
         values: dict[str, Any] = {}
         for text in given:
@@ -133,7 +135,7 @@ def _type_of(value: Any) -> str:
     if not isinstance(value, os.PathLike):
         return type_of(as_array(value))
     path = os.fspath(value)
-    return type_of(load_array(path)) if path.endswith(".npy") else "string"
+    return type_of(load_array(path)) if path.lower().endswith(".npy") else "string"
 
 
 def feeds_from_data(
@@ -191,7 +193,9 @@ def _named(
         return
     for text in [given] if isinstance(given, str) else given:
         if _is_archive(text):
-            for alias, value, name in _named(load_data(text), signature):
+            with naming(text):
+                named = list(_named(load_data(text), signature))
+            for alias, value, name in named:
                 yield alias, value, f"{text}: {name}"
         else:
             yield *_parted(text, signature), text
@@ -199,7 +203,7 @@ def _named(
 
 def _is_archive(text: str) -> bool:
     """Return whether an argument is a file of arrays by input name."""
-    return text.endswith(".npz") and os.path.isfile(text)
+    return text.lower().endswith(NUMPY_END) and os.path.isfile(text)
 
 
 def _parted(text: str, signature: Signature) -> tuple[str, Any]:
@@ -272,7 +276,7 @@ def _array(
             raise GraphError("not-a", what="an array", reason=error) from None
     path = os.fspath(value)
     check_regular(path)
-    if path.endswith(".npy"):
+    if path.lower().endswith(".npy"):
         array = load_array(path)
         return array, f"{kind_of(str(array.dtype), array.shape, path)}, as they are"
     if is_text:
@@ -320,7 +324,7 @@ def _fitted(array: Array, alias: str, signature: Signature) -> Array:
             expected=f"{_described(tensor)} for '{alias}'",
         )
     else:
-        array = array.astype(requested, copy=False)
+        array = in_type(alias, array, tensor.dtype)  # which refuses a value beyond the type
     shape = tensor.shape
     if shape is None or (array.ndim and tensor.is_any_shape):
         return array

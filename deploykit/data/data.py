@@ -8,7 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 from deploykit.records.examples import Feature
-from deploykit.records.index import END, index_names, index_of, load_index, one_set
+from deploykit.records.index import (
+    END,
+    index_names,
+    index_of,
+    load_index,
+    one_set,
+    shard_files,
+)
 from deploykit.records.plain_records import (
     UsualSize,
     is_records,
@@ -22,7 +29,14 @@ from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images, listed_labels
-from deploykit.storage.tables import has_text, is_table, names_arrays, with_vectors
+from deploykit.storage.tables import (
+    has_text,
+    is_table,
+    names_arrays,
+    unusable_columns,
+    with_vectors,
+)
+from deploykit.storage.visible_files import unread_files, warn_of_unread
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
@@ -169,13 +183,17 @@ def open_data(
         if format_of(place) is None or not place.is_file():
             what = "tables: a CSV, JSON Lines or Parquet file"
             raise GraphError("only-for", source=path, option="--columns", what=what)
-        return _with_rows(_arrays(path, may_be_empty, rule, tuple(chosen.values())), graph, chosen)
+        return _with_rows(
+            _arrays(path, may_be_empty, rule, vectors=tuple(chosen.values()), has_graph=True),
+            graph,
+            chosen,
+        )
     if (records := one_set(place)) is not None:
         result = _records(*records, place.name.endswith(END), may_be_empty)
     elif os.path.isdir(place):
         result = _folder(place, columns, may_be_empty, rule, width)
     elif columns is None and is_table_for(path, graph, rule):
-        result = _with_rows(_arrays(path, may_be_empty, rule), graph)
+        result = _with_rows(_arrays(path, may_be_empty, rule, has_graph=graph is not None), graph)
     elif format_of(place) == "csv":
         check_regular(place)
         name = "" if graph is None else names_of_inputs(graph)[graph.inputs[0]][0]
@@ -260,6 +278,8 @@ def _folder(
             "record-names-several", folder=folder, names=names, example=folder / names[0]
         )
     if names:
+        extra = {*record_names(folder)} - {*shard_files(folder, names[0])}
+        warn_of_unread(folder, sorted(file.name for file in extra), "TFRecords")
         return _records(folder, names[0], may_be_empty=may_be_empty)
     files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     if (found := list_images(folder)).images:
@@ -267,11 +287,13 @@ def _folder(
         return _images(folder, found)
     tables = [file for file in files if format_of(file) == "csv"]
     if shards := records_to_read(folder):
-        if others := [file for file in [*tables, *record_names(folder)] if file not in shards]:
-            text = ", ".join(file.name for file in others[:5])
-            logger.warning("%s: not read next to TFRecords (%d): %s", folder, len(others), text)
+        known = {file.name for file in shards}
+        others = unread_files(folder, shards)  # without those of a shard, such as SHARD.idx
+        others = [name for name in others if Path(name).stem not in known]
+        warn_of_unread(folder, others, "TFRecords")
         return _plain(str(folder), shards, may_be_empty)
     if tables:
+        warn_of_unread(folder, unread_files(folder, tables), "CSV files")
         return _csv(str(folder), tables, columns, rule, width)
     state = "contains no such files" if files else "is empty"
     raise FileError("data-folder-kind", source=folder, got=state)
@@ -419,8 +441,17 @@ def _images(folder: Path, found: ImageFolder) -> Data:
 
 
 def _arrays(
-    path: str, may_be_empty: bool, rule: csv_files.HeaderRule, vectors: tuple[str, ...] = ()
+    path: str,
+    may_be_empty: bool,
+    rule: csv_files.HeaderRule,
+    *,
+    vectors: tuple[str, ...] = (),
+    has_graph: bool = False,
 ) -> Data:
+    """Return a file of arrays. For a graph, columns that cannot be arrays are features too.
+
+    Reading one of these is an error that says why; without them, another column might be fed.
+    """
     table = with_vectors(load_data(path, rule), vectors, path)
     arrays = {name: item for name, item in table.items() if item.ndim}
     counts = {name: len(item) for name, item in arrays.items()}
@@ -433,6 +464,9 @@ def _arrays(
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
         for name, item in arrays.items()
     }
+    for name, column in unusable_columns(table).items() if has_graph else ():
+        if column.is_text is not None:
+            features[name] = Feature("string" if column.is_text else "float32")
     return Data(
         path, "arrays", (path,), features, counts=tuple(set(counts.values())), rule=rule,
         vectors=vectors,

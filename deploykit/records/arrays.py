@@ -13,7 +13,7 @@ from deploykit.records.examples import RAW, Feature
 from deploykit.records.record_source import Problems, SourcePart, facts_of, numbered, split_items
 from deploykit.storage.archives import check_unpacked
 from deploykit.storage.arrays import MAX_AXES, load_data
-from deploykit.transforms.common.errors import FileError, GraphError, unknown_name
+from deploykit.transforms.common.errors import FileError, GraphError, naming, unknown_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import is_gzip
 from deploykit.transforms.untrusted.files import opened, read_up_to
@@ -56,6 +56,7 @@ class Arrays:
 def _stored(array: Array) -> tuple[Array, Feature]:
     """Return an array in the dtype of the records, and its feature; no value is rounded."""
     shape = array.shape[1:]
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind in "US":
         strings = np.empty(array.size, object)
         strings[:] = [_encoded(item) for item in array.ravel().tolist()]
@@ -73,7 +74,11 @@ def _stored(array: Array) -> tuple[Array, Feature]:
 
 
 def _encoded(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode()
+    """Return a text as UTF-8. GraphError: it has half a character."""
+    try:
+        return value if isinstance(value, bytes) else value.encode()
+    except UnicodeEncodeError:
+        raise GraphError("array-text-surrogate", got=ascii(value)[:80]) from None
 
 
 def npz(path: Path, label: str | None) -> Arrays:
@@ -89,7 +94,8 @@ def npz(path: Path, label: str | None) -> Arrays:
     if chosen is not None:
         labels = arrays.pop(chosen)
         if labels.dtype.kind in "US" and labels.ndim == 1:
-            numbers, classes = numbered([_encoded(item).decode() for item in labels.tolist()])
+            with naming(path):
+                numbers, classes = numbered([_encoded(item).decode() for item in labels.tolist()])
             labels = np.array(numbers, np.int64)
         arrays = {**arrays, "label": labels}
     return Arrays(arrays, [path], classes)

@@ -23,10 +23,12 @@ from deploykit.records.index import Index
 from deploykit.records.lines import first_lines
 from deploykit.records.record_source import RecordSource, no_records_error
 from deploykit.records.tables import Numbers, Texts
+from deploykit.storage.arrays import MAGIC
 from deploykit.storage.csv_files import HeaderRule, is_number
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
-from deploykit.storage.image_folders import is_image
+from deploykit.storage.image_folders import LABELS, is_image
+from deploykit.storage.visible_files import warn_of_unread
 from deploykit.transforms.common.documents import AsHtml, Hidden, written
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.untrusted.files import opened
@@ -38,6 +40,8 @@ _FILES = {  # the file patterns of each kind; the first kind with a match is use
     "cifar": ("data_batch_*", "test_batch*", "train", "test", "train.bin", "test.bin"),
     "text": ("*.tsv", "*.txt"),
 }
+
+_NAMES = ("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt")  # of CIFAR's classes
 
 
 def open_source(
@@ -81,7 +85,9 @@ def open_source(
     if kind == "images":
         if len(paths) > 1 or not os.path.isdir(paths[0]):
             raise GraphError("images-folder-expected", source=paths[0])
-        return Images(paths[0], None if labels is None else Path(labels), raw)
+        listed = paths[0] / LABELS
+        given = listed if labels is None and listed.is_file() else labels
+        return Images(paths[0], None if given is None else Path(given), raw)
     if kind == "npz":
         if len(paths) > 1:
             raise GraphError("npz-one-file", source=paths[1])
@@ -124,12 +130,21 @@ def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
     if kind is None and any(path.is_dir() or is_image(str(path)) for path in visible):
         return "images", [folder]
     for file in [kind] if kind else _FILES:
-        paths = [path for path in visible if path.is_file() and any(map(path.match, _FILES[file]))]
+        paths = [path for path in visible if path.is_file() and _is_named(path, _FILES[file])]
         if paths:
+            others = [
+                path.name for path in visible if path not in paths and path.name not in _NAMES
+            ]
+            warn_of_unread(folder, others, f"{file} files")
             return file, paths
     raise no_records_error(
         [folder], f"expected {kind or 'images, or files of ' + ', '.join(_FILES)}"
     )
+
+
+def _is_named(path: Path, patterns: Sequence[str]) -> bool:
+    """Return whether the name of a file matches a pattern, in upper or lower case."""
+    return any(map(Path(path.name.lower()).match, patterns))
 
 
 def _kind_of(path: Path) -> str:
@@ -138,6 +153,8 @@ def _kind_of(path: Path) -> str:
         head = file.read(4)
     if head.startswith(b"PK\x03\x04"):
         return "npz"
+    if head == MAGIC[:4]:
+        raise GraphError("single-array-given", source=path)
     if is_packed(path) and format_of(path):
         raise GraphError("records-packed-table", source=path)
     if head.startswith(b"\x1f\x8b") or (head[:2] == b"\0\0" and head[2:3] and head[2] in TYPES):

@@ -17,8 +17,8 @@ from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipped import FOLDER, Outcome, StageResult
 from deploykit.storage.arrays import load_forms
 from deploykit.storage.files import write
-from deploykit.storage.image_folders import visible_files
 from deploykit.storage.resume_file import digest, pieces
+from deploykit.storage.visible_files import visible_files
 from deploykit.transforms.common.documents import Written, converted, document, head
 from deploykit.transforms.common.errors import Error
 from deploykit.transforms.untrusted.files import read_json

@@ -10,11 +10,11 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.storage.visible_files import is_folder, relative, visible_files, warn_once
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.ops import other_release
 from deploykit.transforms.untrusted.files import read_text
 
@@ -112,7 +112,7 @@ class ImageFolder:
 
     def relative(self, image: str) -> str:
         """Return the path of an image relative to the folder."""
-        return _relative(self.path, image)
+        return relative(self.path, image)
 
     def top_of(self, image: str) -> str:
         """Return the first subfolder on the way to an image; empty for an image at the top."""
@@ -144,7 +144,7 @@ class ImageFolder:
             and any(name.lower().endswith(each.ends) for name in self.skipped)
         ]
         count = len(self.skipped)
-        _warn_once(
+        warn_once(
             f"{self.path}: skipped {count:,} of {count + len(self.images):,} files, which are not "
             f"images that TensorFlow decodes: {'; '.join([names, *lacking])}"
         )
@@ -173,8 +173,8 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] =
             if _is_image_file(entry, ends):
                 images.append(entry.path)
             elif not ((is_top and entry.name == LABELS) or _is_same(entry, labels)):
-                name = _relative(path, entry.path)
-                skipped.append(os.path.join(name, "") if _is_folder(entry) else name)
+                name = relative(path, entry.path)
+                skipped.append(os.path.join(name, "") if is_folder(entry) else name)
     return ImageFolder(path, tuple(images), tuple(skipped), tuple(subfolders))
 
 
@@ -207,62 +207,9 @@ def _is_image_row(found: ImageFolder, name: str) -> bool:
     return name.lower().endswith(image_ends()) or os.path.isfile(os.path.join(found.path, name))
 
 
-def visible_files(
-    folder: str,
-) -> Iterator[tuple[str, list[os.DirEntry[str]], list[os.DirEntry[str]]]]:
-    """Yield each folder, depth first, with its visible subfolders and other files, by name.
-
-    Links to folders are followed, and each folder is yielded once. Folders that are found without a
-    link come before those that a link leads to. A repeated folder is one of the other files.
-    FileError: a folder cannot be read.
-    """
-    paths: dict[tuple[int, int], str] = {}  # where each folder is yielded, once a link was met
-    waiting = [folder]
-    while waiting:
-        where = waiting.pop()
-        folders, files = list[os.DirEntry[str]](), list[os.DirEntry[str]]()
-        try:
-            with os.scandir(where) as listed:
-                entries = sorted((e for e in listed if e.name[0] != "."), key=lambda e: e.name)
-            for entry in entries:
-                is_folder = _is_folder(entry)
-                if is_folder and entry.is_symlink():
-                    for root in (entry.path,) if paths else (folder, entry.path):
-                        _add_folders(paths, root)
-                is_first = not paths or not is_folder or paths.get(_identity(entry)) == entry.path
-                (folders if is_folder and is_first else files).append(entry)
-        except OSError as error:
-            raise FileError("file-error", source=where, reason=error.strerror or error) from None
-        yield where, folders, files
-        waiting += [entry.path for entry in reversed(folders)]
-
-
-def _add_folders(paths: dict[tuple[int, int], str], root: str) -> None:
-    """Add a folder and all visible ones below it, without links, unless their paths are known."""
-    if paths.setdefault(_identity(root), root) != root:
-        return
-    for where, names, _ in os.walk(root):
-        names[:] = [name for name in names if name[0] != "."]
-        for path in (os.path.join(where, name) for name in names):
-            if not os.path.islink(path):
-                paths.setdefault(_identity(path), path)
-
-
-def _identity(path: str | os.DirEntry[str]) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
-
-
 def _is_image_file(entry: os.DirEntry[str], ends: tuple[str, ...]) -> bool:
     """Return whether an entry is an image; only a file without such an extension is read."""
-    if _is_folder(entry):
+    if is_folder(entry):
         return False
     if entry.name.lower().endswith(ends):
         return True
@@ -277,13 +224,3 @@ def _is_same(entry: os.DirEntry[str], path: str | os.PathLike[str]) -> bool:
         return entry.name == os.path.basename(path) and os.path.samefile(entry.path, path)
     except OSError:
         return False
-
-
-def _relative(folder: str, path: str) -> str:
-    return path.removeprefix(os.path.join(folder, ""))
-
-
-@functools.lru_cache(maxsize=256)
-def _warn_once(text: str) -> None:
-    """Log a warning; a command may list a folder several times."""
-    logger.warning("%s", text)

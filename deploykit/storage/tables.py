@@ -2,9 +2,12 @@
 
 import contextlib
 import logging
+import math
 import operator
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -72,13 +75,49 @@ def has_text(path: str | os.PathLike[str]) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class UnusableColumn:
+    """Why a column of Parquet or JSON cannot be an array."""
+
+    row: int
+    """The first row that prevents it, from 0."""
+    reason: str
+    is_text: bool | None
+    """Whether its values are strings; None: neither strings nor numbers."""
+
+
+class Table(dict[str, Array]):
+    """The columns of a Parquet or JSON file that can be arrays, by name.
+
+    Reading one of the others raises a GraphError that names the row.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Start without columns."""
+        super().__init__()
+        self.path = path
+        self.unusable: dict[str, UnusableColumn] = {}
+
+    def __missing__(self, name: str) -> Array:
+        if name not in self.unusable:
+            raise KeyError(name)
+        bad = self.unusable[name]
+        reason = f"column '{name[:100]}' {bad.reason}"
+        raise GraphError("table-row", source=self.path, number=bad.row, reason=reason)
+
+
+def unusable_columns(data: Mapping[str, Any]) -> Mapping[str, UnusableColumn]:
+    """Return the columns of a table that cannot be arrays; other data has none."""
+    return data.unusable if isinstance(data, Table) else {}
+
+
 def load_table(
     path: str | os.PathLike[str], rule: csv_files.HeaderRule = "auto"
 ) -> dict[str, Array]:
     """Return the columns of a table by name: numbers, bool or strings; lists add axes.
 
-    Columns of Parquet and JSON with null values or other types are skipped, which is logged.
-    FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
+    Columns of Parquet and JSON with null values or other types are skipped, which is logged; using
+    one is an error. FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
     """
     readers = {"jsonl": _jsonl, "parquet": _parquet}
     reader = readers.get(format_of(path) or "")
@@ -238,12 +277,16 @@ def _jsonl(path: str | os.PathLike[str]) -> dict[str, Array]:
                     "unexpected", what="it", got=type(row).__name__, expected="a JSON object"
                 )
         rows.append(row)
+    if not rows:
+        raise GraphError("no-samples", source=path, purpose="run")
     names = dict.fromkeys(name for row in rows for name in row)
     return _usable(path, ((name, [row.get(name) for row in rows]) for name in names))
 
 
 def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
     content = read_bytes(path)
+    if not content:
+        raise GraphError("parquet-empty", source=path)
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -272,15 +315,74 @@ def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
     return _usable(path, zip(table.column_names, table.columns, strict=True))
 
 
-def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) -> dict[str, Array]:
-    """Return columns of Arrow or lists as arrays by name, without those that cannot be arrays."""
-    results = {}
+def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) -> Table:
+    """Return columns of Arrow or lists as arrays by name; those that cannot be are `unusable`."""
+    results = Table(path)
     for name, values in columns:
         try:
             results[name] = _of_values(values) if isinstance(values, list) else _of_arrow(values)
         except ValueError as error:
             logger.info("%s: skipping column '%s': it contains %s", path, name[:100], error)
+            results.unusable[name] = _why_unusable(values, error)
     return results
+
+
+def _why_unusable(values: Any, error: ValueError) -> UnusableColumn:
+    """Return why values cannot be an array: the first row that differs from row 0."""
+    is_list, is_text = isinstance(values, list), _are_texts(values)
+    if None in values if is_list else values.null_count:
+        row = values.index(None) if is_list else values.is_null().index(True).as_py()
+        return UnusableColumn(row, "is null", is_text)
+    first: tuple[bool, tuple[int, ...]] | None = None
+    for row, value in enumerate(values if is_list else (item.as_py() for item in values)):
+        found = _kind_of(value)
+        first = first or (None if isinstance(found, str) else found)
+        if isinstance(found, str) or first is None:
+            return UnusableColumn(row, str(found), is_text)
+        if found[1] != first[1]:
+            reason = f"has {math.prod(found[1])} values, and row 0 has {math.prod(first[1])}"
+            return UnusableColumn(row, reason, is_text)
+        if found != first:
+            reason = f"has {str(value)[:40]!r}, expected {'a string' if first[0] else 'a number'}"
+            return UnusableColumn(row, reason, is_text)
+    return UnusableColumn(0, f"has {error}", is_text)
+
+
+def _kind_of(value: Any) -> tuple[bool, tuple[int, ...]] | str:
+    """Return whether a value is text, and the sizes of its lists; or why it is not usable."""
+    leaves = _leaves(value)
+    if None in leaves:
+        return "has a null in its list"
+    kinds = {_is_text(leaf) for leaf in leaves} or {False}
+    if None in kinds or len(kinds) > 1:
+        return f"has {str(value)[:40]!r}, expected numbers or strings"
+    try:
+        "".join(leaf for leaf in leaves if isinstance(leaf, str)).encode()
+        return kinds.pop() is True, np.shape(value)
+    except UnicodeEncodeError:
+        return "has an unpaired surrogate, which is not valid text"
+    except ValueError:
+        return "has lists of several lengths in its list"
+
+
+def _are_texts(values: Any) -> bool | None:
+    """Return whether the first value of a column is text; None: it is neither text nor a number."""
+    few = values if isinstance(values, list) else values.drop_null().slice(0, 1).to_pylist()
+    leaves = (leaf for value in few for leaf in _leaves(value) if leaf is not None)
+    return _is_text(next(leaves, None))
+
+
+def _is_text(leaf: Any) -> bool | None:
+    if isinstance(leaf, str | bytes):
+        return True
+    return False if isinstance(leaf, int | float | Decimal) else None
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Return the values in nested lists."""
+    return (
+        [leaf for item in value for leaf in _leaves(item)] if isinstance(value, list) else [value]
+    )
 
 
 def _of_arrow(column: Any) -> Array:
@@ -289,10 +391,22 @@ def _of_arrow(column: Any) -> Array:
 
     if column.null_count:
         raise ValueError(f"no value in row {column.is_null().index(True).as_py()} (from 0)")
+    if pa.types.is_decimal(column.type):
+        column = _of_decimals(column)
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number:
         return np.asarray(column.to_numpy())
     return _of_values(column.to_pylist())
+
+
+def _of_decimals(column: Any) -> Any:
+    """Return decimals as int64 if all are such integers, which stay exact, else as float64."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return column.cast(pa.float64())
 
 
 def _of_values(values: list[Any]) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.storage.csv_files import is_number
-from deploykit.storage.tables import numbers_of
+from deploykit.storage.tables import numbers_of, unusable_columns
 from deploykit.transforms.common.errors import GraphError, unknown_name
 from deploykit.transforms.ir.tensors import Array, numpy_type
 
@@ -20,7 +20,8 @@ def name_in(
     """Return the name of an input's array: one of its names, or the only suitable array.
 
     The only array of strings, or of numbers, is suitable. `labels` are arrays to ignore; None
-    means that the graph has several inputs.
+    means that the graph has several inputs. A column of a table that cannot be an array may be the
+    one; reading it is an error that says why.
     GraphError: no array is suitable.
     """
     found = chosen_name(data, names, type_, labels)
@@ -33,11 +34,18 @@ def chosen_name(
     data: Mapping[str, Any], names: Sequence[str], type_: str, labels: Collection[str] | None
 ) -> str:
     """Return the name that `name_in` returns, without logging it. GraphError: as `name_in`."""
-    first = next((name for name in names if name in data), None)
+    unusable = unusable_columns(data)
+    first = next((name for name in names if name in data or name in unusable), None)
     if first is not None:
         return first
     others = [] if labels is None else [item for item in data if item not in labels]
     are_texts = {other: np.asarray(data[other]).dtype.kind in "OSUV" for other in others}
+    if labels is not None:
+        are_texts |= {
+            name: column.is_text
+            for name, column in unusable.items()
+            if column.is_text is not None and name not in labels
+        }
     only = only_of_type(are_texts, type_)
     if not only:
         raise unknown_name("array for input", names[0], sorted(data))

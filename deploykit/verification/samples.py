@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from deploykit.storage.tables import column
+from deploykit.storage.tables import column, unusable_columns
 from deploykit.transforms.common.documents import Documented
 from deploykit.transforms.common.errors import GraphError, counts_differ, naming
 from deploykit.transforms.ir.graph import Graph
@@ -112,7 +112,8 @@ class Dataset:
             }
             counts = {len(array) for array in arrays.values() if array.ndim}
             used = {name for names in known.values() for name in names}
-            names = [label for label in LABELS if label in data and label not in used and labelled]
+            held = {*data, *unusable_columns(data)}
+            names = [label for label in LABELS if label in held and label not in used and labelled]
             labels = np.asarray(data[names[0]]) if names else None
             if len(counts) > 1:
                 raise _counts_differ(graph, arrays, counts, labels)

@@ -27,6 +27,11 @@ def without_digits(text: str) -> str:
     return re.sub(r"[\s─]+", " ", re.sub(r"\d+(\.\d+)?", "#", text))
 
 
+def without_progress(text: str) -> str:
+    """Return what a command prints without its progress, which depends on the time it takes."""
+    return re.sub(r"(?m)^deploykit: \[\d+/\d+\] .*\n", "", text)
+
+
 @dataclass
 class Walk:
     """A folder in which the commands of a page are run, one after the other."""
@@ -69,10 +74,18 @@ class Walk:
             server.communicate(timeout=60)
 
 
+def write_files(page: Path, folder: Path) -> None:
+    """Write the Python blocks of a page that begin with the name of a file, as a comment."""
+    for _, text in blocks(page, "python"):
+        if named := re.match(r"# (\w+\.py)\n", text):
+            (folder / named[1]).write_text(text)
+
+
 def walk(page: Path, folder: Path, *languages: str) -> list[tuple[str, str]]:
     """Run the `$` lines of a page's blocks, and return each block beside what it prints today."""
     for name in ("models", "tests"):
         (folder / name).symlink_to(ROOT / name)
+    write_files(page, folder)
     there, found = Walk(folder), []
     try:
         for _, text in blocks(page, *(languages or ("console",))):

@@ -1,7 +1,6 @@
 """Finds the files of a table: a file, a folder or a glob, on disk, `s3://` or `gs://`."""
 
 import fnmatch
-import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -10,11 +9,10 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from deploykit.storage import data_files
+from deploykit.storage.visible_files import warn_of_unread
 from deploykit.transforms.common.errors import FileError, GraphError, cannot_be
 from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.untrusted.files import check_regular
-
-logger = logging.getLogger("deploykit")
 
 _REMOTE = re.compile(r"(s3|gs|file)://")
 _GLOB, _REMOTE_GLOB = re.compile(r"[*?\[]"), re.compile(r"[*\[]")
@@ -114,10 +112,7 @@ def table_files(path: str) -> tuple[TableFile, ...]:
         raise _unreadable(path, error) from None
     if not results:
         raise FileError("table-files-missing", source=path, known=data_files.TABLES)
-    if others := sorted(listed.keys() - set(names)):
-        logger.warning(
-            "%s: not read next to other tables (%d): %s", path, len(others), ", ".join(others[:5])
-        )
+    warn_of_unread(path, sorted(listed.keys() - set(names)), "other tables")
     formats = {format_of(file.path) for file in results}
     if len(formats) > 1:
         raise GraphError("table-formats-several", source=path, known=sorted(map(str, formats)))
@@ -155,7 +150,7 @@ def size_of(path: str) -> int:
 
 
 def _listed(path: str) -> Iterator[TableFile]:
-    """Yield the files of a path."""
+    """Yield the visible files of a path; of a pattern, only tables."""
     from pyarrow import fs
 
     scheme, pattern, options = "", path, ""
@@ -174,9 +169,10 @@ def _listed(path: str) -> Iterator[TableFile]:
     for info in system.get_file_info(fs.FileSelector(inner, recursive=True)):
         below = info.path.removeprefix(inner).lstrip("/")
         is_hidden = any(part.startswith((".", "_")) for part in below.split("/"))
-        if info.type != fs.FileType.File or is_hidden or format_of(info.path) is None:
+        if info.type != fs.FileType.File or is_hidden:
             continue
-        if is_glob(path) and not _matches(info.path.removeprefix("./"), pattern):
+        is_matched = not is_glob(path) or _matches(info.path.removeprefix("./"), pattern)
+        if not is_matched or (is_glob(path) and format_of(info.path) is None):
             continue
         listed = quote(info.path) if scheme else info.path
         yield _file(f"{scheme}{listed}{options}", info)

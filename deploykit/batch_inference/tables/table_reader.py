@@ -163,6 +163,7 @@ class TableReader:
                 raise pa.ArrowInvalid
             table = arrow_json.read_json(pa.BufferReader(text), read, parse)
             table = table.select(self._columns)
+            table.validate(full=True)  # Arrow reads bytes that are not UTF-8
             if len(table) == part.rows and table.schema.types == schema.types:
                 return table, {}
         lines = [line for line in text.split(b"\n") if line.strip(b"\r")]

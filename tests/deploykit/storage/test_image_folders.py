@@ -13,8 +13,8 @@ from deploykit.storage.image_folders import (
     image_ends,
     is_image_content,
     list_images,
-    visible_files,
 )
+from deploykit.storage.visible_files import visible_files
 from tests.deploykit.storage.tiny_images import (
     JPEG_XL,
     TIFF,
