@@ -176,7 +176,9 @@ def located(table: Mapping[str, Array]) -> Iterator[None]:
         index, got = error.fields.get("index"), error.fields.get("got")
         if error.code != "data-not-number" or not isinstance(table, CsvTable):
             raise
-        found = table.row_error(index, got) if isinstance(index, int) else None
+        found = None
+        if isinstance(index, int) and isinstance(got, str):
+            found = table.row_error(index, got)
         raise found or error from None
 
 
@@ -380,9 +382,14 @@ def _is_text(leaf: Any) -> bool | None:
 
 def _leaves(value: Any) -> list[Any]:
     """Return the values in nested lists."""
-    return (
-        [leaf for item in value for leaf in _leaves(item)] if isinstance(value, list) else [value]
-    )
+    leaves, waiting = [], [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting += reversed(item)
+        else:
+            leaves.append(item)
+    return leaves
 
 
 def _of_arrow(column: Any) -> Array:

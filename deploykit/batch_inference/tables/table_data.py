@@ -170,8 +170,8 @@ def open_table(
                 columns=_advice(data, graph, tensor, [column]),
             )  # fmt: skip
     texts = [name for name, feature in features.items() if feature.dtype == "string"]
-    names = {name: columns_in(name, data.types) for name in features}
-    joined = {name: parts for name, parts in names.items() if len(parts) > 1}
+    read = {name: columns_in(name, data.types) for name in features}
+    joined = {name: parts for name, parts in read.items() if len(parts) > 1}
     data = replace(_with_texts(data, texts), joined=joined)
     return replace(data, features=features), replace(declared, inputs=steps)
 
