@@ -60,7 +60,7 @@ def open_source(
         kind: one of KINDS; default: detected from the content.
         label: the name or number of the label column.
         header: the rule for the header of a CSV file.
-        labels: a CSV file with the label of each image.
+        labels: a CSV file with the label of each image; default: `labels.csv` in the folder.
         raw: store the decoded pixels of images.
 
     FileError: a file cannot be read. GraphError: the kind is unknown, or the data is damaged.
