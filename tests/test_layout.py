@@ -231,11 +231,11 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 51_266,
-    "lines": 94_141,
-    "files": 531,
-    "lines of imports": 7499,
-    "functions": 5645,
+    "code lines": 51_575,
+    "lines": 94_783,
+    "files": 533,
+    "lines of imports": 7565,
+    "functions": 5681,
     "modules with CSV": 4,
     "lines that name an engine": 137,
     "starts of a child process": 46,

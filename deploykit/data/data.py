@@ -228,7 +228,7 @@ def names_inputs(found: csv_files.Preview, graph: Graph) -> bool:
 
 
 def _taken(graph: Graph) -> tuple[set[str], bool, Collection[str] | None]:
-    """Return what a graph takes of a table: names, whether texts, and what is no input."""
+    """Return what a graph takes of a table: names, whether texts, and what it does not feed."""
     names = {name for names in names_of_inputs(graph).values() for name in names}
     takes_text = any(type_and_shape(graph, t)[0] == "string" for t in graph.inputs)
     labels = samples.NOT_INPUTS if len(graph.inputs) == 1 else None

@@ -40,7 +40,7 @@ def other_order(answers: Array, labels: Array, classes: int) -> OtherOrder | Non
     if these numbers are those of the classes, each once. It fits far better if
 
     * most predictions are right in it: the 95 % confidence interval begins above the middle between
-      chance and 1 (Cohen's kappa 0.5, the limit of `coverage.doubt`), so a bad model is no reason;
+      chance and 1 (Cohen's kappa 0.5, the limit of `coverage.doubt`), so a bad model stops nothing;
     * at least a third of them are wrong in the order that is used. If two of five classes are
       exchanged, 40 % are;
     * that is not by chance. Predictions that are right in only one of the two orders are right in

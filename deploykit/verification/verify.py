@@ -200,8 +200,7 @@ def verify(
 
     Without data, identical graphs of more than LARGE_GRAPH nodes are not run.
 
-    GraphError: TensorFlow cannot load the reference, the data does not fit its inputs, or another
-    order of the classes fits the predictions far better.
+    GraphError: TensorFlow cannot load the reference, or the data or its order of classes is wrong.
     """
     if data is None and len(reference) > LARGE_GRAPH and _is_same(reference, result):
         return Verification(True, True, "no change", is_unchanged=True)

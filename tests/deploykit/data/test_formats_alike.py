@@ -154,7 +154,7 @@ TABLES = [
          graph(**{"gr\u00f6\u00dfe": ("float32", (-1,))}), ("1",)),
     Case("Parquet in it", "a.jsonl", table(x=[1.0]), refusal="damaged-or-not",
          differs={"loaded": (Outcome(bad={0: "json"}), "lines are parsed at once")}),
-    Case("lists of several lengths", "a.jsonl", values([1, 2], [3]),
+    Case("lists that differ in length", "a.jsonl", values([1, 2], [3]),
          graph(x=("float32", (-1, -1))), ("1 2", "3 0"),
          differs={"loaded": (Outcome(bad={1: "width"}), "arrays are not padded")}),
     Case("a flat list for two axes", "a.jsonl", values([1, 2, 3, 4]),
