@@ -81,7 +81,7 @@ def fits(made: Writer) -> None:
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", pairwise.drawn(__name__, WRITERS, 2))
 def test_killed_at_any_moment(name, rounds, tmp_path):
     place = Place(tmp_path)
     made = writer(name, place)

@@ -10,8 +10,8 @@ from tests.matrix.test_matrix import kinds, quick, written
 
 SHIPPED = [each for each in quick() if not drawn_at_random(*each[1:])][::4]
 EVERY = [(*each, calibrated) for calibrated in (False, True) for each in SHIPPED]
-SLOW = pairwise.sample(EVERY, lambda each: pairwise.pairs(each[:1] + each[2:]), pairwise.seed())
-"""Those with every pair of a library, a form, a file, and whether it is calibrated."""
+SLOW = pairwise.sample(EVERY, lambda each: enumerate(each[:1] + each[2:]), pairwise.seed())
+"""Those with every library, form and file, calibrated or not: each ships and serves a model."""
 
 
 @pytest.mark.parametrize(
