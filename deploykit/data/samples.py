@@ -40,6 +40,7 @@ from deploykit.data.reading import batches
 from deploykit.importers.open_model import OpenedModel, open_model
 from deploykit.storage.arrays import load_data
 from deploykit.storage.csv_files import HeaderRule
+from deploykit.storage.data_files import format_of
 from deploykit.storage.tables import located
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import GraphError, naming
@@ -279,11 +280,15 @@ def read_feeding(
     """
     if columns and feeding.data is None:
         raise GraphError("option-needs", option="--columns", needed="--data")
-    if columns:
+    path = feeding.path
+    is_vector = (
+        path is not None and format_of(path) == "csv" and not is_arrays(path, graphs[0], rule)
+    )
+    if columns or is_vector:
         given = with_header(None, rule, columns)
         samples = open_samples(feeding.data, graphs[0], given, labelled=False)
         return replace(feeding, data=samples), dict(samples.fed)
-    path, feeding = feeding.path, feeding.read(rule)
+    feeding = feeding.read(rule)
     fed: dict[str, str] = {}
     if path is not None:
         arrays: Any = feeding.data

@@ -18,7 +18,7 @@ from deploykit.transforms.common.errors import Error, GraphError, naming
 from deploykit.transforms.engines.engines import TENSORFLOW, EngineUse, lacking
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
-from deploykit.verification.class_order import refuse_other_order
+from deploykit.verification.class_order import CLASS_METRICS, refuse_other_order
 from deploykit.verification.confidence import NORMAL_95
 from deploykit.verification.coverage import class_name, class_numbers, doubt
 from deploykit.verification.feeds import Feed, samples_in
@@ -64,7 +64,8 @@ def examine(
     outputs = list(first.frozen.outputs)
     with contextlib.closing(Worker(EXAMINER, metric, outputs, whole)) as worker:
         work.begin("run")
-        count, engines = _run_all(worker, models, samples, alike, whole, work)
+        is_classified = samples.has_class_names and metric in CLASS_METRICS
+        count, engines = _run_all(worker, models, samples, alike, whole, is_classified, work)
         work.begin("compare")
         labels, made_by = _labels(samples, count), maker(first.frozen, outputs[0]).op
         groups = None if samples.groups is None else samples.groups[:count]
@@ -98,6 +99,7 @@ def _run_all(
     samples: Dataset,
     alike: Callable[[OpenedModel], Dataset],
     whole: bool,
+    is_classified: bool,
     work: Work,
 ) -> tuple[int, list[str]]:
     """Run each model in the child; return the number of samples that all took, and the engines."""
@@ -113,7 +115,7 @@ def _run_all(
             for done, count, steps in _run(worker, model, use, tensors, own):
                 work(f"{name}: {done} of {count} samples", steps * len(models))
             counts.append(count)
-        if not engines and samples.has_class_names:  # before the others run
+        if not engines and is_classified:  # before the others run
             refuse_other_order(worker.ask("answers", made_by), samples)
         engines.append(TENSORFLOW if use is None else use.engine)
     return min(counts), engines

@@ -40,7 +40,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node, normal, producer_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.layers.layers import LAYER_OPS
-from deploykit.verification.class_order import refuse_other_order
+from deploykit.verification.class_order import CLASS_METRICS, refuse_other_order
 from deploykit.verification.feeds import samples_in
 from deploykit.verification.samples import Dataset
 
@@ -289,7 +289,8 @@ class _Search:
             judgement = _judged_by(judge, target, int8)
         if (labelled := self.data.evaluation) is not None:
             judge = Evaluator.on(self.graph, labelled.with_relations, self.how.metric)
-            refuse_other_order(judge.answers(), labelled)
+            if self.how.metric in CLASS_METRICS:
+                refuse_other_order(judge.answers(), labelled)
             evaluation = _judged_by(judge, target, int8)
         result = replace(result, judgement=judgement, evaluation=evaluation)
         if judgement is not None and not judgement.sqnr_db >= bar:

@@ -40,7 +40,7 @@ from deploykit.transforms.common.errors import Error
 from deploykit.transforms.int8.plan import plan
 from deploykit.transforms.int8.ranges import load_ranges
 from deploykit.transforms.ir.graph import Graph
-from deploykit.verification.class_order import refuse_other_order
+from deploykit.verification.class_order import CLASS_METRICS, refuse_other_order
 from deploykit.verification.samples import Data, Dataset
 
 logger = logging.getLogger("deploykit")
@@ -162,8 +162,8 @@ def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Evaluator
         if labels is None and ":" not in metric:
             task.evaluation.refuse_unlabelled(metric)
     judge = stack.enter_context(Evaluator.on(task.graph, task.evaluation.with_relations, metric))
-    refuse_other_order(judge.answers(), task.evaluation)
-    if metric in ("top1", "top5"):
+    if metric in CLASS_METRICS:
+        refuse_other_order(judge.answers(), task.evaluation)
         task.notes.extend(doubts(judge, task.evaluation, task.how))
     return judge
 

@@ -83,6 +83,8 @@ class ShipOptions:
 
     def check(self) -> None:
         """Raise GraphError for contradictory options, before any file is read."""
+        if self.columns and self.calibration is None and self.evaluation is None:
+            raise GraphError("option-needs", option="--columns", needed="--calibration")
         if self.engine != AUTO:
             check_engine(self.engine)
         if self.device == "gpu" and self.engine not in (AUTO, TENSORFLOW):

@@ -14,6 +14,9 @@ from deploykit.verification.samples import Dataset
 
 logger = logging.getLogger("deploykit")
 
+CLASS_METRICS = "top1", "top5"
+"""The metrics for which the class with the highest score is the prediction."""
+_CODE = "class-order-differs"
 RARE = 0.001  # significance level: the error stops a command
 MAX_NAMES = 20  # of classes in a message
 
@@ -53,14 +56,16 @@ def other_order(answers: Array, labels: Array, classes: int) -> OtherOrder | Non
         classes: the number of classes of the model.
     """
     used, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    counts = np.zeros((len(used), classes), np.int64)
-    np.add.at(counts, (codes, answers), 1)
-    fitting, most, count = counts.argmax(1), counts.max(1), len(labels)
-    has_tie = ((counts == most[:, None]).sum(1) > 1).any()
+    pairs, numbers = np.unique(codes * classes + answers, return_counts=True)
+    ranked = np.lexsort((-numbers, pairs // classes))
+    first = np.unique(pairs[ranked] // classes, return_index=True)[1]
+    fitting, most, count = pairs[ranked][first] % classes, numbers[ranked][first], len(labels)
+    most_often = numbers == most[pairs // classes]
+    has_tie = most_often.sum() > len(used)
     if has_tie or not np.array_equal(np.sort(fitting), used):
         return None
     hits, hits_of_other = int(np.sum(answers == labels)), int(most.sum())
-    chance = float(sizes @ counts.sum(0)[fitting]) / count**2
+    chance = float(sizes @ np.bincount(answers, minlength=classes)[fitting]) / count**2
     is_right = wilson(hits_of_other, count)[0] > (1 + chance) / 2
     both = int(most[fitting == used].sum())
     votes = hits_of_other - both, hits - both
@@ -70,6 +75,11 @@ def other_order(answers: Array, labels: Array, classes: int) -> OtherOrder | Non
     if evidence < len(used) * math.log(2) - math.log(RARE):
         return None
     return OtherOrder(tuple(used.tolist()), tuple(fitting.tolist()), hits, hits_of_other, count)
+
+
+def is_of_order(error: GraphError) -> bool:
+    """Return whether an error says that another order of the classes fits far better."""
+    return error.code == _CODE
 
 
 def refuse_other_order(answers: Answers | None, samples: Dataset) -> None:
@@ -92,7 +102,7 @@ def refuse_other_order(answers: Answers | None, samples: Dataset) -> None:
     ordered = dict(enumerate(names))
     ordered |= {n: names[number] for number, n in zip(other.used, other.fitting, strict=True)}
     error = GraphError(
-        "class-order-differs",
+        _CODE,
         source=samples.source,
         hits=other.hits,
         count=other.count,

@@ -157,7 +157,7 @@ def words(text: str) -> list[str]:
     return re.sub("[─|]+", " ", text).split()
 
 
-@pytest.mark.parametrize("page", pairwise.drawn("starts", STARTED, 1), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", STARTED, ids=lambda page: page.stem)
 def test_a_page_starts_with_a_task_and_its_success(page):
     start, *_ = re.split(r"^\| .* \|$", page.read_text(), maxsplit=1, flags=re.M)
     shown = list(re.finditer(r"^```\w+\n(.*?)^```$", start, re.M | re.S))

@@ -74,11 +74,12 @@ def export(shipment: Shipment) -> Outcome:
         "name": shipment.name,
         "warmup": _warmup(shipment, callee),
         "header": how.header,
-        "columns": how.columns,
         "labels": how.labels,
         "allow_ops": how.allow_ops,
         "sample_warmup": False,  # its command is shown in the report
     }
+    if isinstance(options["warmup"], str | os.PathLike):  # arrays have the columns already
+        options["columns"] = how.columns
     if how.manifests:
         path = shipment.path(TUNED)  # each version states its engine itself
         settings = replace(load_tuned(path), engine=None) if path.exists() else RunConfig()

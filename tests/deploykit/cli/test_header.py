@@ -1,5 +1,7 @@
 """--header in the commands that run a model on CSV files: who reads the samples gets the rule."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import deploykit as api
@@ -7,7 +9,9 @@ from deploykit.cli.build import table
 from deploykit.client.call_options import LoadTestOptions
 from deploykit.client.model_clients import prepared_calls
 from deploykit.serving.client.endpoint import DEFAULT_CONNECTION
+from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph
+from tests.support import built, raises, tf
 
 READ = {"data", "calibration", "evaluation", "warmup", "sources"}
 NUMBERS = "0,1\n1,2\n3,4\n"  # three rows, or a header of numbers and two
@@ -51,3 +55,28 @@ def test_requests_and_warm_up_are_read_by_the_rule(tmp_path, official, header, r
     model = graph(x=("float32", (-1, 2)))
     found = api.export(model, tmp_path, name="net", warmup=path, header=header)
     assert found.warm_up_requests == rows
+
+
+@pytest.mark.slow
+def test_ship_sends_the_columns_of_a_table_as_warm_up(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": [1.0, 3.0] * 8, "b": [2.0, 4.0] * 8}), path)
+
+    @built(["x"], ["y"])
+    def net():
+        x = tf.compat.v1.placeholder(tf.float32, [None, 2], name="x")
+        tf.identity(2 * x, name="y")
+
+    model = tmp_path / "net.pb"
+    api.save_graph(net(), model)
+    how = {"budget": 0.1, "allow_unverified": True}
+    found = api.ship(
+        model, tmp_path / "out", calibration=path, columns={"x": "a,b"}, engine="tensorflow", **how
+    )
+    stages = {each["stage"]: each for each in found.document()["stages"]}
+    assert stages["export"]["document"]["warm_up_requests"] > 0
+
+
+def test_columns_of_ship_need_data(tmp_path):
+    with raises(GraphError, "option-needs", option="--columns"):
+        api.ship(graph(x=("float32", (-1, 2))), tmp_path, columns={"x": "a,b"})

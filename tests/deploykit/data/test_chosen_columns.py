@@ -90,5 +90,8 @@ def test_inputs_in_memory_take_the_columns(tmp_path):
     model = graph(x=VECTOR)
     feeding, _ = read_feeding(BenchmarkInputs(data=path), model, columns={"x": "b,a"})
     assert [batch[0].tolist() for batch in feeding.batches(model, 1)] == [[[2, 1]], [[5, 4]]]
+    path.write_text("1,2,0\n4,5,1\n")  # and without it, a vector and its label
+    feeding, _ = read_feeding(BenchmarkInputs(data=path), model)
+    assert [batch[0].tolist() for batch in feeding.batches(model, 1)] == [[[1, 2]], [[4, 5]]]
     with raises(GraphError, "option-needs", option="--columns"):
         read_feeding(BenchmarkInputs(), model, columns={"x": "b,a"})

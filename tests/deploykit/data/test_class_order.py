@@ -55,16 +55,23 @@ COMMANDS = {
     "gate": "gate NET SAME --data PHOTOS",
     "verify": "verify NET SAME --data PHOTOS",
     "optimize": "optimize NET -o OUT --data PHOTOS",
+    "unverified": "optimize NET -o OUT --data PHOTOS --allow-unverified",
+    "freeze": "freeze SAVED -o OUT --data PHOTOS",
+    "transform": "transform --in_graph NET --out_graph OUT --transforms fold_constants "
+    "--verify --data PHOTOS",
     "calibration": "quantize NET -o OUT --calibration PHOTOS",
     "evaluation": "quantize NET -o OUT --calibration ARRAYS --evaluation PHOTOS",
     "ship calibration": "ship NET -o OUT --calibration PHOTOS",
     "ship evaluation": "ship NET -o OUT --evaluation PHOTOS",
 }
-SLOW = ("gate", "calibration", "ship calibration", "ship evaluation")
+SLOW = ("gate", "calibration", "ship calibration", "ship evaluation", "freeze", "transform")
 
 
 def line(home, command):
     names = {"NET": "net.pb", "SAME": "same.pb", "PHOTOS": "photos", "ARRAYS": "x.npz"}
+    if "SAVED" in command:
+        api.export(classifier(), home, name="saved")
+        names["SAVED"] = "saved/1"
     names["OUT"] = "out.pb" if not command.startswith("ship") else "out.ship"
     words = (str(home / names[word]) if word in names else word for word in command.split())
     return (*words, "--preprocess", "0..1")
@@ -104,6 +111,27 @@ def test_a_given_order_is_only_warned_of(deploykit, home):
     found = deploykit(*command, "--labels", home / "right.txt", "--json")
     assert json.loads(found.stdout)["accuracy_before"] == 1
     assert not shows(found.stderr, "class-order-differs")
+
+
+def nearest(outputs, labels):
+    """Return a metric for which the smallest value is the prediction."""
+    return float(np.mean(outputs["out"].argmin(1) == labels))
+
+
+def test_a_metric_of_the_user_may_predict_otherwise(home):
+    """Of two classes, the smallest score is the other one."""
+
+    @built(["x"], ["out"])
+    def distances():
+        x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+        tf.stack([x, 1 - x], 1, name="out")
+
+    x = np.tile(np.float32([0, 1]), 50)
+    data = {"x": x, "labels": np.array(["a", "b"])[x.astype(int)]}
+    with raises(GraphError, "class-order-differs"):
+        api.accuracy(distances(), data)
+    found = api.accuracy(distances(), data, metric=f"{__name__}:nearest")
+    assert found.models[0].score.value == 1
 
 
 def test_labels_in_the_metadata_may_be_wrong_too(home):
