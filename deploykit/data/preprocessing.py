@@ -347,9 +347,13 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
     inputs = dict(declared.inputs)
     names = names_of_inputs(graph).values()
     nodes = {name: aliases[0] for aliases in names for name in aliases}
+    if declared.columns is not None:
+        raise GraphError("give-one", options=["--columns", '"columns" of --preprocess'])
     for name, text in chosen.items():
         if name not in nodes:
             raise unknown_name("input", name, [aliases[0] for aliases in names])
+        if nodes[name] in chosen and nodes[name] != name:
+            raise GraphError("given-twice", what="the column of the input", name=nodes[name])
         inputs[nodes[name]] = replace(inputs.get(nodes[name], Steps()), feature=text)
     return replace(declared, inputs=inputs, chosen=chosen)
 

@@ -251,9 +251,8 @@ def samples_for(
         alias: Steps(feature=item.feature) if alias in photos.steps else item
         for alias, item in declared.inputs.items()
     }
-    read, descriptions = open_feeds(
-        data, files, Preprocessing(steps, declared.columns, declared.header), batch
-    )
+    given = Preprocessing(steps, declared.columns, declared.header, chosen=declared.chosen)
+    read, descriptions = open_feeds(data, files, given, batch)
     return DEFAULT, _Renamed(read, photos), descriptions
 
 

@@ -58,6 +58,11 @@ def test_columns_that_cannot_be_taken_are_refused(tmp_path):
     model = graph(x=VECTOR)
     with raises(GraphError, "unknown-name", kind="input", name="y"):
         open_samples(path, model, chosen(y="a,b"))
+    with raises(GraphError, "given-twice", name="x"):
+        open_samples(path, model, with_header(None, "auto", {"x": "a,b", "x:0": "b,a"}))
+    stated = {"format": 1, "inputs": {}, "columns": {"label": 3, "x": [1, 2]}}
+    with raises(GraphError, "give-one"):
+        open_samples(path, model, with_header(stated, "auto", {"x": "a,b"}))
     with raises(GraphError, "unknown-name", kind="column", name="z"):
         open_samples(path, model, chosen(x="a,z"))
     with raises(GraphError, "csv-row", number=2, reason=Containing("'id'", "'r1'")):
