@@ -204,11 +204,12 @@ def with_vectors(
     """
     for text in texts:
         with naming(path):
-            names = columns_in(text, table)
+            names = columns_in(text, {*table, *unusable_columns(table)})
+        arrays = [table[name] for name in names]  # an error says why one is unusable
         if len(names) > 1:
             for name in names:
                 _check_numbers(table, name, path)
-            table[text] = np.stack([table[name] for name in names], axis=1)
+            table[text] = np.stack(arrays, axis=1)
     return table
 
 
