@@ -30,6 +30,7 @@ from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images, listed_labels
 from deploykit.storage.tables import (
+    UnusableColumn,
     has_text,
     is_table,
     names_arrays,
@@ -43,7 +44,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import GZIP_END
 from deploykit.verification import samples
-from deploykit.verification.fitting import only_of_type
+from deploykit.verification.fitting import only_fitting
 from deploykit.verification.synthetic.sample_inputs import names_of_inputs, type_and_shape
 
 logger = logging.getLogger("deploykit")
@@ -87,15 +88,20 @@ class Data:
     """For TFRecords without an index, whose features may have other shapes: their usual sizes."""
     optional: frozenset[str] = frozenset()
     """The features of such TFRecords that some records lack."""
+    unusable: Mapping[str, UnusableColumn] = field(default_factory=dict)
+    """The columns of a table that cannot be arrays; reading one is an error that says why."""
 
     @property
     def records(self) -> int | None:
         """The number of records in an epoch; None if unknown without reading it."""
         return sum(self.counts) if self.counts else None
 
-    def only_of_type(self, type_: str) -> list[str]:
+    def only_fitting(self, type_: str, shape: tuple[int, ...] | None = None) -> list[str]:
         """Return the only feature that is not a label, or else the only one of text or numbers."""
-        return only_of_type({n: self.features[n].dtype == "string" for n in self.unlabelled}, type_)
+        names = self.unlabelled
+        texts = {n: self.features[n].dtype == "string" for n in names if n not in self.unusable}
+        unusable = {n: self.unusable[n] for n in names if n in self.unusable}
+        return only_fitting(texts, unusable, type_, shape)
 
     @property
     def unlabelled(self) -> list[str]:
@@ -245,7 +251,7 @@ def _with_rows(data: Data, graph: Graph | None, chosen: Mapping[str, str] | None
         known = [chosen[name] for name in names if name in chosen]
         known = known or [name for name in names if name in features]
         if not known and len(inputs) == 1:
-            known = data.only_of_type(type_)
+            known = data.only_fitting(type_, shape)
         if not known:
             continue
         feature = features[known[0]]
@@ -464,12 +470,13 @@ def _arrays(
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
         for name, item in arrays.items()
     }
-    for name, column in unusable_columns(table).items() if has_graph else ():
+    unusable = unusable_columns(table) if has_graph else {}
+    for name, column in unusable.items():
         if column.is_text is not None:
             features[name] = Feature("string" if column.is_text else "float32")
     return Data(
         path, "arrays", (path,), features, counts=tuple(set(counts.values())), rule=rule,
-        vectors=vectors,
+        vectors=vectors, unusable=unusable,
     )  # fmt: skip
 
 

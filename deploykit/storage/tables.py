@@ -84,6 +84,15 @@ class UnusableColumn:
     reason: str
     is_text: bool | None
     """Whether its values are strings; None: neither strings nor numbers."""
+    axes: int
+    """The number of axes of a value: 0 for scalars, 1 for lists."""
+
+    def may_fit(self, type_: str, shape: tuple[int, ...] | None) -> bool:
+        """Return whether such values without a bad row may fit an input; None: any shape does."""
+        if self.is_text is not (type_ == "string"):
+            return False
+        is_row = self.axes == 0 and shape is not None and len(shape) == 2 and shape[1] in (-1, 1)
+        return shape is None or is_row or self.axes == max(0, len(shape) - 1)
 
 
 class Table(dict[str, Array]):
@@ -326,29 +335,32 @@ def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) ->
             results[name] = _of_values(values) if isinstance(values, list) else _of_arrow(values)
         except ValueError as error:
             logger.info("%s: skipping column '%s': it contains %s", path, name[:100], error)
-            results.unusable[name] = _why_unusable(values, error)
+            row, reason = _why_unusable(values, error)
+            first = _first_of(values)
+            is_text = _is_text(next(iter(_leaves(first)), None))
+            results.unusable[name] = UnusableColumn(row, reason, is_text, _axes_of(first))
     return results
 
 
-def _why_unusable(values: Any, error: ValueError) -> UnusableColumn:
-    """Return why values cannot be an array: the first row that differs from row 0."""
-    is_list, is_text = isinstance(values, list), _are_texts(values)
+def _why_unusable(values: Any, error: ValueError) -> tuple[int, str]:
+    """Return why values cannot be an array: the first row that differs from row 0, and how."""
+    is_list = isinstance(values, list)
     if None in values if is_list else values.null_count:
         row = values.index(None) if is_list else values.is_null().index(True).as_py()
-        return UnusableColumn(row, "is null", is_text)
+        return row, "is null"
     first: tuple[bool, tuple[int, ...]] | None = None
     for row, value in enumerate(values if is_list else (item.as_py() for item in values)):
         found = _kind_of(value)
         first = first or (None if isinstance(found, str) else found)
         if isinstance(found, str) or first is None:
-            return UnusableColumn(row, str(found), is_text)
+            return row, str(found)
         if found[1] != first[1]:
             reason = f"has {math.prod(found[1])} values, and row 0 has {math.prod(first[1])}"
-            return UnusableColumn(row, reason, is_text)
+            return row, reason
         if found != first:
             reason = f"has {str(value)[:40]!r}, expected {'a string' if first[0] else 'a number'}"
-            return UnusableColumn(row, reason, is_text)
-    return UnusableColumn(0, f"has {error}", is_text)
+            return row, reason
+    return 0, f"has {error}"
 
 
 def _kind_of(value: Any) -> tuple[bool, tuple[int, ...]] | str:
@@ -368,11 +380,18 @@ def _kind_of(value: Any) -> tuple[bool, tuple[int, ...]] | str:
         return "has lists of several lengths in its list"
 
 
-def _are_texts(values: Any) -> bool | None:
-    """Return whether the first value of a column is text; None: it is neither text nor a number."""
-    few = values if isinstance(values, list) else values.drop_null().slice(0, 1).to_pylist()
-    leaves = (leaf for value in few for leaf in _leaves(value) if leaf is not None)
-    return _is_text(next(leaves, None))
+def _first_of(values: Any) -> Any:
+    """Return the first value of a column that is not null; None: there is no such value."""
+    found = values if isinstance(values, list) else values.drop_null().slice(0, 1).to_pylist()
+    return next((value for value in found if value is not None), None)
+
+
+def _axes_of(value: Any) -> int:
+    """Return how deep a value is nested in lists."""
+    axes = 0
+    while isinstance(value, list):
+        axes, value = axes + 1, value[0] if value else None
+    return axes
 
 
 def _is_text(leaf: Any) -> bool | None:
