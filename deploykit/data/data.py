@@ -464,13 +464,13 @@ def _arrays(
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise GraphError("sample-counts-differ", source=path, counts=text)
-    if not (any(counts.values()) or (may_be_empty and counts)):
+    unusable = unusable_columns(table) if has_graph else {}
+    if not (any(counts.values()) or unusable or (may_be_empty and counts)):
         raise GraphError("no-samples", source=path, purpose="run")
     features = {
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
         for name, item in arrays.items()
     }
-    unusable = unusable_columns(table) if has_graph else {}
     for name, column in unusable.items():
         if column.is_text is not None:
             features[name] = Feature("string" if column.is_text else "float32")

@@ -60,6 +60,8 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
     for tensor, (type_, shape) in expected.items():
         steps = declared.of(known[tensor])
         name = steps.feature or _feature_for(known[tensor], len(expected), data, type_, shape)
+        if name in data.unusable:  # before its shape, which a bad row may prevent
+            raise data.unusable[name].error(data.path, name)
         if name not in data.features:
             raise _feature_missing(name, tensor, data)
         feature, why = data.features[name], ""
@@ -163,7 +165,7 @@ def _feature_for(
 ) -> str:
     """Return the feature with one of the input's names, or the only possible one."""
     for name in names:
-        if name in data.features:
+        if name in data.features or name in data.unusable:
             return name
     is_typed = data.kind == "arrays" or (data.usual is not None and len(data.unlabelled) > 1)
     only = data.only_fitting(type_, shape) if is_typed else data.unlabelled

@@ -94,6 +94,11 @@ class UnusableColumn:
         is_row = self.axes == 0 and shape is not None and len(shape) == 2 and shape[1] in (-1, 1)
         return shape is None or is_row or self.axes == max(0, len(shape) - 1)
 
+    def error(self, path: str | os.PathLike[str], name: str) -> GraphError:
+        """Return the error that names the row of this column in a file."""
+        reason = f"column '{name[:100]}' {self.reason}"
+        return GraphError("table-row", source=path, number=self.row, reason=reason)
+
 
 class Table(dict[str, Array]):
     """The columns of a Parquet or JSON file that can be arrays, by name.
@@ -110,9 +115,7 @@ class Table(dict[str, Array]):
     def __missing__(self, name: str) -> Array:
         if name not in self.unusable:
             raise KeyError(name)
-        bad = self.unusable[name]
-        reason = f"column '{name[:100]}' {bad.reason}"
-        raise GraphError("table-row", source=self.path, number=bad.row, reason=reason)
+        raise self.unusable[name].error(self.path, name)
 
 
 def unusable_columns(data: Mapping[str, Any]) -> Mapping[str, UnusableColumn]:

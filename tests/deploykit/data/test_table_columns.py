@@ -74,12 +74,19 @@ def test_a_column_that_cannot_fit_does_not_hide_the_one_that_does(unused, tmp_pa
         ({"x": [1.0, None], "feat": [[1.0, 2.0], [3.0, 4.0]]}, "x"),
         ({"a": [[1.0, 2.0], None], "city": ["a", "b"]}, "a"),
         ({"a": ["1", None], "label": [0, 1]}, "a"),
+        ({"x": [[1.0, 2.0], None]}, "x"),
+        ({"id": [1, None], "x": [[1.0, 2.0], None]}, "x"),
     ],
 )
 def test_the_bad_row_of_a_column_that_an_input_takes_is_named(columns, bad, tmp_path):
-    path = parquet(tmp_path, **columns)
-    with raises(GraphError, "table-row", number=1, reason=because("column-null", name=bad)):
-        open_samples(path, graph(x=("float32", (-1, 2))))
+    path, model = parquet(tmp_path, **columns), graph(x=("float32", (-1, 2)))
+    reason = because("column-null", name=bad)
+    with raises(GraphError, "table-row", number=1, reason=reason):
+        open_samples(path, model)
+    with raises(GraphError, "table-row", number=1, reason=reason):
+        pipeline_for(open_data(path, None, model), model, batch=2)
+    with raises(GraphError, "table-row", number=1, reason=reason):
+        open_samples(path, model, {"format": 1, "inputs": {"x": {"scale": 0.5}}})
 
 
 def test_two_columns_that_might_fit_are_not_guessed(tmp_path):
