@@ -351,7 +351,7 @@ def _csv(
     packed = {is_packed(file) for file in files}
     if len(packed) > 1:
         raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
-    empty = [file for file in files if not has_text(file)] if len(files) > 1 else []
+    empty = {file for file in files if not has_text(file)} if len(files) > 1 else set()
     files = [file for file in files if file not in empty]
     if not files:
         raise GraphError("csv-empty", source=path)
@@ -379,7 +379,7 @@ def _csv(
     return Data(
         path, "csv", tuple(map(str, files)), features, header=bool(layout.header),
         separator=layout.separator, columns=columns, compression="GZIP" if packed == {True} else "",
-        skipped=tuple(file.name for file in empty),
+        skipped=tuple(sorted(file.name for file in empty)),
     )  # fmt: skip
 
 
