@@ -66,7 +66,7 @@ class Data:
     """The number of records in each file, if known without reading it."""
     compression: str = ""
     header: bool = False
-    """Whether the first line of a CSV file names its columns."""
+    """Whether the first line of a CSV file, or of the file of labels, names its columns."""
     rule: csv_files.HeaderRule = "auto"
     """Whether the first row of a table in CSV is a header."""
     separator: str = ","
@@ -422,8 +422,9 @@ def _usual_columns(
 def _images(folder: Path, found: ImageFolder) -> Data:
     labels, classes = [found.top_of(image) for image in found.images], list(found.classes)
     listed, unclassed = folder / LABELS, found.unclassed
+    header: tuple[str, ...] = ()
     if listed.exists():
-        given, unclassed = listed_labels(found, listed), ""
+        (given, header), unclassed = listed_labels(found, listed), ""
         paths = list(map(os.path.normpath, found.images))
         for image, path in zip(found.images, paths, strict=True):
             if path not in given:
@@ -441,6 +442,7 @@ def _images(folder: Path, found: ImageFolder) -> Data:
         features["label"] = Feature("int64")
     return Data(
         str(folder), "images", found.images, features, counts=(1,) * len(found.images),
+        header=bool(header),
         labels=tuple(numbers.get(label, 0) for label in labels),
         classes=tuple(classes), skipped=found.skipped, unclassed=unclassed,
     )  # fmt: skip
