@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import operator
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -358,12 +357,20 @@ def _why_unusable(values: Any, error: ValueError) -> tuple[int, str]:
         if isinstance(found, str) or first is None:
             return row, str(found)
         if found[1] != first[1]:
-            reason = f"has {math.prod(found[1])} values, and row 0 has {math.prod(first[1])}"
-            return row, reason
+            if len(found[1]) == len(first[1]) == 1:
+                return row, f"has {found[1][0]} values, and row 0 has {first[1][0]}"
+            return row, f"has shape {list(found[1])}, and row 0 has {list(first[1])}"
         if found != first:
             reason = f"has {str(value)[:40]!r}, expected {'a string' if first[0] else 'a number'}"
             return row, reason
-    return 0, f"has {error}"
+    rows = values if is_list else values.to_pylist()
+    row = next((row for row, value in enumerate(rows) if any(map(_is_long, _leaves(value)))), None)
+    return (0, f"has {error}") if row is None else (row, "has an integer beyond 64 bits")
+
+
+def _is_long(leaf: Any) -> bool:
+    """Return whether a value is an integer that neither int64 nor uint64 contains."""
+    return isinstance(leaf, int) and not -(2**63) <= leaf < 2**64
 
 
 def _kind_of(value: Any) -> tuple[bool, tuple[int, ...]] | str:
@@ -421,8 +428,7 @@ def _of_arrow(column: Any) -> Array:
 
     if column.null_count:
         raise ValueError(f"no value in row {column.is_null().index(True).as_py()} (from 0)")
-    if pa.types.is_decimal(column.type):
-        column = _of_decimals(column)
+    column = _of_decimals(column)
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number:
         return np.asarray(column.to_numpy())
@@ -430,13 +436,24 @@ def _of_arrow(column: Any) -> Array:
 
 
 def _of_decimals(column: Any) -> Any:
-    """Return decimals as int64 if all are such integers, which stay exact, else as float64."""
+    """Return decimals, even in lists, as int64 if all are such integers, else as float64.
+
+    Integers stay exact. Other columns are returned unchanged.
+    """
     import pyarrow as pa
 
+    leaf, axes = column.type, 0
+    while isinstance(leaf, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        leaf, axes = leaf.value_type, axes + 1
+    if not pa.types.is_decimal(leaf):
+        return column
+    whole, real = pa.int64(), pa.float64()
+    for _ in range(axes):
+        whole, real = pa.list_(whole), pa.list_(real)
     try:
-        return column.cast(pa.int64())
+        return column.cast(whole)
     except pa.ArrowInvalid:
-        return column.cast(pa.float64())
+        return column.cast(real)
 
 
 def _of_values(values: list[Any]) -> Array:
