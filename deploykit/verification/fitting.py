@@ -82,7 +82,8 @@ def only_fitting(
     texts = {name: column.is_text for name, column in unusable.items()}
     known = {name: is_text for name, is_text in texts.items() if is_text is not None}
     fitting = {name: known[name] for name in known if unusable[name].may_fit(type_, shape)}
-    return only_of_type(are_texts | fitting, type_) or only_of_type(are_texts | known, type_)
+    found = only_of_type({**are_texts, **fitting}, type_)
+    return found or only_of_type({**are_texts, **known}, type_)
 
 
 def tell_only(name: str, array: str) -> None:
