@@ -30,6 +30,7 @@ from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images, listed_labels
 from deploykit.storage.tables import (
+    UnusableColumn,
     has_text,
     is_table,
     names_arrays,
@@ -43,7 +44,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import GZIP_END
 from deploykit.verification import samples
-from deploykit.verification.fitting import only_of_type
+from deploykit.verification.fitting import only_fitting
 from deploykit.verification.synthetic.sample_inputs import names_of_inputs, type_and_shape
 
 logger = logging.getLogger("deploykit")
@@ -65,7 +66,7 @@ class Data:
     """The number of records in each file, if known without reading it."""
     compression: str = ""
     header: bool = False
-    """Whether the first line of a CSV file names its columns."""
+    """Whether the first line of a CSV file, or of the file of labels, names its columns."""
     rule: csv_files.HeaderRule = "auto"
     """Whether the first row of a table in CSV is a header."""
     separator: str = ","
@@ -87,15 +88,20 @@ class Data:
     """For TFRecords without an index, whose features may have other shapes: their usual sizes."""
     optional: frozenset[str] = frozenset()
     """The features of such TFRecords that some records lack."""
+    unusable: Mapping[str, UnusableColumn] = field(default_factory=dict)
+    """The columns of a table that cannot be arrays; reading one is an error that says why."""
 
     @property
     def records(self) -> int | None:
         """The number of records in an epoch; None if unknown without reading it."""
         return sum(self.counts) if self.counts else None
 
-    def only_of_type(self, type_: str) -> list[str]:
+    def only_fitting(self, type_: str, shape: tuple[int, ...] | None = None) -> list[str]:
         """Return the only feature that is not a label, or else the only one of text or numbers."""
-        return only_of_type({n: self.features[n].dtype == "string" for n in self.unlabelled}, type_)
+        names = self.unlabelled
+        texts = {n: self.features[n].dtype == "string" for n in names if n not in self.unusable}
+        unusable = {n: self.unusable[n] for n in names if n in self.unusable}
+        return only_fitting(texts, unusable, type_, shape)
 
     @property
     def unlabelled(self) -> list[str]:
@@ -245,7 +251,7 @@ def _with_rows(data: Data, graph: Graph | None, chosen: Mapping[str, str] | None
         known = [chosen[name] for name in names if name in chosen]
         known = known or [name for name in names if name in features]
         if not known and len(inputs) == 1:
-            known = data.only_of_type(type_)
+            known = data.only_fitting(type_, shape)
         if not known:
             continue
         feature = features[known[0]]
@@ -345,7 +351,7 @@ def _csv(
     packed = {is_packed(file) for file in files}
     if len(packed) > 1:
         raise GraphError("table-formats-several", source=path, known=["csv", f"csv{GZIP_END}"])
-    empty = [file for file in files if not has_text(file)] if len(files) > 1 else []
+    empty = {file for file in files if not has_text(file)} if len(files) > 1 else set()
     files = [file for file in files if file not in empty]
     if not files:
         raise GraphError("csv-empty", source=path)
@@ -373,7 +379,7 @@ def _csv(
     return Data(
         path, "csv", tuple(map(str, files)), features, header=bool(layout.header),
         separator=layout.separator, columns=columns, compression="GZIP" if packed == {True} else "",
-        skipped=tuple(file.name for file in empty),
+        skipped=tuple(sorted(file.name for file in empty)),
     )  # fmt: skip
 
 
@@ -416,8 +422,9 @@ def _usual_columns(
 def _images(folder: Path, found: ImageFolder) -> Data:
     labels, classes = [found.top_of(image) for image in found.images], list(found.classes)
     listed, unclassed = folder / LABELS, found.unclassed
+    header: tuple[str, ...] = ()
     if listed.exists():
-        given, unclassed = listed_labels(found, listed), ""
+        (given, header), unclassed = listed_labels(found, listed), ""
         paths = list(map(os.path.normpath, found.images))
         for image, path in zip(found.images, paths, strict=True):
             if path not in given:
@@ -435,6 +442,7 @@ def _images(folder: Path, found: ImageFolder) -> Data:
         features["label"] = Feature("int64")
     return Data(
         str(folder), "images", found.images, features, counts=(1,) * len(found.images),
+        header=bool(header),
         labels=tuple(numbers.get(label, 0) for label in labels),
         classes=tuple(classes), skipped=found.skipped, unclassed=unclassed,
     )  # fmt: skip
@@ -458,18 +466,19 @@ def _arrays(
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise GraphError("sample-counts-differ", source=path, counts=text)
-    if not (any(counts.values()) or (may_be_empty and counts)):
+    unusable = unusable_columns(table) if has_graph else {}
+    if not (any(counts.values()) or unusable or (may_be_empty and counts)):
         raise GraphError("no-samples", source=path, purpose="run")
     features = {
         name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
         for name, item in arrays.items()
     }
-    for name, column in unusable_columns(table).items() if has_graph else ():
+    for name, column in unusable.items():
         if column.is_text is not None:
             features[name] = Feature("string" if column.is_text else "float32")
     return Data(
         path, "arrays", (path,), features, counts=tuple(set(counts.values())), rule=rule,
-        vectors=vectors,
+        vectors=vectors, unusable=unusable,
     )  # fmt: skip
 
 

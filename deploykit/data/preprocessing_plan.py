@@ -59,7 +59,9 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
     results = {}
     for tensor, (type_, shape) in expected.items():
         steps = declared.of(known[tensor])
-        name = steps.feature or _feature_for(known[tensor], len(expected), data, type_)
+        name = steps.feature or _feature_for(known[tensor], len(expected), data, type_, shape)
+        if name in data.unusable:  # before its shape, which a bad row may prevent
+            raise data.unusable[name].error(data.path, name)
         if name not in data.features:
             raise _feature_missing(name, tensor, data)
         feature, why = data.features[name], ""
@@ -158,13 +160,15 @@ def _line(declared: Preprocessing, range_: PhotoRange) -> str:
     return f"--preprocess {shlex.quote(json.dumps(given))}"
 
 
-def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) -> str:
+def _feature_for(
+    names: tuple[str, ...], inputs: int, data: Data, type_: str, shape: tuple[int, ...] | None
+) -> str:
     """Return the feature with one of the input's names, or the only possible one."""
     for name in names:
-        if name in data.features:
+        if name in data.features or name in data.unusable:
             return name
     is_typed = data.kind == "arrays" or (data.usual is not None and len(data.unlabelled) > 1)
-    only = data.only_of_type(type_) if is_typed else data.unlabelled
+    only = data.only_fitting(type_, shape) if is_typed else data.unlabelled
     if inputs == len(only) == 1:
         if data.kind == "arrays":
             tell_only(names[0], only[0])

@@ -397,7 +397,7 @@ def _gathered(dataset: Any, graph: Graph, group_by: str | None) -> dict[str, Any
     others, known = never_inputs(graph, first, group_by), names_of_inputs(graph)
     with naming(_DATASET):
         inputs = {
-            tensor: chosen_name(first, names, type_and_shape(graph, tensor)[0], others)
+            tensor: chosen_name(first, names, *type_and_shape(graph, tensor)[:2], others)
             for tensor, names in known.items()
         }
     join = np.concatenate if _is_batched(first, graph, inputs) else np.stack

@@ -241,7 +241,7 @@ def _labelled(
     found: ImageFolder, labels: Path
 ) -> tuple[list[str], list[int | None], tuple[str, ...]]:
     """Return all images, including those that only the CSV file names, their labels and classes."""
-    given = listed_labels(found, labels)
+    given, _ = listed_labels(found, labels)
     numbers, classes = numbered(list(given.values()))
     by_path = dict(zip(given, numbers, strict=True))
     images = sorted({*map(os.path.normpath, found.images), *given})

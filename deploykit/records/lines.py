@@ -35,10 +35,11 @@ def first_lines(path: str, count: int) -> list[bytes]:
 
 
 def start_of(path: str, header: bytes | None) -> int:
-    """Return the offset of the first line of a file that is not its header, if it has that one."""
+    """Return the offset behind the header of a file, if its first nonblank line is that one."""
     with opened(path) as file:
         start = _skip_mark(file)
-        line = file.readline(LONGEST_LINE)
+        lines = iter(lambda: file.readline(LONGEST_LINE), b"")
+        line = next((line for line in lines if line.strip()), b"")
         return start if header is None or line.rstrip(b"\r\n") != header else file.tell()
 
 

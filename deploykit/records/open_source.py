@@ -132,10 +132,8 @@ def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
     for file in [kind] if kind else _FILES:
         paths = [path for path in visible if path.is_file() and _is_named(path, _FILES[file])]
         if paths:
-            others = [
-                path.name for path in visible if path not in paths and path.name not in _NAMES
-            ]
-            warn_of_unread(folder, others, f"{file} files")
+            others = {path.name for path in visible} - {path.name for path in paths} - {*_NAMES}
+            warn_of_unread(folder, sorted(others), f"{file} files")
             return file, paths
     raise no_records_error(
         [folder], f"expected {kind or 'images, or files of ' + ', '.join(_FILES)}"

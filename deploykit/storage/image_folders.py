@@ -7,12 +7,14 @@ command that reads it reports it. All other visible files are skipped, with one 
 
 import csv
 import functools
+import io
 import logging
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploykit.storage.csv_files import CsvLayout
 from deploykit.storage.visible_files import is_folder, relative, visible_files, warn_once
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.ops import other_release
@@ -178,28 +180,34 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] =
     return ImageFolder(path, tuple(images), tuple(skipped), tuple(subfolders))
 
 
-def listed_labels(found: ImageFolder, file: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the label of each image in the FILE,LABEL lines of a CSV file, by normalized path.
+def listed_labels(
+    found: ImageFolder, file: str | os.PathLike[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the label of each image in the FILE,LABEL lines of a CSV file, and the header.
 
-    The first line may be a header. FileError, GraphError: the file cannot be read, a line is not a
-    file and a label, or names a file again.
+    Labels are by normalized path. The header is the first line if it is not an image, and is
+    logged; without one, it is empty. FileError, GraphError: the file cannot be read, a line is not
+    a file and a label, or names a file again.
     """
     results: dict[str, str] = {}
     try:
         text = read_text(file, "CSV file of labels")
-        rows = list(csv.reader(text.splitlines(), strict=True))
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
         raise GraphError("not-a", source=file, what="a CSV file", reason=error) from None
-    for number, row in enumerate(rows, 1):
-        if not row or (number == 1 and not _is_image_row(found, row[0])):
-            continue  # a blank line, or the header
+    header: tuple[str, ...] = ()
+    if rows and not _is_image_row(found, rows[0][1][0].strip()):
+        header = tuple(cell.strip() for cell in rows.pop(0)[1])
+        CsvLayout(header, len(header)).tell(file)
+    for number, row in rows:
         if len(row) != 2 or not row[1].strip():
             raise GraphError("labels-line", source=file, number=number, got=",".join(row)[:80])
         path = os.path.normpath(os.path.join(found.path, row[0].strip()))
         if path in results:
             raise GraphError("labels-line-twice", source=file, number=number, file=row[0])
         results[path] = row[1].strip()
-    return results
+    return results, header
 
 
 def _is_image_row(found: ImageFolder, name: str) -> bool:

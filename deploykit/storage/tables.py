@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import operator
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -84,6 +83,20 @@ class UnusableColumn:
     reason: str
     is_text: bool | None
     """Whether its values are strings; None: neither strings nor numbers."""
+    axes: int
+    """The number of axes of a value: 0 for scalars, 1 for lists."""
+
+    def may_fit(self, type_: str, shape: tuple[int, ...] | None) -> bool:
+        """Return whether such values without a bad row may fit an input; None: any shape does."""
+        if self.is_text is not (type_ == "string"):
+            return False
+        is_row = self.axes == 0 and shape is not None and len(shape) == 2 and shape[1] in (-1, 1)
+        return shape is None or is_row or self.axes == max(0, len(shape) - 1)
+
+    def error(self, path: str | os.PathLike[str], name: str) -> GraphError:
+        """Return the error that names the row of this column in a file."""
+        reason = f"column '{name[:100]}' {self.reason}"
+        return GraphError("table-row", source=path, number=self.row, reason=reason)
 
 
 class Table(dict[str, Array]):
@@ -101,9 +114,7 @@ class Table(dict[str, Array]):
     def __missing__(self, name: str) -> Array:
         if name not in self.unusable:
             raise KeyError(name)
-        bad = self.unusable[name]
-        reason = f"column '{name[:100]}' {bad.reason}"
-        raise GraphError("table-row", source=self.path, number=bad.row, reason=reason)
+        raise self.unusable[name].error(self.path, name)
 
 
 def unusable_columns(data: Mapping[str, Any]) -> Mapping[str, UnusableColumn]:
@@ -204,11 +215,12 @@ def with_vectors(
     """
     for text in texts:
         with naming(path):
-            names = columns_in(text, table)
+            names = columns_in(text, {*table, *unusable_columns(table)})
+        arrays = [table[name] for name in names]  # an error says why one is unusable
         if len(names) > 1:
             for name in names:
                 _check_numbers(table, name, path)
-            table[text] = np.stack([table[name] for name in names], axis=1)
+            table[text] = np.stack(arrays, axis=1)
     return table
 
 
@@ -325,29 +337,40 @@ def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) ->
             results[name] = _of_values(values) if isinstance(values, list) else _of_arrow(values)
         except ValueError as error:
             logger.info("%s: skipping column '%s': it contains %s", path, name[:100], error)
-            results.unusable[name] = _why_unusable(values, error)
+            row, reason = _why_unusable(values, error)
+            first = _first_of(values)
+            is_text = _is_text(next(iter(_leaves(first)), None))
+            results.unusable[name] = UnusableColumn(row, reason, is_text, _axes_of(first))
     return results
 
 
-def _why_unusable(values: Any, error: ValueError) -> UnusableColumn:
-    """Return why values cannot be an array: the first row that differs from row 0."""
-    is_list, is_text = isinstance(values, list), _are_texts(values)
+def _why_unusable(values: Any, error: ValueError) -> tuple[int, str]:
+    """Return why values cannot be an array: the first row that differs from row 0, and how."""
+    is_list = isinstance(values, list)
     if None in values if is_list else values.null_count:
         row = values.index(None) if is_list else values.is_null().index(True).as_py()
-        return UnusableColumn(row, "is null", is_text)
+        return row, "is null"
     first: tuple[bool, tuple[int, ...]] | None = None
     for row, value in enumerate(values if is_list else (item.as_py() for item in values)):
         found = _kind_of(value)
         first = first or (None if isinstance(found, str) else found)
         if isinstance(found, str) or first is None:
-            return UnusableColumn(row, str(found), is_text)
+            return row, str(found)
         if found[1] != first[1]:
-            reason = f"has {math.prod(found[1])} values, and row 0 has {math.prod(first[1])}"
-            return UnusableColumn(row, reason, is_text)
+            if len(found[1]) == len(first[1]) == 1:
+                return row, f"has {found[1][0]} values, and row 0 has {first[1][0]}"
+            return row, f"has shape {list(found[1])}, and row 0 has {list(first[1])}"
         if found != first:
             reason = f"has {str(value)[:40]!r}, expected {'a string' if first[0] else 'a number'}"
-            return UnusableColumn(row, reason, is_text)
-    return UnusableColumn(0, f"has {error}", is_text)
+            return row, reason
+    rows = values if is_list else values.to_pylist()
+    row = next((row for row, value in enumerate(rows) if any(map(_is_long, _leaves(value)))), None)
+    return (0, f"has {error}") if row is None else (row, "has an integer beyond 64 bits")
+
+
+def _is_long(leaf: Any) -> bool:
+    """Return whether a value is an integer that neither int64 nor uint64 contains."""
+    return isinstance(leaf, int) and not -(2**63) <= leaf < 2**64
 
 
 def _kind_of(value: Any) -> tuple[bool, tuple[int, ...]] | str:
@@ -367,11 +390,18 @@ def _kind_of(value: Any) -> tuple[bool, tuple[int, ...]] | str:
         return "has lists of several lengths in its list"
 
 
-def _are_texts(values: Any) -> bool | None:
-    """Return whether the first value of a column is text; None: it is neither text nor a number."""
-    few = values if isinstance(values, list) else values.drop_null().slice(0, 1).to_pylist()
-    leaves = (leaf for value in few for leaf in _leaves(value) if leaf is not None)
-    return _is_text(next(leaves, None))
+def _first_of(values: Any) -> Any:
+    """Return the first value of a column that is not null; None: there is no such value."""
+    found = values if isinstance(values, list) else values.drop_null().slice(0, 1).to_pylist()
+    return next((value for value in found if value is not None), None)
+
+
+def _axes_of(value: Any) -> int:
+    """Return how deep a value is nested in lists."""
+    axes = 0
+    while isinstance(value, list):
+        axes, value = axes + 1, value[0] if value else None
+    return axes
 
 
 def _is_text(leaf: Any) -> bool | None:
@@ -398,8 +428,7 @@ def _of_arrow(column: Any) -> Array:
 
     if column.null_count:
         raise ValueError(f"no value in row {column.is_null().index(True).as_py()} (from 0)")
-    if pa.types.is_decimal(column.type):
-        column = _of_decimals(column)
+    column = _of_decimals(column)
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number:
         return np.asarray(column.to_numpy())
@@ -407,13 +436,24 @@ def _of_arrow(column: Any) -> Array:
 
 
 def _of_decimals(column: Any) -> Any:
-    """Return decimals as int64 if all are such integers, which stay exact, else as float64."""
+    """Return decimals, even in lists, as int64 if all are such integers, else as float64.
+
+    Integers stay exact. Other columns are returned unchanged.
+    """
     import pyarrow as pa
 
+    leaf, axes = column.type, 0
+    while isinstance(leaf, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        leaf, axes = leaf.value_type, axes + 1
+    if not pa.types.is_decimal(leaf):
+        return column
+    whole, real = pa.int64(), pa.float64()
+    for _ in range(axes):
+        whole, real = pa.list_(whole), pa.list_(real)
     try:
-        return column.cast(pa.int64())
+        return column.cast(whole)
     except pa.ArrowInvalid:
-        return column.cast(pa.float64())
+        return column.cast(real)
 
 
 def _of_values(values: list[Any]) -> Array:

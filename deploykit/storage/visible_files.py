@@ -78,9 +78,9 @@ def unread_files(folder: str | os.PathLike[str], read: Collection[str | Path]) -
 
     FileError: a folder cannot be read.
     """
-    path, known = str(Path(folder)), set(map(str, read))
+    path, known = str(Path(folder)), set(map(os.path.normpath, read))
     found = (entry.path for _, _, files in visible_files(path) for entry in files)
-    return [relative(path, file) for file in found if file not in known]
+    return [relative(path, file) for file in found if os.path.normpath(file) not in known]
 
 
 def warn_of_unread(folder: object, names: Collection[str], kind: str) -> None:

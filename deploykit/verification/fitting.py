@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.storage.csv_files import is_number
-from deploykit.storage.tables import numbers_of, unusable_columns
+from deploykit.storage.tables import UnusableColumn, numbers_of, unusable_columns
 from deploykit.transforms.common.errors import GraphError, unknown_name
 from deploykit.transforms.ir.tensors import Array, numpy_type
 
@@ -15,7 +15,11 @@ logger = logging.getLogger("deploykit")
 
 
 def name_in(
-    data: Mapping[str, Any], names: Sequence[str], type_: str, labels: Collection[str] | None
+    data: Mapping[str, Any],
+    names: Sequence[str],
+    type_: str,
+    shape: tuple[int, ...] | None,
+    labels: Collection[str] | None,
 ) -> str:
     """Return the name of an input's array: one of its names, or the only suitable array.
 
@@ -24,29 +28,30 @@ def name_in(
     one; reading it is an error that says why.
     GraphError: no array is suitable.
     """
-    found = chosen_name(data, names, type_, labels)
+    found = chosen_name(data, names, type_, shape, labels)
     if found not in names:
         tell_only(names[0], found)
     return found
 
 
 def chosen_name(
-    data: Mapping[str, Any], names: Sequence[str], type_: str, labels: Collection[str] | None
+    data: Mapping[str, Any],
+    names: Sequence[str],
+    type_: str,
+    shape: tuple[int, ...] | None,
+    labels: Collection[str] | None,
 ) -> str:
     """Return the name that `name_in` returns, without logging it. GraphError: as `name_in`."""
     unusable = unusable_columns(data)
     first = next((name for name in names if name in data or name in unusable), None)
     if first is not None:
         return first
-    others = [] if labels is None else [item for item in data if item not in labels]
+    if labels is None:  # each of several inputs takes an array of its name
+        raise unknown_name("array for input", names[0], sorted(data))
+    others = [name for name in data if name not in labels]
     are_texts = {other: np.asarray(data[other]).dtype.kind in "OSUV" for other in others}
-    if labels is not None:
-        are_texts |= {
-            name: column.is_text
-            for name, column in unusable.items()
-            if column.is_text is not None and name not in labels
-        }
-    only = only_of_type(are_texts, type_)
+    unusable = {name: column for name, column in unusable.items() if name not in labels}
+    only = only_fitting(are_texts, unusable, type_, shape)
     if not only:
         raise unknown_name("array for input", names[0], sorted(data))
     return only[0]
@@ -61,6 +66,24 @@ def only_of_type(are_texts: Mapping[str, bool], type_: str) -> list[str]:
     if len(names) > 1:
         names = [name for name, is_text in are_texts.items() if is_text is (type_ == "string")]
     return names if len(names) == 1 else []
+
+
+def only_fitting(
+    are_texts: Mapping[str, bool],
+    unusable: Mapping[str, UnusableColumn],
+    type_: str,
+    shape: tuple[int, ...] | None,
+) -> list[str]:
+    """Return `only_of_type`, also of the columns that cannot be arrays but might be the one.
+
+    Such a column counts if it may fit the input, or if without it there is no name. It is returned
+    rather than another one, so that reading it is an error that says why.
+    """
+    texts = {name: column.is_text for name, column in unusable.items()}
+    known = {name: is_text for name, is_text in texts.items() if is_text is not None}
+    fitting = {name: known[name] for name in known if unusable[name].may_fit(type_, shape)}
+    found = only_of_type({**are_texts, **fitting}, type_)
+    return found or only_of_type({**are_texts, **known}, type_)
 
 
 def tell_only(name: str, array: str) -> None:

@@ -419,7 +419,7 @@ def _array(
     `given_axis` that in the data.
     """
     type_, shape, _ = type_and_shape(graph, tensor)
-    name = name_in(data, names, type_, others)
+    name = name_in(data, names, type_, shape, others)
     array = np.asarray(column(data, name, is_text=type_ == "string"))
     if given_axis < axis < array.ndim:
         array = np.moveaxis(array, 0, axis)

@@ -11,7 +11,7 @@ from deploykit.data.samples import open_samples, read_feeding
 from deploykit.importers.metadata_file import About
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph
-from tests.support import Containing, raises
+from tests.support import Containing, because, raises
 
 TABLE = 'id,a,b,label,"c, d"\nr1,1,2,0,3\nr2,4,5,1,6\n'
 VECTOR = ("float32", (-1, 2))
@@ -50,6 +50,16 @@ def test_columns_of_other_tables(tmp_path):
     assert found.arrays["x"].tolist() == [[2.5, 0], [2.5, 1]]
     with raises(GraphError, "column-not-numbers", name="c"):
         open_samples(path, graph(x=VECTOR), chosen(x="a,c"))
+
+
+@pytest.mark.parametrize(("columns", "takes"), [("a,b", VECTOR), ("a", ("float32", (-1,)))])
+@pytest.mark.parametrize("values", [[1, None, 3], [{}, None, {}]])
+def test_the_row_of_a_chosen_column_without_a_value_is_named(tmp_path, columns, takes, values):
+    rows = [{"a": value, "b": 1, "x": 2} for value in values]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with raises(GraphError, "table-row", number=1, reason=because("column-null", name="a")):
+        open_samples(path, graph(x=takes), chosen(x=columns))
 
 
 def test_columns_that_cannot_be_taken_are_refused(tmp_path):

@@ -53,6 +53,51 @@ def test_columns_are_features_by_name(houses):
     }  # fmt: skip
 
 
+def parquet(tmp_path, **columns) -> str:
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "table.parquet")
+    return str(tmp_path / "table.parquet")
+
+
+@pytest.mark.parametrize("unused", [[1, None], ["a", None], [[[1]], None]])
+def test_a_column_that_cannot_fit_does_not_hide_the_one_that_does(unused, tmp_path):
+    path = parquet(tmp_path, feat=[[1.0, 2.0], [3.0, 4.0]], price=unused, label=[0, 1])
+    model = graph(x=("float32", (-1, 2)))
+    assert open_samples(path, model).arrays["x"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    pipeline = pipeline_for(open_data(path, None, model), model, batch=2)
+    assert pipeline.steps["x"].feature == "feat"
+
+
+@pytest.mark.parametrize(
+    ("columns", "bad"),
+    [
+        ({"x": [[1.0, 2.0], None], "feat": [[1.0, 2.0], [3.0, 4.0]]}, "x"),
+        ({"x": [1.0, None], "feat": [[1.0, 2.0], [3.0, 4.0]]}, "x"),
+        ({"a": [[1.0, 2.0], None], "city": ["a", "b"]}, "a"),
+        ({"a": ["1", None], "label": [0, 1]}, "a"),
+        ({"x": [[1.0, 2.0], None]}, "x"),
+        ({"id": [1, None], "x": [[1.0, 2.0], None]}, "x"),
+    ],
+)
+def test_the_bad_row_of_a_column_that_an_input_takes_is_named(columns, bad, tmp_path):
+    path, model = parquet(tmp_path, **columns), graph(x=("float32", (-1, 2)))
+    reason = because("column-null", name=bad)
+    with raises(GraphError, "table-row", number=1, reason=reason):
+        open_samples(path, model)
+    with raises(GraphError, "table-row", number=1, reason=reason):
+        pipeline_for(open_data(path, None, model), model, batch=2)
+    with raises(GraphError, "table-row", number=1, reason=reason):
+        open_samples(path, model, {"format": 1, "inputs": {"x": {"scale": 0.5}}})
+
+
+def test_two_columns_that_might_fit_are_not_guessed(tmp_path):
+    path = parquet(tmp_path, a=[[1.0, 2.0], None], b=[[1.0, 2.0], [3.0, 4.0]])
+    model = graph(x=("float32", (-1, 2)))
+    with raises(GraphError, "unknown-name", kind="array for input"):
+        open_samples(path, model)
+    with raises(GraphError, "feature-missing", name="x"):
+        pipeline_for(open_data(path, None, model), model, batch=2)
+
+
 @pytest.mark.parametrize("name", ["review", "text"])
 def test_the_only_column_of_texts_is_taken(houses, name):
     model = graph(**{name: ("string", (-1,))})

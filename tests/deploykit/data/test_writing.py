@@ -170,6 +170,20 @@ def listed_images(tmp_path):
     return folder, {"inputs": {"image": {"resize": [8, 8], "dtype": "uint8"}, "label": {}}}
 
 
+def images_listed_by_other_names(tmp_path):
+    folder, declared = listed_images(tmp_path)
+    text = "./a.jpg,cat\nc.jpg , dog\r\n\nx/../b.jpg,cat\ndeep//d.jfif,dog\ngone.jpg,bird\n"
+    (folder / "labels.csv").write_text(text, "utf-8-sig", newline="")
+    return folder, declared
+
+
+def images_listed_below_a_header(tmp_path):
+    folder, declared = images_listed_by_other_names(tmp_path)
+    text = (folder / "labels.csv").read_text("utf-8-sig")
+    (folder / "labels.csv").write_text(f"\nfile,label,more\n{text}", "utf-8-sig")
+    return folder, declared
+
+
 def images_without_labels(tmp_path):
     folder = tmp_path / "plain"
     folder.mkdir()
@@ -192,6 +206,7 @@ SOURCES = (
     dense_records, text_records, image_records,
     class_folders,
     numbered_class_folders, listed_images, images_without_labels, arrays,
+    images_listed_by_other_names, images_listed_below_a_header,
 )  # fmt: skip
 
 

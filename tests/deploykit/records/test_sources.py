@@ -126,6 +126,15 @@ def test_texts_with_names_and_classes(records, tmp_path):
     assert index.classes == ("bad", "good")
 
 
+@pytest.mark.parametrize("start", ["\n", "\r\n \n", "\ufeff\n"])
+def test_a_header_after_blank_lines_is_no_row(records, tmp_path, start):
+    path = tmp_path / "a.tsv"
+    path.write_text(start + "text\tlabel\nhello\t1\nbye\t0\n", newline="")
+    found, _ = records(path, "--label-column", "label")
+    assert found["text"].tolist() == [b"hello", b"bye"]
+    assert found["label"].tolist() == [1, 0]
+
+
 def test_texts_without_a_label(records, tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo, three\n")
     found, _ = records(tmp_path / "a.txt")

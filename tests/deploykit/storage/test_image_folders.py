@@ -13,8 +13,11 @@ from deploykit.storage.image_folders import (
     image_ends,
     is_image_content,
     list_images,
+    listed_labels,
 )
 from deploykit.storage.visible_files import visible_files
+from deploykit.transforms.common.errors import GraphError
+from deploykit.transforms.common.messages import each_once
 from tests.deploykit.storage.tiny_images import (
     JPEG_XL,
     TIFF,
@@ -23,7 +26,7 @@ from tests.deploykit.storage.tiny_images import (
     jpeg_xl_head,
     webp_head,
 )
-from tests.support import Containing, tf
+from tests.support import Containing, raises, tf
 
 OTHERS = {"txt": b"BMW, GIF87 and RIFF are words", "tiff": TIFF, "": b"", "db": b"\xd0\xcf\x11\xe0"}
 SIDES = st.integers(1, 16_000)
@@ -130,6 +133,34 @@ def test_no_folder_is_read_twice_and_real_ones_keep_their_paths(tmp_path_factory
         assert is_skipped != (link.name in found.subfolders)
         assert is_skipped or os.path.realpath(link) in tops
         assert os.path.join(os.path.realpath(link), "x.png") in files
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "header"),
+    [
+        ("a.png,x\n", {"a.png": "x"}, ""),
+        (" a.png ,x\n", {"a.png": "x"}, ""),
+        ("\n file , label\n./b.png, y\n", {"b.png": "y"}, "file, label"),
+        ("a.pgn,cat\nb.png,y\n", {"b.png": "y"}, "a.pgn, cat"),
+        ("file,label,more\nb.png,y\n", {"b.png": "y"}, "file, label, more"),
+        ("a.png,x\u2028y\x85\x0bz\r\nb.png,y\n", {"a.png": "x\u2028y\x85\x0bz", "b.png": "y"}, ""),
+        ('a.png,"x\ny"\nb.png,y', {"a.png": "x\ny", "b.png": "y"}, ""),
+    ],
+)
+def test_labels_of_a_file(text, expected, header, tmp_path, caplog):
+    caplog.set_level("INFO", "deploykit")
+    (tmp_path / "labels.csv").write_text(text, newline="")
+    with each_once():
+        labels, names = listed_labels(list_images(tmp_path), tmp_path / "labels.csv")
+    assert labels == {str(tmp_path / name): label for name, label in expected.items()}
+    assert ", ".join(names) == header
+    assert caplog.messages == ([f"labels.csv: header: {header}"] if header else [])
+
+
+def test_a_line_of_labels_has_its_number_in_the_file(tmp_path):
+    (tmp_path / "labels.csv").write_text('\na.png,"x\ny"\n\nb.png\n')
+    with raises(GraphError, "labels-line", number=5, got="b.png"):
+        listed_labels(list_images(tmp_path), tmp_path / "labels.csv")
 
 
 def test_a_warning_has_the_count_and_the_first_names_once(tmp_path, caplog):

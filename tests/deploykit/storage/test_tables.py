@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pyarrow
@@ -54,6 +55,38 @@ def test_the_columns_of_a_parquet_file_have_types(tmp_path, caplog):
     missing, ragged = because("no-value-in-row", row=1), because("several-lengths")
     assert shows(caplog.text, "column-skipped", name="gap", what=missing)
     assert shows(caplog.text, "column-skipped", name="ragged", what=ragged)
+
+
+@pytest.mark.parametrize(
+    ("values", "row", "reason"),
+    [
+        ([1, 2**70], 1, "has an integer beyond 64 bits"),
+        ([[1], [2**70]], 1, "has an integer beyond 64 bits"),
+        ([1, [2]], 1, "has shape [1], and row 0 has []"),
+        ([[1], [[2]]], 1, "has shape [1, 1], and row 0 has [1]"),
+        ([[1, 2], [1]], 1, "has 1 values, and row 0 has 2"),
+    ],
+)
+def test_the_row_and_the_reason_are_those_of_the_difference(values, row, reason, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"x": value}) + "\n" for value in values))
+    with raises(GraphError, "table-row", number=row, reason=f"column 'x' {reason}"):
+        load_data(path)["x"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"), [([["1.50", "2"], ["3", "4"]], "f"), ([["1", "2"], ["3", str(2**60)]], "i")]
+)
+@pytest.mark.parametrize("width", [None, 2])
+def test_lists_of_decimals_are_numbers(texts, kind, width, tmp_path):
+    scalar = pyarrow.decimal128(30, 2)
+    type_ = pyarrow.list_(scalar) if width is None else pyarrow.list_(scalar, width)
+    values = [[Decimal(text) for text in row] for row in texts]
+    deep = pyarrow.array([[row] for row in values], pyarrow.list_(type_))
+    found = load_data(parquet(tmp_path, x=pyarrow.array(values, type_), deep=deep))
+    numbers = [[float(text) if kind == "f" else int(text) for text in row] for row in texts]
+    assert (found["x"].dtype.kind, found["x"].tolist()) == (kind, numbers)
+    assert found["deep"].tolist() == [[row] for row in numbers]
 
 
 @pytest.mark.parametrize(
