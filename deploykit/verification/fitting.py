@@ -76,7 +76,7 @@ def only_fitting(
 ) -> list[str]:
     """Return `only_of_type`, also of the columns that cannot be arrays but might be the one.
 
-    Such a column counts if it may fit the input, or if without it there is no name. It is returned
+    Such a column counts if it may fit the input, or if no name is left without it. It is returned
     rather than another one, so that reading it is an error that says why.
     """
     texts = {name: column.is_text for name, column in unusable.items()}
