@@ -96,7 +96,7 @@ class Data:
         """The number of records in an epoch; None if unknown without reading it."""
         return sum(self.counts) if self.counts else None
 
-    def only_fitting(self, type_: str, shape: tuple[int, ...] | None = None) -> list[str]:
+    def only_of_type(self, type_: str, shape: tuple[int, ...] | None = None) -> list[str]:
         """Return the only feature that is not a label, or else the only one of text or numbers."""
         names = self.unlabelled
         texts = {n: self.features[n].dtype == "string" for n in names if n not in self.unusable}
@@ -251,7 +251,7 @@ def _with_rows(data: Data, graph: Graph | None, chosen: Mapping[str, str] | None
         known = [chosen[name] for name in names if name in chosen]
         known = known or [name for name in names if name in features]
         if not known and len(inputs) == 1:
-            known = data.only_fitting(type_, shape)
+            known = data.only_of_type(type_, shape)
         if not known:
             continue
         feature = features[known[0]]

@@ -34,7 +34,7 @@ def fitting(data: Data, graph: Graph | None, steps: Mapping[str, Steps]) -> Data
             continue
         known = [name for name in wanted if name in results]
         if not known and len(inputs) == 1 and wanted is names:
-            known = data.unlabelled if len(data.unlabelled) == 1 else data.only_fitting(type_)
+            known = data.unlabelled if len(data.unlabelled) == 1 else data.only_of_type(type_)
         if not known and data.usual is not None:
             later = plain_records(data.path, list(map(Path, data.files)), wanted)
             known = [name for name in wanted if name in later.features]

@@ -168,7 +168,7 @@ def _feature_for(
         if name in data.features or name in data.unusable:
             return name
     is_typed = data.kind == "arrays" or (data.usual is not None and len(data.unlabelled) > 1)
-    only = data.only_fitting(type_, shape) if is_typed else data.unlabelled
+    only = data.only_of_type(type_, shape) if is_typed else data.unlabelled
     if inputs == len(only) == 1:
         if data.kind == "arrays":
             tell_only(names[0], only[0])
