@@ -16,7 +16,6 @@ logger = logging.getLogger("deploykit")
 
 CLASS_METRICS = "top1", "top5"
 """The metrics for which the class with the highest score is the prediction."""
-_CODE = "class-order-differs"
 RARE = 0.001  # significance level: the error stops a command
 MAX_NAMES = 20  # of classes in a message
 
@@ -79,7 +78,7 @@ def other_order(answers: Array, labels: Array, classes: int) -> OtherOrder | Non
 
 def is_of_order(error: GraphError) -> bool:
     """Return whether an error says that another order of the classes fits far better."""
-    return error.code == _CODE
+    return error.code == "class-order-differs"
 
 
 def refuse_other_order(answers: Answers | None, samples: Dataset) -> None:
@@ -102,7 +101,7 @@ def refuse_other_order(answers: Answers | None, samples: Dataset) -> None:
     ordered = dict(enumerate(names))
     ordered |= {n: names[number] for number, n in zip(other.used, other.fitting, strict=True)}
     error = GraphError(
-        _CODE,
+        "class-order-differs",
         source=samples.source,
         hits=other.hits,
         count=other.count,
