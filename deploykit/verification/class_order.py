@@ -20,6 +20,10 @@ RARE = 0.001  # significance level: the error stops a command
 MAX_NAMES = 20  # of classes in a message
 
 
+class ClassOrderError(GraphError):
+    """Another order of the classes in the data fits the model's predictions far better."""
+
+
 @dataclass(frozen=True)
 class OtherOrder:
     """Another order of the classes in the data, and how many predictions are right in both."""
@@ -76,13 +80,8 @@ def other_order(answers: Array, labels: Array, classes: int) -> OtherOrder | Non
     return OtherOrder(tuple(used.tolist()), tuple(fitting.tolist()), hits, hits_of_other, count)
 
 
-def is_of_order(error: GraphError) -> bool:
-    """Return whether an error says that another order of the classes fits far better."""
-    return error.code == "class-order-differs"
-
-
 def refuse_other_order(answers: Answers | None, samples: Dataset) -> None:
-    """Raise GraphError if another order of the classes fits the predictions far better.
+    """Raise ClassOrderError if another order of the classes fits the predictions far better.
 
     If the user passed the order, it is a warning.
 
@@ -100,7 +99,7 @@ def refuse_other_order(answers: Answers | None, samples: Dataset) -> None:
     names = [*samples.class_names, *map(str, range(len(samples.class_names), answers.classes))]
     ordered = dict(enumerate(names))
     ordered |= {n: names[number] for number, n in zip(other.used, other.fitting, strict=True)}
-    error = GraphError(
+    error = ClassOrderError(
         "class-order-differs",
         source=samples.source,
         hits=other.hits,

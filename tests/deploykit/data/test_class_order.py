@@ -10,7 +10,7 @@ from deploykit.data.samples import open_samples
 from deploykit.importers.graph_files import save_graph
 from deploykit.importers.metadata_file import About
 from deploykit.storage.image_files import png
-from deploykit.transforms.common.errors import GraphError
+from deploykit.verification.class_order import ClassOrderError
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import assert_error, built, raises, shows, tf
 
@@ -94,7 +94,7 @@ def test_a_wrong_order_stops_every_command(deploykit, home, command):
 
 def test_the_order_of_the_message_is_right(deploykit, home):
     net, folder = classifier(), str(home / "photos")
-    with raises(GraphError, "class-order-differs") as found:
+    with raises(ClassOrderError, "class-order-differs") as found:
         api.accuracy(net, folder, preprocess="0..1")
     order = found.value.fields["other_names"]
     (home / "found.txt").write_text("\n".join(order))
@@ -128,7 +128,7 @@ def test_a_metric_of_the_user_may_predict_otherwise(home):
 
     x = np.tile(np.float32([0, 1]), 50)
     data = {"x": x, "labels": np.array(["a", "b"])[x.astype(int)]}
-    with raises(GraphError, "class-order-differs"):
+    with raises(ClassOrderError, "class-order-differs"):
         api.accuracy(distances(), data)
     found = api.accuracy(distances(), data, metric=f"{__name__}:nearest")
     assert found.models[0].score.value == 1
@@ -137,7 +137,7 @@ def test_a_metric_of_the_user_may_predict_otherwise(home):
 def test_labels_in_the_metadata_may_be_wrong_too(home):
     net = classifier()
     net.about = About(labels=FLOWERS[::-1])
-    with raises(GraphError, "class-order-differs", hits=0, names=list(FLOWERS[::-1])):
+    with raises(ClassOrderError, "class-order-differs", hits=0, names=list(FLOWERS[::-1])):
         api.accuracy(net, str(home / "photos"), preprocess="0..1")
 
 
@@ -151,7 +151,7 @@ def test_folders_numbered_as_text_by_keras_are_found(tmp_path):
         given = tf.compat.v1.placeholder(tf.int32, [None], name="x")
         tf.one_hot(given, 12, name="out")
 
-    with raises(GraphError, "class-order-differs", hits=6, hits_of_other=36) as found:
+    with raises(ClassOrderError, "class-order-differs", hits=6, hits_of_other=36) as found:
         api.accuracy(net(), {"x": x.astype(np.int32), "labels": names})
     assert found.value.fields["other_names"] == sorted(map(str, range(12)))
 
@@ -160,7 +160,7 @@ def test_a_list_of_labels_is_checked_alike(home):
     folder = home / "photos"
     listed = [f"{name}/{n}.png,{name}\n" for name in FLOWERS for n in range(EACH)]
     (folder / "labels.csv").write_text("".join(listed))
-    with raises(GraphError, "class-order-differs", hits=0):
+    with raises(ClassOrderError, "class-order-differs", hits=0):
         api.accuracy(classifier(), str(folder), preprocess="0..1")
     found = api.accuracy(classifier(), str(folder), preprocess="0..1", labels=FLOWERS)
     assert found.models[0].score.value == 1
