@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from deploykit.data.data_options import ReadsData, check_columns
 from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @takes_former_names
 @dataclass(frozen=True)
-class VerifyOptions:
+class VerifyOptions(ReadsData):
     """The inputs, the tolerance and the allowed ops of a comparison of two graphs."""
 
     HEADING: ClassVar = "Data"
@@ -54,14 +55,6 @@ class VerifyOptions:
             if value is not default and (name in _VALUES or value != default):
                 raise GraphError("no-effect", option=name, where="with verify=True")
 
-    @property
-    def read_by(self) -> PreprocessLike | None:
-        """The preprocessing of the data, with the header and the columns of tables."""
-        from deploykit.data.preprocessing import with_header  # a slow import
-
-        result: PreprocessLike | None = with_header(self.preprocess, self.header, self.columns)
-        return result
-
     def opened(self, model: "ModelLike") -> "OpenedModel":
         """Open a model; its metadata states the axes of samples that `preprocess` states."""
         from deploykit.data.samples import with_axes  # a slow import
@@ -82,8 +75,7 @@ class VerifyOptions:
             raise GraphError("option-needs", option="--preprocess", needed="--data")
         if self.labels is not None and self.data is None:
             raise GraphError("option-needs", option="--labels", needed="--data")
-        if self.columns and self.data is None:
-            raise GraphError("option-needs", option="--columns", needed="--data")
+        check_columns(self.columns, self.data)
         if self.shapes and self.data is not None:
             raise GraphError("give-one", options=["--data", "--shape"])
         refuse_side_effects(reference, self.allow_ops)

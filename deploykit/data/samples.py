@@ -12,6 +12,7 @@ import numpy as np
 
 from deploykit.benchmarking.inputs import BenchmarkInputs
 from deploykit.data.data import is_arrays, open_data
+from deploykit.data.data_options import check_columns
 from deploykit.data.labels import (
     ClassNames,
     group_feature,
@@ -278,8 +279,7 @@ def read_feeding(
     `rule` is that for the header of CSV files; `columns` are those of inputs of the first graph.
     FileError, GraphError: the file cannot be read.
     """
-    if columns and feeding.data is None:
-        raise GraphError("option-needs", option="--columns", needed="--data")
+    check_columns(columns, feeding.data)
     path = feeding.path
     is_vector = (
         path is not None and format_of(path) == "csv" and not is_arrays(path, graphs[0], rule)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
+from deploykit.data.data_options import check_columns
 from deploykit.data.preprocessing import (
     Preprocessing,
     declared_for,
@@ -272,8 +273,7 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     signatures = signatures_for(callee, how.method, photos, labels)
     signatures, renamed = with_names(signatures, names, callee.signature)
     samples = None
-    if how.columns and how.warmup is None:
-        raise GraphError("option-needs", option="--columns", needed="--warmup")
+    check_columns(how.columns, how.warmup, "--warmup")
     if how.warmup is not None:
         steps = how.preprocess if how.warmup_preprocess is None else how.warmup_preprocess
         steps = with_header(None if steps == KNOWN else steps, how.header, how.columns)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
+from deploykit.data.data_options import ReadsData, check_columns
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.quantization.quantize_options import MAX_DROP
 from deploykit.serving.saved_model.write_version import check_name
@@ -22,7 +23,7 @@ MINUTES = 8.0
 
 @takes_former_names
 @dataclass(frozen=True)
-class ShipOptions:
+class ShipOptions(ReadsData):
     """Options of `ship`: data, goal, budget and device."""
 
     HEADING: ClassVar = "What is shipped"
@@ -73,18 +74,10 @@ class ShipOptions:
     allow_ops: Annotated[Sequence[str], ALLOW_OP] = ()
     """Allow this op, which acts on files, the network or processes; may be repeated."""
 
-    @property
-    def read_by(self) -> PreprocessLike | None:
-        """The preprocessing of the data, with the header and the columns of tables."""
-        from deploykit.data.preprocessing import with_header  # a slow import
-
-        result: PreprocessLike | None = with_header(self.preprocess, self.header, self.columns)
-        return result
-
     def check(self) -> None:
         """Raise GraphError for contradictory options, before any file is read."""
-        if self.columns and self.calibration is None and self.evaluation is None:
-            raise GraphError("option-needs", option="--columns", needed="--calibration")
+        data = self.evaluation if self.calibration is None else self.calibration
+        check_columns(self.columns, data, "--calibration")
         if self.engine != AUTO:
             check_engine(self.engine)
         if self.device == "gpu" and self.engine not in (AUTO, TENSORFLOW):

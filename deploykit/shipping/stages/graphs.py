@@ -8,6 +8,7 @@ from typing import Any
 from deploykit.api import freeze, rewriting, verification
 from deploykit.api.comparison import VerifyOptions
 from deploykit.api.quantize import RUN_BAR_DB, quantize_model
+from deploykit.data.data_options import READ_BY, reading_options
 from deploykit.importers.graph_files import save_graph
 from deploykit.importers.metadata_file import about, sidecar, sidecar_path
 from deploykit.importers.open_model import OpenedModel, open_model, path_of
@@ -108,7 +109,7 @@ def _compared(
     """Return the graph that a command writes after comparing it with the model.
 
     The comparison uses synthetic inputs and, if they verify nothing, the calibration data. The
-    second value names this data if the result depends on it.
+    second value names this data, and how it is read, if the result depends on it.
     UnverifiedError: this data verifies nothing either.
     """
     how = shipment.how
@@ -123,10 +124,9 @@ def _compared(
         if how.calibration is None:
             raise by_calibration(error, has_shape=False) from None
     labels = class_names(how, "calibration")
-    options |= {"preprocess": how.preprocess, "header": how.header, "columns": how.columns}
-    options |= {"data": how.calibration, "labels": labels}
+    options |= reading_options(how) | {"data": how.calibration, "labels": labels}
     graph = act(model, **options, allow_unverified=how.allow_unverified)
-    return graph, ("calibration", "labels")
+    return graph, ("calibration", "labels", *READ_BY)
 
 
 @cached("preprocess", *_COMPARED, seconds=4)
@@ -147,10 +147,7 @@ def optimize(shipment: Shipment) -> Outcome:
     return Outcome(plain, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
 
 
-@cached(
-    "calibration", "preprocess", "header", "columns", "allow_ops",
-    left_out=_no_calibration, seconds=6,
-)  # fmt: skip
+@cached("calibration", *READ_BY, "allow_ops", left_out=_no_calibration, seconds=6)
 def calibrate(shipment: Shipment) -> Outcome:
     """Run the samples once, so that errors in them are reported before the long search.
 
@@ -164,7 +161,7 @@ def calibrate(shipment: Shipment) -> Outcome:
 
 
 @cached(
-    "calibration", "evaluation_form", "preprocess", "header", "columns", "max_drop", "goal",
+    "calibration", "evaluation_form", *READ_BY, "max_drop", "goal",
     "device", "engine", "allow_low_accuracy", *_COMPARED,
     left_out=_no_8_bits, measures=True, seconds=100, seconds_a_ms=15, share=0.45,
 )  # fmt: skip
@@ -248,10 +245,7 @@ def _synthetic(how: ShipOptions) -> VerifyOptions:
     )
 
 
-@cached(
-    "calibration", "preprocess", "header", "columns", "input_range", "allow_unverified",
-    "allow_ops", seconds=8,
-)  # fmt: skip
+@cached("calibration", *READ_BY, *_COMPARED, seconds=8)
 def verify(shipment: Shipment) -> Outcome:
     """Write the shipped graph with its metadata, and compare it with the original model."""
     how = shipment.how
@@ -319,9 +313,7 @@ def _no_evaluation(shipment: Shipment) -> str:
     return "" if shipment.how.evaluation is not None else "it needs --evaluation DATA with labels"
 
 
-@cached(
-    "evaluation", "preprocess", "header", "columns", "labels", "allow_ops", left_out=_no_evaluation
-)
+@cached("evaluation", *READ_BY, "labels", "allow_ops", left_out=_no_evaluation)
 def accuracy(shipment: Shipment) -> Outcome:
     """Measure the accuracy before and after."""
     from deploykit.api import accuracy as api

@@ -17,6 +17,7 @@ from deploykit.api import exporting
 from deploykit.api.requests import predict
 from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.run_config import RunConfig
+from deploykit.data.data_options import READ_BY
 from deploykit.data.preprocessing import declared_for
 from deploykit.data.samples import open_feeds
 from deploykit.exporting.deployment import Manifests
@@ -56,17 +57,8 @@ CLOSE_8_BITS = 0.05
 
 
 @cached(
-    "name",
-    "calibration",
-    "evaluation",
-    "preprocess",
-    "header",
-    "columns",
-    "labels",
-    "manifests",
-    "allow_ops",
-    seconds=8,
-)
+    "name", "calibration", "evaluation", *READ_BY, "labels", "manifests", "allow_ops", seconds=8
+)  # fmt: skip
 def export(shipment: Shipment) -> Outcome:
     """Write a version that takes image files if the model's inputs are images."""
     how, callee, folder, why = shipment.how, _named_model(shipment), shipment.folder, ""
@@ -132,16 +124,8 @@ def _named_model(shipment: Shipment) -> NamedModel:
 
 
 @cached(
-    "name",
-    "calibration",
-    "evaluation",
-    "preprocess",
-    "header",
-    "columns",
-    "allow_ops",
-    measures=True,
-    seconds=32,
-)
+    "name", "calibration", "evaluation", *READ_BY, "allow_ops", measures=True, seconds=32
+)  # fmt: skip
 def serve(shipment: Shipment) -> Outcome:
     """Start a server as a user would, send requests, and compare the response with the graph."""
     callee = _named_model(shipment)

@@ -10,6 +10,7 @@ from deploykit.api import placement as placing
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import check_served
+from deploykit.data.data_options import READ_BY, reading_options
 from deploykit.data.input_result import InputResult
 from deploykit.shipping import figures
 from deploykit.shipping.shipment import (
@@ -33,7 +34,7 @@ LONGEST = 4.5  # seconds per model and settings; below 5, half as many processes
 STARTING = 4.0  # of these seconds: loading and warm-up of a session
 AFTER_MINUTES = 0.7  # reserved for later stages before the benchmark is repeated
 INPUT_SECONDS = 3.0
-_FED = ("calibration", "evaluation_form", "preprocess", "header", "columns", "device", "allow_ops")
+_FED = ("calibration", "evaluation_form", *READ_BY, "device", "allow_ops")
 
 
 @cached(*_FED, measures=True, seconds=2)
@@ -151,9 +152,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
         result = benchmarking.benchmark(
             shipment.opened(MODEL if is_ours else OPTIMIZED_FILE),
             data=data,
-            preprocess=how.preprocess,
-            header=how.header,
-            columns=how.columns,
+            **reading_options(how),
             seconds=INPUT_SECONDS,
             allow_ops=how.allow_ops,
         )

@@ -77,6 +77,13 @@ def test_ship_sends_the_columns_of_a_table_as_warm_up(tmp_path):
     assert stages["export"]["document"]["warm_up_requests"] > 0
 
 
-def test_columns_of_ship_need_data(tmp_path):
-    with raises(GraphError, "option-needs", option="--columns"):
-        api.ship(graph(x=("float32", (-1, 2))), tmp_path, columns={"x": "a,b"})
+def test_columns_need_data(tmp_path):
+    model, columns = graph(x=("float32", (-1, 2))), {"x": "a,b"}
+    for needed, act in (
+        ("--calibration", lambda: api.ship(model, tmp_path, columns=columns)),
+        ("--data", lambda: api.verify(model, model, columns=columns)),
+        ("--data", lambda: api.tune(model, columns=columns)),
+        ("--warmup", lambda: api.export(model, tmp_path, name="m", columns=columns)),
+    ):
+        with raises(GraphError, "option-needs", option="--columns", needed=needed):
+            act()

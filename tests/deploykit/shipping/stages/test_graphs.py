@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from deploykit.data.data_options import READ_BY
 from deploykit.importers.model_source import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
@@ -50,6 +51,7 @@ def test_samples_or_a_range_make_the_comparison_possible(tmp_path, options, is_v
     check.run(shipped)
     found = optimize.run(shipped)
     assert found.document["verification"]["verified"] == is_verified
+    assert ({"calibration", *READ_BY} <= {*found.used}) == ("calibration" in options)
     assert (tmp_path / OPTIMIZED_FILE).exists()
     assert verify.run(shipped).document["verified"] == is_verified
 
