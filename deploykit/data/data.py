@@ -429,6 +429,7 @@ def _images(folder: Path, found: ImageFolder) -> Data:
         for image, path in zip(found.images, paths, strict=True):
             if path not in given:
                 raise GraphError("image-label-missing", source=listed, file=found.relative(image))
+        found.warn_of_missing(listed, list(given))
         labels = [given[path] for path in paths]
         classes = sorted(set(labels))
     if unclassed:

@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ LABELS = "labels.csv"
 START_BYTES = 12
 """The number of bytes that tell the format of a file."""
 _MAX_NAMES = 5
-"""Maximum number of skipped files that a warning names."""
+"""Maximum number of files that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,6 @@ class ImageFolder:
         """Warn once of the skipped files: their number, and the names of the first ones."""
         if not self.skipped:
             return
-        names = ", ".join(self.skipped[:_MAX_NAMES])
-        if (more := len(self.skipped) - _MAX_NAMES) > 0:
-            names = f"{names} and {more:,} more"
         lacking = [
             other_release(each.op)
             for each in _FORMATS
@@ -148,8 +146,17 @@ class ImageFolder:
         count = len(self.skipped)
         warn_once(
             f"{self.path}: skipped {count:,} of {count + len(self.images):,} files, which are not "
-            f"images that TensorFlow decodes: {'; '.join([names, *lacking])}"
+            f"images that TensorFlow decodes: {'; '.join([_first(self.skipped), *lacking])}"
         )
+
+    def warn_of_missing(self, file: str | os.PathLike[str], listed: Sequence[str]) -> None:
+        """Warn once of the normalized paths that a file of labels lists and that are no images."""
+        known = set(map(os.path.normpath, self.images))
+        if missing := [self.relative(path) for path in listed if path not in known]:
+            warn_once(
+                f"{file}: ignored {len(missing):,} of {len(listed):,} labels, whose files are not "
+                f"images in the folder: {_first(missing)}"
+            )
 
     def warn_of_empty(self) -> None:
         """Warn of subfolders without images, for a caller to which they are classes too."""
@@ -208,6 +215,12 @@ def listed_labels(
             raise GraphError("labels-line-twice", source=file, number=number, file=row[0])
         results[path] = row[1].strip()
     return results, header
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first names as text, and how many more there are."""
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _is_image_row(found: ImageFolder, name: str) -> bool:

@@ -140,3 +140,17 @@ def test_columns_that_are_not_there(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     with raises(GraphError, "columns-not-csv"):
         open_data(str(tmp_path / "a.npz"), {"x": 0})
+
+
+def test_listed_labels_without_an_image_are_named_once(tmp_path, caplog):
+    (tmp_path / "a.png").write_bytes(b"")
+    (tmp_path / "notes.txt").write_text("x")
+    gone = ["notes.txt", *(f"b/{n}.png" for n in range(6))]
+    (tmp_path / "labels.csv").write_text("".join(f"{name},1\n" for name in ["a.png", *gone]))
+    for _ in range(2):
+        assert open_data(str(tmp_path)).records == 1
+    (text,) = [text for text in caplog.messages if "labels.csv" in text]
+    assert text == (
+        f"{tmp_path / 'labels.csv'}: ignored 7 of 8 labels, whose files are not images in the "
+        "folder: notes.txt, b/0.png, b/1.png, b/2.png, b/3.png and 2 more"
+    )
