@@ -129,6 +129,8 @@ def _planned(
 
     If only the user's pipeline can read the data, it is measured alone.
     """
+    if piping.columns:
+        piping.declared(graph)  # an error names this option
     what = "reading files while the model runs"
     advice = "Give a .npz file of arrays with --data, and no other options of the input pipeline."
     refuse_batch_axes(graph, piping.preprocess, what, advice)

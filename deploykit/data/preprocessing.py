@@ -338,11 +338,14 @@ def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
     """Return the preprocessing that was passed, or else that in the graph's metadata.
 
     A range such as `0..1` only replaces the range in the metadata. Chosen columns become the
-    features of their inputs. FileError, GraphError: the preprocessing cannot be read.
+    features of their inputs. FileError, GraphError: the preprocessing cannot be read, or columns
+    are chosen for a graph that takes its samples on another axis than the first.
     """
     declared, chosen = _declared_for(graph, given), chosen_columns(given)
     if graph is None or not chosen:
         return declared
+    advice = "A row of a table is a sample. Pass a .npz file of arrays in the layout of the inputs."
+    refuse_batch_axes(graph, declared, "--columns", advice)
     declared = declared.among(graph)
     inputs = dict(declared.inputs)
     names = names_of_inputs(graph).values()

@@ -323,9 +323,7 @@ def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None
     """Return the pipeline that reads files for a graph."""
     declared = InputPipelineOptions(preprocess=preprocess).declared(graph)
     with naming(path):
-        if declared.chosen:
-            refuse_batch_axes(graph, None, "--columns", "Pass an .npz file with these arrays.")
-        elif is_arrays(path, graph, declared.rule):
+        if not declared.chosen and is_arrays(path, graph, declared.rule):
             advice = "Apply the steps to the arrays, and state batch_axis alone."
             refuse_batch_axes(graph, None, "a preprocessing with other steps", advice)
         data = open_data(path, declared.columns, graph, rule=declared.rule, chosen=declared.chosen)

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+import deploykit as api
 from deploykit.benchmarking.inputs import BenchmarkInputs
 from deploykit.data.data import open_data
 from deploykit.data.preprocessing import declared_for, preprocessing_by_graph, with_header
-from deploykit.data.samples import open_samples, read_feeding
+from deploykit.data.samples import open_feeds, open_samples, read_feeding
 from deploykit.importers.metadata_file import About
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph
@@ -91,6 +92,24 @@ def test_columns_leave_the_known_steps_of_a_model():
     found = declared_for(model, with_header(None, "yes", {"x": "a,b"}))
     assert (found.inputs["x"].scale, found.inputs["x"].feature) == (0.5, "a,b")
     assert found.rule == "yes"
+
+
+def test_columns_do_not_feed_another_axis_than_the_first(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(TABLE)
+    model = graph(x=("float32", (2, -1)))
+    axes = {"format": 1, "inputs": {"x": {"batch_axis": 1}}}
+    model.about = About(preprocessing=axes)
+    for act in (
+        lambda: open_samples(path, model, chosen(x="a,b")),
+        lambda: open_feeds(path, model, chosen(x="a,b")),
+        lambda: api.benchmark(model, data=path, columns={"x": "a,b"}),
+        lambda: api.benchmark(
+            graph(x=("float32", (2, -1))), data=path, columns={"x": "a,b"}, preprocess=axes
+        ),
+    ):
+        with raises(GraphError, "batch-axis-not-first", name="x", axis=1, what="--columns"):
+            act()
 
 
 def test_columns_of_an_input_are_those_of_its_pair_in_another_model():
