@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from deploykit.data.column_advice import columns_value, refuse_if_some_fit, vector_in_file
 from deploykit.records.examples import Feature
 from deploykit.records.index import (
     END,
@@ -39,7 +40,6 @@ from deploykit.storage.tables import (
 )
 from deploykit.storage.visible_files import unread_files, warn_of_unread
 from deploykit.transforms.common.errors import FileError, GraphError
-from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import GZIP_END
@@ -166,6 +166,7 @@ def open_data(
     rule: csv_files.HeaderRule = "auto",
     width: int | None = None,
     chosen: Mapping[str, str] | None = None,
+    input_name: str = "",
 ) -> Data:
     """Return the data at a path, reading only as much as needed to detect its kind.
 
@@ -178,7 +179,8 @@ def open_data(
     (`storage.tables`) are arrays. If an input of `graph` takes rows of one value, each value
     of its column becomes such a row. With `may_be_empty`, arrays and TFRecords may have no
     samples. `rule` is that for the header of CSV files. `chosen` are the columns of inputs of
-    `graph`; the data is then a table, and several columns become a vector.
+    `graph`; the data is then a table, and several columns become a vector. `input_name` is the
+    input of a vector of `width` columns for which errors may advise to choose some.
 
     FileError: the path has no data, or a file is truncated. GraphError: the kind of the data is
     unknown or the data is invalid.
@@ -202,8 +204,9 @@ def open_data(
         result = _with_rows(_arrays(path, may_be_empty, rule, has_graph=graph is not None), graph)
     elif format_of(place) == "csv":
         check_regular(place)
-        name = "" if graph is None else names_of_inputs(graph)[graph.inputs[0]][0]
-        result = _csv(path, [place], columns, rule, width, name)
+        if graph is not None:
+            input_name = names_of_inputs(graph)[graph.inputs[0]][0]
+        result = _csv(path, [place], columns, rule, width, input_name)
     elif is_records(place):
         check_regular(place)
         result = _shard(place, may_be_empty)
@@ -360,6 +363,9 @@ def _csv(
     width = layout.count
     if columns is None:
         columns = _usual_columns(path, layout, expected, name)
+        start, end = _ends(columns["x"])
+        if name and expected and end - start != expected:
+            refuse_if_some_fit(path, layout, end - start, expected, name)
     features = {}
     for name, item in columns.items():
         start, end = _ends(item)
@@ -410,10 +416,9 @@ def _usual_columns(
     if labels == [first]:
         return {"label": first, "x": (first + 1, layout.count)}
     if labels and labels != [last]:
-        others = [name for name in layout.header if name not in ("", *samples.NOT_INPUTS)]
         advice = 'and the label by their numbers with "columns" in --preprocess'
-        if input_ and len(others) == expected and "," not in "".join(others):
-            advice = f"with --columns {shell_word(f'{input_}=' + ','.join(others))}"
+        if input_ and expected and (vector := vector_in_file(path, layout, expected)):
+            advice = f"with --columns {columns_value(input_, vector)}"
         label = layout.header[labels[0]]
         raise GraphError("csv-label-between", source=path, name=label, advice=advice)
     return {"x": (first, last), "label": last}

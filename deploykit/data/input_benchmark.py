@@ -43,6 +43,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import producer_name
 from deploykit.transforms.ir.node_index import reached
 from deploykit.transforms.runtime.child_process import Worker, call
+from deploykit.verification.synthetic.sample_inputs import names_of_inputs
 
 logger = logging.getLogger("deploykit")
 
@@ -140,11 +141,12 @@ def _planned(
         if data is None:
             return own.alone(), own, (PIPELINE,)
     assert data is not None
+    names = next(iter(names_of_inputs(graph).values()), ("",))
     try:
         declared = piping.declared(graph)
         opened = open_data(
             data, declared.columns, graph if declared.chosen else None, rule=declared.rule,
-            width=vector_width(graph), chosen=declared.chosen,
+            width=vector_width(graph), chosen=declared.chosen, input_name=names[0],
         )  # fmt: skip
         return pipeline_for(opened, graph, batch=batch, piping=piping), own, styles
     except (FileError, GraphError) as error:

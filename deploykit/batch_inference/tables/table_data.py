@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from deploykit.batch_inference.tables.table_files import (
 )
 from deploykit.batch_inference.tables.table_schema import column_types
 from deploykit.batch_inference.tables.table_values import ColumnKind, element_type, kind_of
+from deploykit.data.column_advice import INDEX, vector_of
 from deploykit.data.data import Data, is_vector, names_inputs, vector_width
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import is_computed
@@ -49,7 +49,6 @@ from deploykit.verification.synthetic.sample_inputs import (
 logger = logging.getLogger("deploykit")
 
 KIND = "table"
-_INDEX = re.compile(r"(?i:(.*[\W_])?(id|idx|index|uuid)|unnamed: 0)|.*[a-z]I[dD]")
 MAX_TOKENS = 128
 """The maximum number of tokens of a text, if the model takes any number."""
 
@@ -330,13 +329,13 @@ def _advice(data: TableData, graph: Graph, tensor: str, without: Collection[str]
     kinds = {
         column: _kind_for(data, column, type_)
         for column in sorted(data.types, key=lambda column: column in data.mixed)
-        if column not in others and not _INDEX.fullmatch(column)
+        if column not in others and not INDEX.fullmatch(column)
     }
     fits = [column for column, kind in kinds.items() if kind and _fits(kind, type_, shape)]
     width = shape[1] if shape and len(shape) == 2 and type_ != "string" else 1
-    numbers = [c for c, kind in kinds.items() if kind == ColumnKind(False, 0) and "," not in c]
-    if not fits and 1 < width <= len(numbers):
-        fits = [",".join(sorted(numbers[:width], key=[*data.types].index))]
+    numbers = [column for column, kind in kinds.items() if kind == ColumnKind(False, 0)]
+    if not fits and (vector := vector_of(numbers, width)):
+        fits = [",".join(sorted(vector, key=[*data.types].index))]
     return shell_word(f"{inputs[tensor][0]}={fits[0] if fits else 'COLUMN'}")
 
 
@@ -394,7 +393,7 @@ def _tokens(data: TableData, graph: Graph, choice: ColumnChoice) -> Tokens | Non
     columns = sorted({choice.columns[name] for name in known if name in choice.columns})
     columns = columns or only_of_type(_texts(data), "string")
     if len(columns) != 1:
-        texts = [name for name in _texts(data) if not _INDEX.fullmatch(name)]
+        texts = [name for name in _texts(data) if not INDEX.fullmatch(name)]
         raise GraphError(
             "column-missing", source=data.path, input=next(iter(kinds)), expected="a text",
             known=[f"{name} ({type_})" for name, type_ in data.types.items()],

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import deploykit as api
 from deploykit.batch_inference.reading.partitions import cut_parts
 from deploykit.batch_inference.reading.readers import reader_for
 from deploykit.batch_inference.tables.table_data import ColumnChoice, open_table, takes_columns
@@ -16,7 +17,7 @@ from deploykit.batch_inference.tables.table_values import text_numbers
 from deploykit.data.data import Data, open_data
 from deploykit.data.preprocessing import Preprocessing, with_header
 from deploykit.data.reading import records
-from deploykit.data.samples import open_samples
+from deploykit.data.samples import open_feeds, open_samples
 from deploykit.records.conversion import problem_text
 from deploykit.records.lines import LineNumbers
 from deploykit.records.open_source import open_source
@@ -394,6 +395,40 @@ def test_advised_columns_fit_and_can_be_read(tmp_path, content, takes, advice):
         (part,) = cut_parts(data, None)
         (batch,) = reader_for(data)(part, 2)
         assert (len(batch.rows), batch.bad) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("content", "got", "columns", "unused"),
+    [
+        ("id,a,b,c,label\n7,1,2,3,0\n", 4, "x=a,b,c", ["id", "label"]),
+        ("name,a,b,c,label\nr1,1,2,3,0\n", 4, "x=a,b,c", ["name", "label"]),
+        ("label,a,b,c,d\n0,1,2,3,4\n", 4, "x=a,b,c", ["label", "d"]),
+        ("r1,1,2,3,0\n", 4, "x=1,2,3", ["0", "4"]),
+    ],
+)
+def test_more_columns_than_a_vector_has_come_with_advice(tmp_path, content, got, columns, unused):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    model, more = graph(x=("float32", (-1, 3))), {"input": "x", "expected": 3}
+    for act in (
+        lambda: open_samples(path, model),
+        lambda: open_feeds(path, model),
+        lambda: open_data(str(path), width=3, input_name="x"),
+        lambda: api.benchmark(model, data=path),
+    ):
+        with raises(
+            GraphError, "csv-vector-width", got=got, columns=columns, unused=unused, **more
+        ):
+            act()
+    found = open_samples(path, model, with_header(None, "auto", {"x": columns[2:]}))
+    assert found.arrays["x"].tolist() == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("content", ["id,a,b,label\n7,1,2,0\n", "1,2\n"])
+def test_without_columns_that_fit_a_vector_there_is_no_advice(tmp_path, content):
+    (tmp_path / "a.csv").write_text(content)
+    with raises(GraphError, "does-not-fit", expected="[?, 4]"):
+        open_samples(tmp_path / "a.csv", graph(x=("float32", (-1, 4))))
 
 
 def test_a_label_between_the_columns_of_a_vector_is_refused(tmp_path):
