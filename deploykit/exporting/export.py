@@ -26,6 +26,7 @@ from deploykit.exporting.named_model import (
     open_named_model,
     signature_names,
     with_aliases,
+    with_copied_inputs,
     with_names,
 )
 from deploykit.exporting.photo_inputs import MAX_PIXELS, PhotoSides, photos_in_front
@@ -260,6 +261,7 @@ def export_model(source: ModelSource, base_dir: str | Path, how: ExportOptions) 
     check_free(base / name, how.version)
     opened, callee = open_named_model(source)
     callee = with_aliases(callee, how.input_aliases, how.output_aliases)
+    callee = with_copied_inputs(callee)
     for item in (opened, replace(opened, graph=callee.graph)):  # the second has all signatures
         item.refuse_effects(how.allow_ops)
     how.manifests.check_inputs(callee.inputs)

@@ -225,6 +225,27 @@ def with_aliases(
     )
 
 
+def with_copied_inputs(callee: NamedModel) -> NamedModel:
+    """Return a model in which an output that is an input is a copy of it, in all signatures.
+
+    TensorFlow refuses a request that feeds and fetches the same tensor.
+    """
+    graph = callee.graph.copy()
+    chosen, *others = (_with_copies(graph, each) for each in (callee, *callee.others))
+    return replace(chosen, others=tuple(others))
+
+
+def _with_copies(graph: Graph, callee: NamedModel) -> NamedModel:
+    fed = {normal(tensor.name) for tensor in callee.inputs.values()}
+    outputs = dict(callee.outputs)
+    for alias, tensor in outputs.items():
+        if (name := normal(tensor.name)) in fed:
+            copy = Node(graph.unique_name(f"{producer_name(name)}/output"), "Identity", (name,))
+            graph.add(copy.with_attrs(T=DType(tensor.dtype)))
+            outputs[alias] = replace(tensor, name=f"{copy.name}:0")
+    return replace(callee, graph=graph, outputs=outputs)
+
+
 def signature_names(given: str | Sequence[str] | None) -> list[str]:
     """Return the names of a signature as a validated list.
 

@@ -12,7 +12,7 @@ from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.saved_model.warmup_requests import read_requests
 from tests.deploykit.conftest import FASHION, refusals
 from tests.loading import answers
-from tests.support import assert_golden, random, run, shows
+from tests.support import assert_golden, built, random, run, shows, tf
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -117,3 +117,24 @@ def test_a_signature_that_a_graph_lacks_is_refused(deploykit, tmp_path):
     found = deploykit("export", tmp_path / "fashion.pb", tmp_path, "--signature=predict_images")
     assert found.status == 2
     assert shows(found.stderr, "export-signature-unknown", name="predict_images")
+
+
+def test_an_output_that_is_an_input_is_served_as_a_copy(tmp_path):
+    """TensorFlow refuses a request that feeds and fetches the same tensor."""
+
+    @built(["x"], ["x", "y"])
+    def net():
+        tf.abs(tf.compat.v1.placeholder(tf.float32, [None, 2], name="x"), name="y")
+
+    x = np.float32([[1, -2], [3, 4]])
+    graph = net()
+    found = public.export(graph, tmp_path, name="same", warmup={"x": x})
+    assert found.warm_up_requests == 2
+    assert tuple(graph.outputs) == ("x", "y")
+    assert len(graph) == 2
+    served = open_version(found.folder, "same", 1, Loading())
+    ours = served.run("serving_default", {"x": x}, ["x", "y"], None)
+    served.close()
+    for each in (*answers(found.folder, "serving_default", {"x": x}), ours):
+        np.testing.assert_array_equal(each["x"], x)
+        np.testing.assert_array_equal(each["y"], np.abs(x))
