@@ -23,6 +23,7 @@ from deploykit.data.labels import (
 from deploykit.data.pipeline import (
     InputPipelineOptions,
     Pipeline,
+    changes,
     kind_of,
     log_inputs,
     pipeline_for,
@@ -32,6 +33,7 @@ from deploykit.data.preprocessing import (
     Steps,
     chosen_columns,
     header_rule,
+    known_preprocessing,
     preprocessing_by_graph,
     refuse_batch_axes,
     with_batch_axes,
@@ -301,15 +303,21 @@ def read_feeding(
 def fed_as_they_are(
     graph: Graph, arrays: Mapping[str, Array], path: str, *, samples_first: bool = True
 ) -> dict[str, str]:
-    """Return a text on the data of each input, for arrays from a file."""
+    """Return a text on the data of each input, for arrays from a file.
+
+    It names the steps of the model metadata, which do not apply to arrays.
+    """
     results, axes = {}, {} if samples_first else batch_axes(graph)
+    known = known_preprocessing(graph)
     for tensor, names in names_of_inputs(graph).items():
         array = next((arrays[name] for name in names if name in arrays), None)
         if array is not None:
             dtype = "string" if array.dtype.kind in "OSUV" else str(array.dtype)
             axis = axes.get(tensor, 0)
             shape = (*array.shape[:axis], *array.shape[axis + 1 :])
-            results[names[0]] = f"{kind_of(dtype, shape, path)}, as they are"
+            steps = ", ".join(changes(known.of(names)))
+            without = steps and f", without the steps of the model metadata ({steps})"
+            results[names[0]] = f"{kind_of(dtype, shape, path)}, as they are{without}"
     return results
 
 

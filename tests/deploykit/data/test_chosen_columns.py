@@ -2,14 +2,21 @@
 
 import json
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import deploykit as api
+from deploykit.batch_inference.infer_plan import planned
+from deploykit.batch_inference.infer_task import InferOptions
 from deploykit.benchmarking.inputs import BenchmarkInputs
+from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.data import open_data
 from deploykit.data.preprocessing import declared_for, preprocessing_by_graph, with_header
 from deploykit.data.samples import open_feeds, open_samples, read_feeding
 from deploykit.importers.metadata_file import About
+from deploykit.importers.open_model import open_model
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph
 from tests.support import Containing, because, raises
@@ -92,6 +99,41 @@ def test_columns_leave_the_known_steps_of_a_model():
     found = declared_for(model, with_header(None, "yes", {"x": "a,b"}))
     assert (found.inputs["x"].scale, found.inputs["x"].feature) == (0.5, "a,b")
     assert found.rule == "yes"
+
+
+def tables(folder):
+    """Write a column `x` of two rows as CSV, JSON Lines and Parquet, and as an array."""
+    (folder / "a.csv").write_text("x,more\n2,0\n4,0\n")
+    (folder / "a.jsonl").write_text('{"x": 2}\n{"x": 4}\n')
+    pq.write_table(pa.table({"x": [2.0, 4.0]}), folder / "a.parquet")
+    np.savez(folder / "a.npz", x=np.float32([2, 4]))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", "a.npz"])
+def test_what_is_fed_names_the_steps_of_the_metadata_or_that_they_are_not_applied(tmp_path, name):
+    tables(tmp_path)
+    path, how = tmp_path / name, chosen(x="x")
+    model = graph(x=("float32", (-1,)))
+    model.about = About(preprocessing={"format": 1, "inputs": {"x": {"scale": 0.5}}})
+    plain = open_samples(path, model)
+    assert plain.arrays["x"].tolist() == [2, 4]
+    said = "as they are, without the steps of the model metadata (multiplied by 0.5)"
+    for fed in (
+        plain.fed,
+        open_feeds(path, model)[1],
+        read_feeding(BenchmarkInputs(data=path), model)[1],
+    ):
+        assert fed["x"].endswith(f"from {name}, {said}")
+    plan = planned(open_model(model), path, tmp_path / "out", InferOptions(), RunConfig())
+    assert plan.fed["x"].endswith(f"from {name}, multiplied by 0.5")
+    if name.endswith("npz"):
+        return
+    for found in (
+        open_samples(path, model, how),
+        read_feeding(BenchmarkInputs(data=path), model, columns={"x": "x"})[0].data,
+    ):
+        assert found.arrays["x"].tolist() == [1, 2]
+        assert found.fed["x"].endswith(f"from {name}, multiplied by 0.5")
 
 
 def test_columns_do_not_feed_another_axis_than_the_first(tmp_path):
