@@ -21,8 +21,13 @@ from deploykit.data.preprocessing_plan import expected_range_of, plan
 from deploykit.importers.image_range import UNIT
 from deploykit.records.examples import Feature
 from deploykit.storage.files import read_bytes
-from deploykit.storage.image_files import JPEG_XL, png, too_large
-from deploykit.storage.image_folders import image_formats, is_image_content
+from deploykit.storage.image_files import (
+    JPEG_XL,
+    image_formats,
+    is_image_content,
+    png,
+    too_large,
+)
 from deploykit.transforms.common.errors import GraphError, failed
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split

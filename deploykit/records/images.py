@@ -1,9 +1,6 @@
-"""Sources of records from image folders, the check that a file is complete, and decoding."""
+"""Sources of records from image folders, and decoding."""
 
 import os
-import re
-import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +17,9 @@ from deploykit.records.record_source import (
     split_items,
 )
 from deploykit.storage.files import read_bytes
-from deploykit.storage.image_files import JPEG_XL, size_of, too_large
+from deploykit.storage.image_files import image_ends, image_problem, too_large
 from deploykit.storage.image_folders import (
     ImageFolder,
-    image_ends,
-    image_formats,
     list_images,
     listed_labels,
 )
@@ -57,89 +52,6 @@ class Decoder:
                 reason = error.message.splitlines()[0] if error.message else "no reason given"
                 arrays.append(f"it cannot be decoded: {reason}")
         return arrays
-
-
-_PNG = b"\x89PNG\r\n\x1a\n"
-_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # in entropy-coded data: no stuffing, no RST
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # SOF markers, which contain the image size
-_ALONE = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
-_SCAN, _END = 0xDA, 0xD9
-
-
-def image_problem(content: bytes) -> str:
-    """Return why the bytes are not a complete image that TensorFlow decodes, or an empty text."""
-    if not content:
-        return "the file is empty"
-    if refused := too_large(content):
-        return str(refused)
-    if content.startswith(b"\xff\xd8\xff"):
-        return _jpeg_problem(content)
-    if content.startswith(_PNG):
-        return _png_problem(content)
-    if content.startswith(b"GIF8"):
-        whole = content.rstrip(b"\0").endswith(b"\x3b") and len(content) > 13
-        return "" if whole else "the GIF is truncated"
-    if content.startswith(b"BM"):
-        size = struct.unpack_from("<I", content, 2)[0] if len(content) > 54 else len(content) + 1
-        return "" if size <= len(content) else "the BMP is truncated"
-    known = [each.name for each in image_formats()]
-    if "WebP" in known and content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        size = struct.unpack_from("<I", content, 4)[0] + 8
-        return "" if 20 < size <= len(content) else "the WebP is truncated"
-    if "JPEG XL" in known and content.startswith(JPEG_XL):
-        return "" if size_of(content) else "the JPEG XL is truncated"
-    return f"not a {', '.join(known[:-1])} or {known[-1]} image"
-
-
-def _jpeg_problem(content: bytes) -> str:
-    place, sized = 2, False
-    while True:
-        marker = content[place + 1 : place + 2]
-        if content[place : place + 1] != b"\xff":
-            is_cut = place >= len(content)
-            return "the JPEG is truncated" if is_cut else f"the JPEG has no marker at byte {place}"
-        if not marker:
-            return "the JPEG is truncated"
-        code = marker[0]
-        if code == 0xFF:  # a fill byte
-            place += 1
-        elif code in _ALONE:
-            place += 2
-        elif code == _END:
-            return "" if sized else "the JPEG has no size"
-        else:
-            if len(content) < place + 4:
-                return "the JPEG is truncated"
-            length = struct.unpack_from(">H", content, place + 2)[0]
-            if code in _FRAMES and length >= 8 and len(content) > place + 9:
-                height, width = struct.unpack_from(">HH", content, place + 5)
-                sized = height > 0 and width > 0
-            place += 2 + length
-            if place > len(content) or length < 2:
-                return "the JPEG is truncated" if length >= 2 else "the JPEG has an invalid segment"
-            if code == _SCAN:
-                match = _MARKER.search(content, place)
-                if match is None:
-                    return "the JPEG is truncated: it has no end marker"
-                place = match.end() - 2
-
-
-def _png_problem(content: bytes) -> str:
-    place = len(_PNG)
-    while place + 12 <= len(content):
-        length = struct.unpack_from(">I", content, place)[0]
-        end = place + 8 + length
-        if end + 4 > len(content):
-            break
-        kind = content[place + 4 : place + 8]
-        if zlib.crc32(content[place + 4 : end]) != struct.unpack_from(">I", content, end)[0]:
-            return f"the PNG has an invalid checksum at byte {place}"
-        if place == len(_PNG) and kind != b"IHDR":
-            return "the PNG has no header"
-        if kind == b"IEND":
-            return ""
-        place = end + 4
-    return "the PNG is truncated"
 
 
 DECODER = "deploykit.records.images:Decoder"

@@ -11,7 +11,7 @@ from typing import Any
 
 from deploykit.records.examples import Feature
 from deploykit.records.index import RecordsMetadata
-from deploykit.storage.image_folders import is_image_content
+from deploykit.storage.image_files import is_image_content
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.ir.tfrecord import (

@@ -1,13 +1,17 @@
-"""Image files: sizes from their headers, PNG encoding, and files of class names."""
+"""Image files: formats, sizes from headers, checks, PNG encoding, and files of class names."""
 
+import functools
 import os
+import re
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from deploykit.transforms.common.errors import GraphError, counts_differ
+from deploykit.transforms.ir.ops import other_release
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import read_text
 
@@ -32,6 +36,55 @@ def check_labels(labels: Sequence[str], scores: int, output: str) -> None:
     """Raise GraphError if there are labels, but not one for each score of an output."""
     if labels and len(labels) != scores:
         raise counts_differ("labels", len(labels), scores, "scores")
+
+
+START_BYTES = 12
+"""The number of bytes that tell the format of a file."""
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """An image format."""
+
+    name: str
+    ends: tuple[str, ...]
+    start: bytes
+    """A regular expression for the first bytes, in which `.` matches all bytes."""
+    op: str = ""
+    """The op that decodes it, if not all releases of TensorFlow have it."""
+
+
+FORMATS = (
+    ImageFormat("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), rb"\xff\xd8\xff"),
+    ImageFormat("PNG", (".png",), rb"\x89PNG\r\n\x1a\n"),
+    ImageFormat("GIF", (".gif",), rb"GIF8[79]a"),
+    # A text may begin with BM, so the reserved bytes count too.
+    ImageFormat("BMP", (".bmp",), rb"BM.{4}\0{4}"),
+    ImageFormat("WebP", (".webp",), rb"RIFF.{4}WEBP", "DecodeWebP"),
+    ImageFormat("JPEG XL", (".jxl",), rb"\xff\x0a|\0{3}\x0cJXL \r\n\x87\n", "DecodeJxl"),
+)
+
+
+@functools.cache
+def image_formats() -> tuple[ImageFormat, ...]:
+    """Return the formats that the installed TensorFlow decodes."""
+    return tuple(each for each in FORMATS if not (each.op and other_release(each.op)))
+
+
+@functools.cache
+def image_ends() -> tuple[str, ...]:
+    """Return the file name extensions of images, in lower case."""
+    return tuple(end for each in image_formats() for end in each.ends)
+
+
+@functools.cache
+def _start() -> re.Pattern[bytes]:
+    return re.compile(b"|".join(each.start for each in image_formats()), re.DOTALL)
+
+
+def is_image_content(content: bytes) -> bool:
+    """Return whether bytes begin like an image that the installed TensorFlow decodes."""
+    return _start().match(content) is not None
 
 
 HEAD = 1 << 18  # bytes read from a file; enough for the metadata that cameras write first
@@ -144,6 +197,88 @@ def _size_of_jpeg_xl(head: bytes) -> tuple[int, int] | None:
     height = side(is_small)
     ratio = _RATIOS[read(3)]
     return (height * ratio[0] // ratio[1] if ratio else side(is_small)), height
+
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # in entropy-coded data: no stuffing, no RST
+_UNSIZED = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
+_SCAN, _END = 0xDA, 0xD9
+
+
+def image_problem(content: bytes) -> str:
+    """Return why the bytes are not a complete image that TensorFlow decodes, or an empty text."""
+    if not content:
+        return "the file is empty"
+    if refused := too_large(content):
+        return str(refused)
+    if content.startswith(b"\xff\xd8\xff"):
+        return _jpeg_problem(content)
+    if content.startswith(_PNG):
+        return _png_problem(content)
+    if content.startswith(b"GIF8"):
+        whole = content.rstrip(b"\0").endswith(b"\x3b") and len(content) > 13
+        return "" if whole else "the GIF is truncated"
+    if content.startswith(b"BM"):
+        size = struct.unpack_from("<I", content, 2)[0] if len(content) > 54 else len(content) + 1
+        return "" if size <= len(content) else "the BMP is truncated"
+    known = [each.name for each in image_formats()]
+    if "WebP" in known and content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        size = struct.unpack_from("<I", content, 4)[0] + 8
+        return "" if 20 < size <= len(content) else "the WebP is truncated"
+    if "JPEG XL" in known and content.startswith(JPEG_XL):
+        return "" if size_of(content) else "the JPEG XL is truncated"
+    return f"not a {', '.join(known[:-1])} or {known[-1]} image"
+
+
+def _jpeg_problem(content: bytes) -> str:
+    place, sized = 2, False
+    while True:
+        marker = content[place + 1 : place + 2]
+        if content[place : place + 1] != b"\xff":
+            is_cut = place >= len(content)
+            return "the JPEG is truncated" if is_cut else f"the JPEG has no marker at byte {place}"
+        if not marker:
+            return "the JPEG is truncated"
+        code = marker[0]
+        if code == 0xFF:  # a fill byte
+            place += 1
+        elif code in _UNSIZED:
+            place += 2
+        elif code == _END:
+            return "" if sized else "the JPEG has no size"
+        else:
+            if len(content) < place + 4:
+                return "the JPEG is truncated"
+            length = struct.unpack_from(">H", content, place + 2)[0]
+            if code in _FRAMES and length >= 8 and len(content) > place + 9:
+                height, width = struct.unpack_from(">HH", content, place + 5)
+                sized = height > 0 and width > 0
+            place += 2 + length
+            if place > len(content) or length < 2:
+                return "the JPEG is truncated" if length >= 2 else "the JPEG has an invalid segment"
+            if code == _SCAN:
+                match = _MARKER.search(content, place)
+                if match is None:
+                    return "the JPEG is truncated: it has no end marker"
+                place = match.end() - 2
+
+
+def _png_problem(content: bytes) -> str:
+    place = len(_PNG)
+    while place + 12 <= len(content):
+        length = struct.unpack_from(">I", content, place)[0]
+        end = place + 8 + length
+        if end + 4 > len(content):
+            break
+        kind = content[place + 4 : place + 8]
+        if zlib.crc32(content[place + 4 : end]) != struct.unpack_from(">I", content, end)[0]:
+            return f"the PNG has an invalid checksum at byte {place}"
+        if place == len(_PNG) and kind != b"IHDR":
+            return "the PNG has no header"
+        if kind == b"IEND":
+            return ""
+        place = end + 4
+    return "the PNG is truncated"
 
 
 def png(pixels: Array) -> bytes:
