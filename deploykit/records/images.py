@@ -17,7 +17,7 @@ from deploykit.records.record_source import (
     split_items,
 )
 from deploykit.storage.files import read_bytes
-from deploykit.storage.image_files import image_ends, image_problem, too_large
+from deploykit.storage.image_files import decoded, image_ends, image_problem, read_image
 from deploykit.storage.image_folders import (
     ImageFolder,
     list_images,
@@ -40,12 +40,10 @@ class Decoder:
 
         arrays: list[Array | str] = []
         for content in contents:
-            if refused := too_large(content):
-                arrays.append(str(refused))
-                continue
             try:
-                image = tf.io.decode_image(content, channels, expand_animations=False)
-                arrays.append(image.numpy())
+                arrays.append(decoded(content, channels))
+            except GraphError as error:
+                arrays.append(str(error))
             except tf.errors.ResourceExhaustedError as error:
                 raise LimitError("image-too-large", reason=error.message.splitlines()[0]) from None
             except tf.errors.OpError as error:
@@ -101,11 +99,8 @@ class Images:
         whole, labels = [], self._labels
         for number in range(part.start, part.stop):
             path = self._images[number]
-            try:
-                content = read_bytes(path)
-                reason = image_problem(content)
-            except FileError as error:
-                reason = str(error).removeprefix(f"{path}: ")
+            content, reason = read_image(path)
+            reason = reason or image_problem(content)
             if labels and labels[number] is None:
                 reason = reason or f"the image has no label in {self._labels_file}"
             if reason:

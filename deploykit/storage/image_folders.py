@@ -12,14 +12,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploykit.storage import image_files
 from deploykit.storage.csv_files import CsvLayout
-from deploykit.storage.image_files import (
-    FORMATS,
-    START_BYTES,
-    image_ends,
-    image_formats,
-    is_image_content,
-)
+from deploykit.storage.image_files import image_ends
 from deploykit.storage.visible_files import is_folder, relative, visible_files, warn_once
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.ops import other_release
@@ -48,7 +43,7 @@ def starts_as_image(path: str) -> bool:
     except OSError:
         return False
     try:
-        return is_image_content(os.read(file, START_BYTES))
+        return image_files.is_image_content(os.read(file, image_files.START_BYTES))
     except OSError:
         return False
     finally:
@@ -99,8 +94,8 @@ class ImageFolder:
             names = f"{names} and {more:,} more"
         lacking = [
             other_release(each.op)
-            for each in FORMATS
-            if each not in image_formats()
+            for each in image_files.FORMATS
+            if each not in image_files.image_formats()
             and any(name.lower().endswith(each.ends) for name in self.skipped)
         ]
         count = len(self.skipped)
