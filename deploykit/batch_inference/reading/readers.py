@@ -21,7 +21,7 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.table_reader import TableReader
 from deploykit.data.data import Data
-from deploykit.data.reading import as_objects, group_values, row_values
+from deploykit.data.reading import as_objects, row_values
 from deploykit.storage import csv_files
 from deploykit.storage.archives import DAMAGE, open_archive
 from deploykit.storage.arrays import ArrayHeader, read_header, read_values
@@ -45,16 +45,7 @@ def line_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:
     for start in range(0, len(records), size):
         group = records[start : start + size]
         batch = RowBatch([key] * len(group), [record.line for record in group])
-        if arrays := group_values(data, group, names):
-            yield replace(batch, arrays=arrays)
-            continue
-        values, bad = [], {}
-        for n, record in enumerate(group):
-            try:
-                values.append(row_values(data, record.text, names))
-            except ValueError as error:
-                bad[n] = str(error)
-        arrays = {name: np.array([item[name] for item in values], np.float32) for name in names}
+        arrays, bad = row_values(data, group, names)
         yield replace(batch.without(bad), arrays=arrays)
 
 
