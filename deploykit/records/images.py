@@ -1,15 +1,15 @@
 """Sources of records from image folders, and decoding."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from deploykit.records.examples import Feature
 from deploykit.records.record_source import (
+    Batch,
     Problem,
-    Problems,
     SourcePart,
     facts_of,
     no_records_error,
@@ -94,9 +94,10 @@ class Images:
             return split_items(pixels for _ in self._images)
         return split_items(self.files[path][0] for path in self._images)
 
-    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
-        """Yield the file or the pixels of each image, and its label."""
-        whole, labels = [], self._labels
+    def read(self, part: SourcePart) -> Batch:
+        """Return the files or the pixels of some images, and their labels."""
+        labels, problems = self._labels, []
+        images: dict[int, Any] = {}
         for number in range(part.start, part.stop):
             path = self._images[number]
             content, reason = read_image(path)
@@ -104,32 +105,32 @@ class Images:
             if labels and labels[number] is None:
                 reason = reason or f"the image has no label in {self._labels_file}"
             if reason:
-                problems.take(Problem(path, reason))
+                problems.append(Problem(path, reason))
             else:
-                whole.append((number, content))
+                images[number] = content
         if self._shape:
-            yield from self._decoded(whole, problems)
-            return
-        for number, content in whole:
-            yield {"image": content, **({"label": labels[number]} if labels else {})}
+            for number, image in zip([*images], self._decoded([*images.values()]), strict=True):
+                if isinstance(image, str):
+                    problems.append(Problem(self._images[number], image))
+                    del images[number]
+                else:
+                    images[number] = image
+        columns: dict[str, Any] = {"pixels" if self._shape else "image": [*images.values()]}
+        if labels:
+            columns["label"] = [labels[n] for n in images]
+        return Batch(columns, problems)
 
-    def _decoded(
-        self, whole: Sequence[tuple[int, bytes]], problems: Problems
-    ) -> Iterator[Mapping[str, Any]]:
+    def _decoded(self, contents: Sequence[bytes]) -> Iterator[Array | str]:
+        """Yield the pixels of each image, or why they cannot be stored."""
         if self._decoder is None:
             self._decoder = Worker(DECODER)
-        contents, labels = [content for _, content in whole], self._labels
-        images = self._decoder.ask("decode", contents, self._shape[2])
-        for (number, _), image in zip(whole, images, strict=True):
-            reason = image if isinstance(image, str) else ""
-            if not reason and image.shape != self._shape:
-                sizes, first = ("x".join(map(str, shape)) for shape in (image.shape, self._shape))
-                reason = (f"the image is {sizes}, but the first one is {first}; without --raw, "
-                          "sizes may differ")  # fmt: skip
-            if reason:
-                problems.take(Problem(self._images[number], reason))
-            else:
-                yield {"pixels": image, **({"label": labels[number]} if labels else {})}
+        for image in self._decoder.ask("decode", contents, self._shape[2]):
+            if isinstance(image, str) or image.shape == self._shape:
+                yield image
+                continue
+            sizes, first = ("x".join(map(str, shape)) for shape in (image.shape, self._shape))
+            yield (f"the image is {sizes}, but the first one is {first}; without --raw, "
+                   "sizes may differ")  # fmt: skip
 
 
 def _by_folder(found: ImageFolder) -> tuple[list[int | None], tuple[str, ...]]:
