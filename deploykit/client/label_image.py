@@ -183,7 +183,7 @@ def open_image(image: Any) -> Image:
         kind = "is empty" if not content else "is something else"
         known = [each.name for each in image_files.image_formats()]
         raise GraphError("not-an-image", source=image, got=kind, known=known)
-    if refused := image_files.too_large(content):
+    if refused := image_files.undecodable(content):
         raise refused.within(image)
     return Image(os.fspath(image), content)
 

@@ -105,17 +105,22 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _SIDES = {"PNG": (">II", 16), "GIF": ("<HH", 6), "BMP": ("<ii", 18)}
 """The format and the offset of width and height in a header."""
 _CODESTREAM = b"\xff\x0a"  # of JPEG XL
+_ANIMATED = 2  # in the flags of an extended WebP
 _SIDE_BITS = (9, 13, 18, 30)
 _RATIOS = ((), (1, 1), (12, 10), (4, 3), (3, 2), (16, 9), (5, 4), (2, 1))  # width to height
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
 _QUICK = 1  # zlib's fastest level
 
 
-def too_large(content: bytes) -> GraphError | None:
-    """Return the error for an image above the pixel limit, or None.
+def undecodable(content: bytes) -> GraphError | None:
+    """Return the error for an image above the pixel limit or an animated WebP, or None.
 
-    The file header states the size, so no memory is allocated for pixels.
+    The file header states the size, so no memory is allocated for pixels. TensorFlow 2.21 writes
+    four channels of an animated WebP into the memory of the three that it has.
     """
+    is_extended = content[12:16] == b"VP8X" and format_name(content) == "WebP"
+    if is_extended and any(flags & _ANIMATED for flags in content[20:21]):
+        return GraphError("image-animated")
     size = size_of(content[:HEAD])
     if size is None or size[0] * size[1] <= MAX_PIXELS:
         return None
@@ -190,7 +195,7 @@ def _size_of_jpeg_xl(head: bytes) -> tuple[int, int] | None:
 
 def image_problem(content: bytes) -> str:
     """Return why the bytes are not a complete image that TensorFlow decodes, or an empty text."""
-    if refused := too_large(content):
+    if refused := undecodable(content):
         return str(refused)
     name, known = format_name(content), [each.name for each in image_formats()]
     if name not in known:
@@ -289,7 +294,7 @@ def decoded(content: bytes, channels: int = 0) -> Array:
     """
     import tensorflow as tf
 
-    if refused := too_large(content):
+    if refused := undecodable(content):
         raise refused
     with tf.init_scope():
         array: Array = tf.io.decode_image(content, channels, expand_animations=False).numpy()

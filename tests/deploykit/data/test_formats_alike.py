@@ -19,6 +19,7 @@ import pytest
 from deploykit.data import samples
 from deploykit.records import images
 from deploykit.storage.image_files import png
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.protos import Example
 from deploykit.transforms.ir.tfrecord import framed
 from tests.deploykit.batch_inference.tables.made_up_tables import graph
@@ -32,7 +33,7 @@ from tests.deploykit.data.format_readers import (
     outcome,
     requested,
 )
-from tests.deploykit.storage.tiny_images import AVIF, TIFF
+from tests.deploykit.storage.tiny_images import ANIMATED_WEBP, AVIF, TIFF
 from tests.deploykit.storage.tiny_images import GREY as OTHER_FORMATS
 
 SCALAR = graph(x=("float32", (-1,)))
@@ -466,6 +467,8 @@ PHOTOS = [
     Case("text", "d", folder(**{"a.png": GREY, "b.jpg": b"text"}), PHOTO, (SUM,),
          {"b.jpg": "image"}),
     *(Case(name, "d", folder(a=content), PHOTO, (SUM,)) for name, content in OTHER_FORMATS.items()),
+    Case("animated WebP", "d", folder(**{"a.png": GREY, "b.webp": ANIMATED_WEBP}), PHOTO, (SUM,),
+         {"b.webp": "image"}),
     Case("AVIF", "d", folder(**{"a.png": GREY, "b.avif": AVIF}), PHOTO, (SUM,)),
     Case("AVIF named as JPEG", "d", folder(**{"a.png": GREY, "b.jpg": AVIF}), PHOTO, (SUM,),
          {"b.jpg": "image"}),
@@ -499,6 +502,13 @@ def test_a_single_image_is_for_requests(content, tmp_path):
 def test_requests_take_the_images_that_folders_have(content, tmp_path):
     (tmp_path / "a").write_bytes(content)
     assert outcome(requested, tmp_path / "a", PHOTO).rows == [SUM]
+
+
+def test_no_reader_gives_tensorflow_an_animated_webp(tmp_path):
+    (tmp_path / "a").write_bytes(ANIMATED_WEBP)
+    assert outcome(requested, tmp_path / "a", PHOTO).refusal == "image-animated"
+    (found,) = images.Decoder().decode([ANIMATED_WEBP])
+    assert found == str(GraphError("image-animated"))
 
 
 def test_requests_take_no_image_that_tensorflow_does_not_decode(tmp_path):
