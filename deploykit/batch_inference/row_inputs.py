@@ -16,7 +16,7 @@ from deploykit.data.preprocessing_plan import keeps_files
 from deploykit.data.reading import example, prepared
 from deploykit.data.tfdata import example_spec
 from deploykit.records.examples import Feature
-from deploykit.storage.image_files import too_large
+from deploykit.storage.image_files import undecodable
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array
 
@@ -99,7 +99,7 @@ class RowInputs:
         """Return the value of an input; a separate graph decodes and resizes images."""
         if feature.content != "image" or keeps_files(steps, feature):
             return in_python(steps, feature, value)
-        if refused := too_large(value):
+        if refused := undecodable(value):
             raise refused
         if steps not in self._makers:
             self._makers[steps] = photo_maker(steps, feature)

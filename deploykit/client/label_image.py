@@ -20,9 +20,8 @@ from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import expected_range_of, plan
 from deploykit.importers.image_range import UNIT
 from deploykit.records.examples import Feature
+from deploykit.storage import image_files
 from deploykit.storage.files import read_bytes
-from deploykit.storage.image_files import JPEG_XL, png, too_large
-from deploykit.storage.image_folders import image_formats, is_image_content
 from deploykit.transforms.common.errors import GraphError, failed
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import split
@@ -79,12 +78,9 @@ class ImageInput:
 
 def _decoded(image: bytes) -> Array:
     """Return an image, or the first frame of an animation, as float32 [height, width, 3]."""
-    import tensorflow as tf
-
-    # TensorFlow decodes these formats only with their own number of channels.
-    channels = 0 if image.startswith((b"BM", b"RIFF", *JPEG_XL)) else 3
-    decoded = tf.io.decode_image(image, channels, expand_animations=False)
-    pixels: Array = decoded.numpy().astype(np.float32)
+    # TensorFlow decodes other formats only with their own number of channels.
+    channels = 3 if image_files.format_name(image) in ("JPEG", "PNG", "GIF") else 0
+    pixels: Array = image_files.decoded(image, channels).astype(np.float32)
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
 
 
@@ -181,13 +177,13 @@ def open_image(image: Any) -> Image:
     1, 3 or 4 channels of integers from 0 to 255.
     """
     if not isinstance(image, str | os.PathLike):
-        return Image("the image", png(np.asarray(image)))
+        return Image("the image", image_files.png(np.asarray(image)))
     content = read_bytes(image)
-    if not is_image_content(content):
+    if not image_files.is_image_content(content):
         kind = "is empty" if not content else "is something else"
-        known = [each.name for each in image_formats()]
+        known = [each.name for each in image_files.image_formats()]
         raise GraphError("not-an-image", source=image, got=kind, known=known)
-    if refused := too_large(content):
+    if refused := image_files.undecodable(content):
         raise refused.within(image)
     return Image(os.fspath(image), content)
 

@@ -23,7 +23,8 @@ from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor, ta
 from deploykit.storage.arrays import load_array, load_data
 from deploykit.storage.data_files import NUMPY_END
 from deploykit.storage.files import check_regular, read_bytes
-from deploykit.storage.image_folders import image_ends, is_image
+from deploykit.storage.image_files import image_ends
+from deploykit.storage.image_folders import is_image
 from deploykit.transforms.common.errors import FileError, GraphError, naming, nearest, unknown_name
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node

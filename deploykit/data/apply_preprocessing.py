@@ -12,7 +12,7 @@ import numpy as np
 from deploykit.data.preprocessing import Steps
 from deploykit.data.preprocessing_plan import is_computed, keeps_files, result_of
 from deploykit.records.examples import Feature
-from deploykit.storage.image_files import too_large
+from deploykit.storage.image_files import decoded
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.verification.fitting import in_type
 
@@ -118,7 +118,7 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
     if keeps_files(steps, feature):
         return np.asarray(value, object)
     if feature.content == "image":
-        value = _decoded(value, steps.channels or 0)
+        value = decoded(value, steps.channels or 0)
     elif feature.content == "raw":
         shape = [-1 if size is None else size for size in feature.shape]
         dtype = numpy_type(feature.dtype).newbyteorder("<")
@@ -177,16 +177,6 @@ def _cropped(steps: Steps, value: Any, sizes: Any) -> Any:
     height, width = steps.crop
     top, left = (sizes[0] - height) // 2, (sizes[1] - width) // 2
     return value[..., top : top + height, left : left + width, :]
-
-
-def _decoded(image: bytes, channels: int) -> Array:
-    import tensorflow as tf
-
-    if refused := too_large(image):
-        raise refused
-    with tf.init_scope():
-        array: Array = tf.io.decode_image(image, channels, expand_animations=False).numpy()
-    return array
 
 
 def _resized(steps: Steps, value: Array) -> Array:

@@ -16,7 +16,8 @@ from deploykit.data.preprocessing_plan import is_computed, keeps_files, result_o
 from deploykit.data.tfdata import MEMORY, PREFETCHED, nearby
 from deploykit.records.examples import Feature
 from deploykit.records.index import shard_name
-from deploykit.storage.image_folders import LABELS, START_BYTES, image_ends, image_formats
+from deploykit.storage.image_files import START_BYTES, image_ends, image_formats
+from deploykit.storage.image_folders import LABELS
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.node import split
 

@@ -94,45 +94,47 @@ def _lines(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Recor
     file = data.files[number]
     found = itertools.islice(csv_files.records(file), int(data.header), None)
     while group := list(itertools.islice(found, _ROWS)):
-        arrays = group_values(data, group, features)
+        arrays, bad = row_values(data, group, features)
         for row, record in enumerate(group):
+            if row in bad:
+                raise csv_files.row_error(file, record.line, bad[row])
             where = f"{file}: line {record.line}"
-            if arrays:
-                yield where, {name: array[row] for name, array in arrays.items()}
-                continue
-            try:
-                values = row_values(data, record.text, features)
-            except ValueError as error:
-                raise csv_files.row_error(file, record.line, error) from None
-            yield where, values
+            yield where, {name: array[row] for name, array in arrays.items()}
 
 
-def group_values(
+def row_values(
     data: Data, group: Sequence[csv_files.Record], features: tuple[str, ...]
-) -> dict[str, Array]:
-    """Return the features of rows of a CSV file at once; without any, a row may be bad."""
+) -> tuple[dict[str, Array], dict[int, str]]:
+    """Return the features of the valid rows of a CSV file, and why others are bad, by their index.
+
+    Rows are converted at once; if any is bad, one by one.
+    """
+    bad: dict[int, str] = {}
     numbers = data.layout.numbers(b"\n".join(record.text for record in group))
     if numbers is None or len(numbers) != len(group):
-        return {}
+        rows = []
+        for n, record in enumerate(group):
+            try:
+                rows.append(_numbers(data, record.text))
+            except ValueError as error:
+                bad[n] = str(error)
+        numbers = np.array(rows, np.float64).reshape(len(rows), data.width)
     with np.errstate(over="ignore"):  # as TensorFlow does
         numbers = numbers.astype(np.float32)
-    return {name: numbers[:, data.at(name)] for name in features}
+    return {name: numbers[:, data.at(name)] for name in features}, bad
 
 
-def row_values(data: Data, record: bytes, features: tuple[str, ...]) -> dict[str, Any]:
-    """Return the features of a row of a CSV file. ValueError, with a reason: the row is bad."""
+def _numbers(data: Data, record: bytes) -> list[float]:
+    """Return the numbers of a row of a CSV file. ValueError, with a reason: the row is bad."""
     cells = data.layout.cells(record)
     try:
-        numbers = csv_files.floats(cells, range(data.width))
+        return csv_files.floats(cells, range(data.width))
     except csv_files.CellError as error:
         if error.column != data.columns.get("label"):
             raise
         if not cells[error.column].strip():
             raise ValueError(csv_files.no_label(error.column)) from None
         raise ValueError(f"{error}; deploykit records converts class names to numbers") from None
-    with np.errstate(over="ignore"):  # as TensorFlow does
-        values = np.array(numbers).astype(np.float32)
-    return {name: values[data.at(name)] for name in features}
 
 
 def _examples(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:

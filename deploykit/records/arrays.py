@@ -3,14 +3,14 @@
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import numpy as np
 
 from deploykit.records.examples import RAW, Feature
-from deploykit.records.record_source import Problems, SourcePart, facts_of, numbered, split_items
+from deploykit.records.record_source import Batch, SourcePart, facts_of, numbered, split_items
 from deploykit.storage.archives import check_unpacked
 from deploykit.storage.arrays import MAX_AXES, load_data
 from deploykit.transforms.common.errors import FileError, GraphError, naming, unknown_name
@@ -47,10 +47,9 @@ class Arrays:
         size = sum(array.nbytes // max(count, 1) + 16 for array in self._arrays.values())
         return split_items(size for _ in range(count))
 
-    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
-        """Yield the values of each sample."""
-        for number in range(part.start, part.stop):
-            yield {name: array[number] for name, array in self._arrays.items()}
+    def read(self, part: SourcePart) -> Batch:
+        """Return some samples."""
+        return Batch({name: array[part.start : part.stop] for name, array in self._arrays.items()})
 
 
 def _stored(array: Array) -> tuple[Array, Feature]:

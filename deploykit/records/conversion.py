@@ -19,8 +19,6 @@ from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_file
 from deploykit.records.lines import LineNumbers
 from deploykit.records.record_source import (
     Problem,
-    ProblemError,
-    Problems,
     RecordSource,
     SourcePart,
     fingerprint,
@@ -206,14 +204,13 @@ def convert(
 
 def encode(source: RecordSource, options: Options, part: SourcePart) -> Block:
     """Return a part as records, compressed if requested; runs in any process."""
-    problems, records = Problems(options.skip), []
-    with contextlib.suppress(ProblemError):
-        for values in source.read(part, problems):
-            records.append(framed(example(source.features, values)))
+    batch = source.read(part)
+    rows = () if batch.problems and not options.skip else batch.rows()
+    records = [framed(example(source.features, row)) for row in rows]
     content = b"".join(records)
     if options.compression and content:
         content = gzip.compress(content, GZIP_LEVEL, mtime=0)  # gzip members can be concatenated
-    return Block(content, len(records), tuple(problems.entries))
+    return Block(content, len(records), tuple(batch.problems))
 
 
 @dataclass

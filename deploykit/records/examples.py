@@ -82,7 +82,8 @@ def _feature(feature: Feature, value: Any) -> bytes:
     if feature.dtype == "float32":
         packed = np.asarray(value, "<f4").tobytes()
         return _delimited(_FLOAT_LIST, _delimited(_FIRST, packed) if packed else b"")
-    packed = b"".join(map(_varint, np.asarray(value, np.int64).ravel().tolist()))
+    numbers = [value] if type(value) is int else np.asarray(value, np.int64).ravel().tolist()
+    packed = b"".join(map(_varint, numbers))
     return _delimited(_INT64_LIST, _delimited(_FIRST, packed) if packed else b"")
 
 

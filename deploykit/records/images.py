@@ -1,18 +1,15 @@
-"""Sources of records from image folders, the check that a file is complete, and decoding."""
+"""Sources of records from image folders, and decoding."""
 
 import os
-import re
-import struct
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from deploykit.records.examples import Feature
 from deploykit.records.record_source import (
+    Batch,
     Problem,
-    Problems,
     SourcePart,
     facts_of,
     no_records_error,
@@ -20,11 +17,9 @@ from deploykit.records.record_source import (
     split_items,
 )
 from deploykit.storage.files import read_bytes
-from deploykit.storage.image_files import JPEG_XL, size_of, too_large
+from deploykit.storage.image_files import decoded, image_ends, image_problem, read_image
 from deploykit.storage.image_folders import (
     ImageFolder,
-    image_ends,
-    image_formats,
     list_images,
     listed_labels,
 )
@@ -45,101 +40,16 @@ class Decoder:
 
         arrays: list[Array | str] = []
         for content in contents:
-            if refused := too_large(content):
-                arrays.append(str(refused))
-                continue
             try:
-                image = tf.io.decode_image(content, channels, expand_animations=False)
-                arrays.append(image.numpy())
+                arrays.append(decoded(content, channels))
+            except GraphError as error:
+                arrays.append(str(error))
             except tf.errors.ResourceExhaustedError as error:
                 raise LimitError("image-too-large", reason=error.message.splitlines()[0]) from None
             except tf.errors.OpError as error:
                 reason = error.message.splitlines()[0] if error.message else "no reason given"
                 arrays.append(f"it cannot be decoded: {reason}")
         return arrays
-
-
-_PNG = b"\x89PNG\r\n\x1a\n"
-_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # in entropy-coded data: no stuffing, no RST
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # SOF markers, which contain the image size
-_ALONE = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
-_SCAN, _END = 0xDA, 0xD9
-
-
-def image_problem(content: bytes) -> str:
-    """Return why the bytes are not a complete image that TensorFlow decodes, or an empty text."""
-    if not content:
-        return "the file is empty"
-    if refused := too_large(content):
-        return str(refused)
-    if content.startswith(b"\xff\xd8\xff"):
-        return _jpeg_problem(content)
-    if content.startswith(_PNG):
-        return _png_problem(content)
-    if content.startswith(b"GIF8"):
-        whole = content.rstrip(b"\0").endswith(b"\x3b") and len(content) > 13
-        return "" if whole else "the GIF is truncated"
-    if content.startswith(b"BM"):
-        size = struct.unpack_from("<I", content, 2)[0] if len(content) > 54 else len(content) + 1
-        return "" if size <= len(content) else "the BMP is truncated"
-    known = [each.name for each in image_formats()]
-    if "WebP" in known and content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        size = struct.unpack_from("<I", content, 4)[0] + 8
-        return "" if 20 < size <= len(content) else "the WebP is truncated"
-    if "JPEG XL" in known and content.startswith(JPEG_XL):
-        return "" if size_of(content) else "the JPEG XL is truncated"
-    return f"not a {', '.join(known[:-1])} or {known[-1]} image"
-
-
-def _jpeg_problem(content: bytes) -> str:
-    place, sized = 2, False
-    while True:
-        marker = content[place + 1 : place + 2]
-        if content[place : place + 1] != b"\xff":
-            is_cut = place >= len(content)
-            return "the JPEG is truncated" if is_cut else f"the JPEG has no marker at byte {place}"
-        if not marker:
-            return "the JPEG is truncated"
-        code = marker[0]
-        if code == 0xFF:  # a fill byte
-            place += 1
-        elif code in _ALONE:
-            place += 2
-        elif code == _END:
-            return "" if sized else "the JPEG has no size"
-        else:
-            if len(content) < place + 4:
-                return "the JPEG is truncated"
-            length = struct.unpack_from(">H", content, place + 2)[0]
-            if code in _FRAMES and length >= 8 and len(content) > place + 9:
-                height, width = struct.unpack_from(">HH", content, place + 5)
-                sized = height > 0 and width > 0
-            place += 2 + length
-            if place > len(content) or length < 2:
-                return "the JPEG is truncated" if length >= 2 else "the JPEG has an invalid segment"
-            if code == _SCAN:
-                match = _MARKER.search(content, place)
-                if match is None:
-                    return "the JPEG is truncated: it has no end marker"
-                place = match.end() - 2
-
-
-def _png_problem(content: bytes) -> str:
-    place = len(_PNG)
-    while place + 12 <= len(content):
-        length = struct.unpack_from(">I", content, place)[0]
-        end = place + 8 + length
-        if end + 4 > len(content):
-            break
-        kind = content[place + 4 : place + 8]
-        if zlib.crc32(content[place + 4 : end]) != struct.unpack_from(">I", content, end)[0]:
-            return f"the PNG has an invalid checksum at byte {place}"
-        if place == len(_PNG) and kind != b"IHDR":
-            return "the PNG has no header"
-        if kind == b"IEND":
-            return ""
-        place = end + 4
-    return "the PNG is truncated"
 
 
 DECODER = "deploykit.records.images:Decoder"
@@ -184,45 +94,43 @@ class Images:
             return split_items(pixels for _ in self._images)
         return split_items(self.files[path][0] for path in self._images)
 
-    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
-        """Yield the file or the pixels of each image, and its label."""
-        whole, labels = [], self._labels
+    def read(self, part: SourcePart) -> Batch:
+        """Return the files or the pixels of some images, and their labels."""
+        labels, problems = self._labels, []
+        images: dict[int, Any] = {}
         for number in range(part.start, part.stop):
             path = self._images[number]
-            try:
-                content = read_bytes(path)
-                reason = image_problem(content)
-            except FileError as error:
-                reason = str(error).removeprefix(f"{path}: ")
+            content, reason = read_image(path)
+            reason = reason or image_problem(content)
             if labels and labels[number] is None:
                 reason = reason or f"the image has no label in {self._labels_file}"
             if reason:
-                problems.take(Problem(path, reason))
+                problems.append(Problem(path, reason))
             else:
-                whole.append((number, content))
+                images[number] = content
         if self._shape:
-            yield from self._decoded(whole, problems)
-            return
-        for number, content in whole:
-            yield {"image": content, **({"label": labels[number]} if labels else {})}
+            for number, image in zip([*images], self._decoded([*images.values()]), strict=True):
+                if isinstance(image, str):
+                    problems.append(Problem(self._images[number], image))
+                    del images[number]
+                else:
+                    images[number] = image
+        columns: dict[str, Any] = {"pixels" if self._shape else "image": [*images.values()]}
+        if labels:
+            columns["label"] = [labels[n] for n in images]
+        return Batch(columns, problems)
 
-    def _decoded(
-        self, whole: Sequence[tuple[int, bytes]], problems: Problems
-    ) -> Iterator[Mapping[str, Any]]:
+    def _decoded(self, contents: Sequence[bytes]) -> Iterator[Array | str]:
+        """Yield the pixels of each image, or why they cannot be stored."""
         if self._decoder is None:
             self._decoder = Worker(DECODER)
-        contents, labels = [content for _, content in whole], self._labels
-        images = self._decoder.ask("decode", contents, self._shape[2])
-        for (number, _), image in zip(whole, images, strict=True):
-            reason = image if isinstance(image, str) else ""
-            if not reason and image.shape != self._shape:
-                sizes, first = ("x".join(map(str, shape)) for shape in (image.shape, self._shape))
-                reason = (f"the image is {sizes}, but the first one is {first}; without --raw, "
-                          "sizes may differ")  # fmt: skip
-            if reason:
-                problems.take(Problem(self._images[number], reason))
-            else:
-                yield {"pixels": image, **({"label": labels[number]} if labels else {})}
+        for image in self._decoder.ask("decode", contents, self._shape[2]):
+            if isinstance(image, str) or image.shape == self._shape:
+                yield image
+                continue
+            sizes, first = ("x".join(map(str, shape)) for shape in (image.shape, self._shape))
+            yield (f"the image is {sizes}, but the first one is {first}; without --raw, "
+                   "sizes may differ")  # fmt: skip
 
 
 def _by_folder(found: ImageFolder) -> tuple[list[int | None], tuple[str, ...]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from deploykit.records.examples import Feature
 from deploykit.records.index import RecordsMetadata
-from deploykit.storage.image_folders import is_image_content
+from deploykit.storage.image_files import is_image_content
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import numpy_type
 from deploykit.transforms.ir.tfrecord import (
@@ -118,13 +118,13 @@ def plain_records(source: str, files: Sequence[Path], sought: Collection[str] = 
     records = _in_order(files, is_packed, counts)
     lists, others = [], 0
     for record in islice(records, LOOKED_AT):
-        found = _lists(record)
+        found = lists_of(record)
         lists += [found] if found else []
         others += found is None
     if others and not lists:
         raise GraphError("not-an-example", source=next(compress(files, counts)))
     if sought and not any(name in each for each in lists for name in sought):
-        later = (_lists(record) or {} for record in records)
+        later = (lists_of(record) or {} for record in records)
         lists += islice((each for each in later if not each.keys().isdisjoint(sought)), 1)
     values: dict[str, list[_List]] = {}
     for each in lists:
@@ -179,7 +179,7 @@ def _in_order(files: Sequence[Path], is_packed: bool, counts: Sequence[int]) -> 
                 yield record
 
 
-def _lists(record: bytes) -> dict[str, _List] | None:
+def lists_of(record: bytes) -> dict[str, _List] | None:
     """Return the dtype and the values of each feature of an Example; None: it is none."""
     from google.protobuf import message
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from deploykit.records.examples import Feature
@@ -34,22 +34,17 @@ class Problem:
     only_feeds: bool = False  # no line of the file ends with a lone carriage return
 
 
-class ProblemError(Exception):
-    """An invalid item that ends the run."""
+@dataclass(frozen=True)
+class Batch:
+    """The items of a part: an array or a list for each feature, and the problems of other items."""
 
+    columns: Mapping[str, Any]
+    problems: Sequence[Problem] = ()
 
-@dataclass
-class Problems:
-    """The problems of the items in a part; with `skip`, these items are skipped."""
-
-    skip: bool
-    entries: list[Problem] = field(default_factory=list)
-
-    def take(self, problem: Problem) -> None:
-        """Add a problem. ProblemError: items may not be skipped."""
-        self.entries.append(problem)
-        if not self.skip:
-            raise ProblemError
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the values of each item, for `examples.example`."""
+        for row in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, row, strict=True))
 
 
 class RecordSource(Protocol):
@@ -74,8 +69,8 @@ class RecordSource(Protocol):
         """Return all parts in order; they only depend on the data."""
         ...
 
-    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
-        """Yield the values of each item of a part, for `examples.example`."""
+    def read(self, part: SourcePart) -> Batch:
+        """Return the items of a part."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Sources of records from CSV or text lines, with label column, label type and header."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,8 +17,8 @@ from deploykit.records.lines import (
     text_of,
 )
 from deploykit.records.record_source import (
+    Batch,
     Problem,
-    Problems,
     SourcePart,
     facts_of,
     no_records_error,
@@ -51,6 +51,30 @@ class Columns:
     def others(self) -> list[int]:
         """The columns that are not the label."""
         return [n for n in range(self.layout.count) if n != self.label]
+
+    def rows(
+        self,
+        file: str,
+        found: Iterable[tuple[int, bytes]],
+        parse: Callable[[list[str]], Any],
+        only_feeds: bool = False,
+    ) -> tuple[list[Any], dict[str, list[Any]], list[Problem]]:
+        """Return the parsed cells and the labels of valid rows, and the problems of the others.
+
+        `found` are the offset and the text of each row; with `only_feeds`, quotes have no meaning.
+        """
+        values, problems = [], []
+        labels: list[float | int] = []
+        for offset, text in found:
+            try:
+                row = self.layout.cells(text, is_quoted=not only_feeds)
+                value = parse(row)
+                labels += [] if self.label is None else [self.value(row)]
+            except ValueError as error:
+                problems.append(Problem(file, str(error), offset, only_feeds))
+                continue
+            values.append(value)
+        return values, {} if self.label is None else {"label": labels}, problems
 
     def value(self, row: Sequence[str]) -> float | int:
         """Return the label of a row. ValueError, with a reason: it is none."""
@@ -137,21 +161,22 @@ class Numbers:
         ratio = record / (len(self._first) + 1)
         return [replace(part, bytes=round(part.bytes * ratio)) for part in self._ranges]
 
-    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
-        """Yield the numbers and the label of each row."""
+    def read(self, part: SourcePart) -> Batch:
+        """Return the numbers and the labels of some rows."""
         columns, place = self._columns, self._columns.label
         begin, text = text_of(part, self._starts[part.file])
         whole = self._parsed(text)
         if whole is None:
-            yield from self._one_by_one(part.file, begin, text, problems)
-            return
+            found = ((record.offset, record.text) for record in csv_files.split(text, begin))
+            rows, label, problems = columns.rows(
+                part.file, found, lambda row: np.array(csv_files.floats(row, columns.others))
+            )
+            return Batch({"x": list(map(_float32, rows)), **label}, problems)
         inputs = _float32(whole[:, columns.others])
         if place is None:
-            yield from ({"x": x} for x in inputs)
-            return
+            return Batch({"x": inputs})
         kind = np.float32 if columns.label_type == "float32" else np.int64
-        for x, label in zip(inputs, whole[:, place].astype(kind).tolist(), strict=True):
-            yield {"x": x, "label": label}
+        return Batch({"x": inputs, "label": whole[:, place].astype(kind).tolist()})
 
     def _parsed(self, text: bytes) -> Array | None:
         """Return all numbers of a text, or None if any row is invalid."""
@@ -165,21 +190,6 @@ class Numbers:
             if not (np.abs(values) < 2**53).all() or (values != np.rint(values)).any():
                 return None  # not an integer, or not exact as a float
         return array
-
-    def _one_by_one(
-        self, file: str, begin: int, text: bytes, problems: Problems
-    ) -> Iterator[Mapping[str, Any]]:
-        """Yield the same as `read`, and report invalid rows."""
-        columns = self._columns
-        for record in csv_files.split(text, begin):
-            try:
-                row = columns.layout.cells(record.text)
-                numbers = csv_files.floats(row, columns.others)
-                label = {} if columns.label is None else {"label": columns.value(row)}
-            except ValueError as error:
-                problems.take(Problem(file, str(error), record.offset))
-                continue
-            yield {"x": _float32(np.array(numbers)), **label}
 
     def _first_row(self) -> bytes:
         for part in self._ranges:
@@ -261,17 +271,12 @@ class Texts:
         """Return byte ranges of lines."""
         return parts_of(self.files, 1.5)
 
-    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
-        """Yield the texts and the label of each line."""
-        columns = self._columns
-        for offset, line in self._lines(part):
-            try:
-                row = columns.layout.cells(line, is_quoted=False)
-                label = {} if columns.label is None else {"label": columns.value(row)}
-            except ValueError as error:
-                problems.take(Problem(part.file, str(error), offset, only_feeds=True))
-                continue
-            yield {name: row[n].encode() for n, name in self._names.items()} | label
+    def read(self, part: SourcePart) -> Batch:
+        """Return the texts and the labels of some lines."""
+        found = self._lines(part)
+        rows, label, problems = self._columns.rows(part.file, found, list, only_feeds=True)
+        texts = {name: [row[n].encode() for row in rows] for n, name in self._names.items()}
+        return Batch({**texts, **label}, problems)
 
     def _lines(self, part: SourcePart) -> Iterator[tuple[int, bytes]]:
         return numbered_lines(*text_of(part, self._starts[part.file], only_feeds=True))

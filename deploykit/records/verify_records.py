@@ -22,7 +22,7 @@ from deploykit.records.index import (
     one_set,
     shard_files,
 )
-from deploykit.records.plain_records import PlainRecords, plain_records, record_names
+from deploykit.records.plain_records import PlainRecords, lists_of, plain_records, record_names
 from deploykit.records.workers import in_order
 from deploykit.transforms.common.errors import (
     FileError,
@@ -209,27 +209,14 @@ def sample(path: Path) -> dict[str, Any] | None:
     FileError: the file cannot be read. VerificationError: it is damaged. GraphError: the record is
     not a tf.train.Example.
     """
-    from google.protobuf import message
-
-    from deploykit.transforms.ir.protos import Example
-
     for record in read_records(path, is_gzip(path)):
-        try:
-            features = Example.FromString(record).features.feature
-        except message.DecodeError:
-            raise GraphError("not-an-example", source=path) from None
-        return {name: _values(features[name]) for name in sorted(features)}
+        if (lists := lists_of(record)) is None:
+            raise GraphError("not-an-example", source=path)
+        return {
+            name: np.array(values, np.float32) if dtype == "float32" else list(values)
+            for name, (dtype, values) in lists.items()
+        }
     return None
-
-
-def _values(feature: Any) -> Any:
-    kind = feature.WhichOneof("kind")
-    if kind is None:
-        return []
-    values = getattr(feature, kind).value
-    if kind == "float_list":
-        return np.array(values, np.float32)
-    return list(values)
 
 
 def shown(feature: Feature, value: Any) -> str:

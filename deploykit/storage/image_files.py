@@ -1,15 +1,19 @@
-"""Image files: sizes from their headers, PNG encoding, and files of class names."""
+"""Image files: formats, sizes from headers, checks, PNG encoding, and files of class names."""
 
+import functools
 import os
+import re
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.common.errors import GraphError, counts_differ
+from deploykit.transforms.common.errors import FileError, GraphError, counts_differ
+from deploykit.transforms.ir.ops import other_release
 from deploykit.transforms.ir.tensors import Array
-from deploykit.transforms.untrusted.files import read_text
+from deploykit.transforms.untrusted.files import read_bytes, read_text
 
 
 def labels_from(labels: str | os.PathLike[str] | Sequence[str]) -> list[str]:
@@ -34,23 +38,89 @@ def check_labels(labels: Sequence[str], scores: int, output: str) -> None:
         raise counts_differ("labels", len(labels), scores, "scores")
 
 
+START_BYTES = 12
+"""The number of bytes that tell the format of a file."""
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """An image format."""
+
+    name: str
+    ends: tuple[str, ...]
+    start: bytes
+    """A regular expression for the first bytes, in which `.` matches all bytes."""
+    op: str = ""
+    """The op that decodes it, if not all releases of TensorFlow have it."""
+    magic: bytes = b""
+    """Bytes by which TensorFlow tells the format, if these are fewer."""
+
+
+FORMATS = (
+    ImageFormat("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), rb"\xff\xd8\xff"),
+    ImageFormat("PNG", (".png",), rb"\x89PNG\r\n\x1a\n"),
+    ImageFormat("GIF", (".gif",), rb"GIF8[79]a", magic=b"GIF8"),
+    # A text may begin with BM, so the reserved bytes count too.
+    ImageFormat("BMP", (".bmp",), rb"BM.{4}\0{4}", magic=b"BM"),
+    ImageFormat("WebP", (".webp",), rb"RIFF.{4}WEBP", "DecodeWebP"),
+    ImageFormat("JPEG XL", (".jxl",), rb"\xff\x0a|\0{3}\x0cJXL \r\n\x87\n", "DecodeJxl"),
+)
+
+
+@functools.cache
+def image_formats() -> tuple[ImageFormat, ...]:
+    """Return the formats that the installed TensorFlow decodes."""
+    return tuple(each for each in FORMATS if not (each.op and other_release(each.op)))
+
+
+@functools.cache
+def image_ends() -> tuple[str, ...]:
+    """Return the file name extensions of images, in lower case."""
+    return tuple(end for each in image_formats() for end in each.ends)
+
+
+@functools.cache
+def _start() -> re.Pattern[bytes]:
+    return re.compile(b"|".join(each.start for each in image_formats()), re.DOTALL)
+
+
+def is_image_content(content: bytes) -> bool:
+    """Return whether bytes begin like an image that the installed TensorFlow decodes."""
+    return _start().match(content) is not None
+
+
+def format_name(content: bytes) -> str:
+    """Return the name of the format as which TensorFlow decodes bytes; empty: as none."""
+    starts = ((each.name, each.magic or each.start) for each in FORMATS)
+    return next((name for name, start in starts if re.match(start, content, re.DOTALL)), "")
+
+
 HEAD = 1 << 18  # bytes read from a file; enough for the metadata that cameras write first
 MAX_PIXELS = (1 << 29) // 3  # TensorFlow decodes at most 512 MiB; a pixel has 3 bytes
-_ALONE = frozenset({0x01, *range(0xD0, 0xDA)})  # JPEG markers without a length
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-JPEG_XL = b"\xff\x0a", b"\0\0\0\x0cJXL \r\n\x87\n"
-"""The first bytes of a JPEG XL codestream, and of one in a container."""
+_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # in entropy-coded data: no stuffing, no RST
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # SOF markers, which contain the image size
+_ALONE = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
+_SCAN, _END = 0xDA, 0xD9
+_PNG = b"\x89PNG\r\n\x1a\n"
+_SIDES = {"PNG": (">II", 16), "GIF": ("<HH", 6), "BMP": ("<ii", 18)}
+"""The format and the offset of width and height in a header."""
+_CODESTREAM = b"\xff\x0a"  # of JPEG XL
+_ANIMATED = 2  # in the flags of an extended WebP
 _SIDE_BITS = (9, 13, 18, 30)
 _RATIOS = ((), (1, 1), (12, 10), (4, 3), (3, 2), (16, 9), (5, 4), (2, 1))  # width to height
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
 _QUICK = 1  # zlib's fastest level
 
 
-def too_large(content: bytes) -> GraphError | None:
-    """Return the error for an image above the pixel limit, or None.
+def undecodable(content: bytes) -> GraphError | None:
+    """Return the error for an image above the pixel limit or an animated WebP, or None.
 
-    The file header states the size, so no memory is allocated for pixels.
+    The file header states the size, so no memory is allocated for pixels. TensorFlow 2.21 writes
+    four channels of an animated WebP into the memory of the three that it has.
     """
+    is_extended = content[12:16] == b"VP8X" and format_name(content) == "WebP"
+    if is_extended and any(flags & _ANIMATED for flags in content[20:21]):
+        return GraphError("image-animated")
     size = size_of(content[:HEAD])
     if size is None or size[0] * size[1] <= MAX_PIXELS:
         return None
@@ -60,42 +130,19 @@ def too_large(content: bytes) -> GraphError | None:
 
 def size_of(head: bytes) -> tuple[int, int] | None:
     """Return width and height of an image in any known format; None if the header has no size."""
+    name = format_name(head)
     try:
-        if head.startswith(b"\x89PNG"):
-            width, height = struct.unpack_from(">II", head, 16)
-        elif head.startswith(b"GIF8"):
-            width, height = struct.unpack_from("<HH", head, 6)
-        elif head.startswith(b"BM"):
-            width, height = struct.unpack_from("<ii", head, 18)
-        elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        if name in _SIDES:
+            form, place = _SIDES[name]
+            width, height = struct.unpack_from(form, head, place)
+            return (width, abs(height)) if width > 0 and height else None
+        if name == "JPEG":
+            return _size_and_problem_of_jpeg(head, only_size=True)[0]
+        if name == "WebP":
             return _size_of_webp(head)
-        elif head.startswith(JPEG_XL):
-            return _size_of_jpeg_xl(head)
-        else:
-            return _size_of_jpeg(head)
+        return _size_of_jpeg_xl(head) if name else None
     except struct.error:
         return None
-    return (width, abs(height)) if width > 0 and height else None
-
-
-def _size_of_jpeg(head: bytes) -> tuple[int, int] | None:
-    """Follow the JPEG markers to the frame header, which contains the size."""
-    if not head.startswith(b"\xff\xd8"):
-        return None
-    at = 2
-    while True:
-        first, marker = struct.unpack_from(">BB", head, at)
-        if first != 0xFF:
-            return None
-        if marker in _FRAMES:
-            height, width = struct.unpack_from(">HH", head, at + 5)
-            return width, height
-        if marker == 0xFF:  # a fill byte
-            at += 1
-        elif marker in _ALONE:
-            at += 2
-        else:
-            at += 2 + struct.unpack_from(">H", head, at + 2)[0]
 
 
 def _size_of_webp(head: bytes) -> tuple[int, int] | None:
@@ -115,14 +162,14 @@ def _size_of_webp(head: bytes) -> tuple[int, int] | None:
 def _size_of_jpeg_xl(head: bytes) -> tuple[int, int] | None:
     """Return the size at the start of the codestream, which may be in a container of boxes."""
     at = 0
-    while head[at : at + 2] != JPEG_XL[0]:
+    while head[at : at + 2] != _CODESTREAM:
         length, kind = struct.unpack_from(">I4s", head, at)
         start = at + 8
         if length == 1:
             length, start = struct.unpack_from(">Q", head, start)[0], start + 8
         if kind in (b"jxlc", b"jxlp"):
             at = start + 4 * (kind == b"jxlp")  # a part begins with its number
-            if head[at : at + 2] != JPEG_XL[0]:
+            if head[at : at + 2] != _CODESTREAM:
                 return None
         elif length < 8:
             return None
@@ -146,6 +193,114 @@ def _size_of_jpeg_xl(head: bytes) -> tuple[int, int] | None:
     return (height * ratio[0] // ratio[1] if ratio else side(is_small)), height
 
 
+def image_problem(content: bytes) -> str:
+    """Return why the bytes are not a complete image that TensorFlow decodes, or an empty text."""
+    if refused := undecodable(content):
+        return str(refused)
+    name, known = format_name(content), [each.name for each in image_formats()]
+    if name not in known:
+        return f"not a {', '.join(known[:-1])} or {known[-1]} image"
+    if name == "JPEG":
+        return _size_and_problem_of_jpeg(content)[1]
+    if name == "PNG":
+        return _png_problem(content)
+    if name == "GIF":
+        is_whole = len(content) > 13 and content.rstrip(b"\0").endswith(b";")
+    elif name == "BMP":
+        is_whole = len(content) > 54 and struct.unpack_from("<I", content, 2)[0] <= len(content)
+    elif name == "WebP":
+        is_whole = 12 < struct.unpack_from("<I", content, 4)[0] <= len(content) - 8
+    else:
+        is_whole = size_of(content) is not None
+    return "" if is_whole else f"the {name} is truncated"
+
+
+def _size_and_problem_of_jpeg(
+    content: bytes, only_size: bool = False
+) -> tuple[tuple[int, int] | None, str]:
+    """Return the size in the header of a frame, and why the image is not complete.
+
+    With `only_size`, what follows the first frame header is not looked at.
+    """
+    place = 2
+    size: tuple[int, int] | None = None
+    while True:
+        marker = content[place + 1 : place + 2]
+        if content[place : place + 1] != b"\xff":
+            is_cut = place >= len(content)
+            reason = "is truncated" if is_cut else f"has no marker at byte {place}"
+            return size, f"the JPEG {reason}"
+        if not marker:
+            return size, "the JPEG is truncated"
+        code = marker[0]
+        if code == 0xFF:  # a fill byte
+            place += 1
+        elif code in _ALONE:
+            place += 2
+        elif code == _END:
+            return size, "" if size and all(size) else "the JPEG has no size"
+        else:
+            if len(content) < place + 4:
+                return size, "the JPEG is truncated"
+            length = struct.unpack_from(">H", content, place + 2)[0]
+            if code in _FRAMES and length >= 8 and len(content) >= place + 9:
+                height, width = struct.unpack_from(">HH", content, place + 5)
+                size = width, height
+                if only_size:
+                    return size, ""
+            place += 2 + length
+            if place > len(content) or length < 2:
+                reason = "is truncated" if length >= 2 else "has an invalid segment"
+                return size, f"the JPEG {reason}"
+            if code == _SCAN:
+                match = _MARKER.search(content, place)
+                if match is None:
+                    return size, "the JPEG is truncated: it has no end marker"
+                place = match.end() - 2
+
+
+def _png_problem(content: bytes) -> str:
+    place = len(_PNG)
+    while place + 12 <= len(content):
+        length = struct.unpack_from(">I", content, place)[0]
+        end = place + 8 + length
+        if end + 4 > len(content):
+            break
+        kind = content[place + 4 : place + 8]
+        if zlib.crc32(content[place + 4 : end]) != struct.unpack_from(">I", content, end)[0]:
+            return f"the PNG has an invalid checksum at byte {place}"
+        if place == len(_PNG) and kind != b"IHDR":
+            return "the PNG has no header"
+        if kind == b"IEND":
+            return ""
+        place = end + 4
+    return "the PNG is truncated"
+
+
+def read_image(path: str) -> tuple[bytes, str]:
+    """Return the content of a file, and why it cannot be an image: it is unreadable, or empty."""
+    try:
+        content = read_bytes(path)
+    except FileError as error:
+        return b"", str(error).removeprefix(f"{path:.300}: ")
+    return content, "" if content else "the file is empty"
+
+
+def decoded(content: bytes, channels: int = 0) -> Array:
+    """Return the pixels of an image, uint8 [height, width, channels]; of an animation, the first.
+
+    0 channels means the number in the file. GraphError: there are too many pixels; TensorFlow may
+    raise an OpError.
+    """
+    import tensorflow as tf
+
+    if refused := undecodable(content):
+        raise refused
+    with tf.init_scope():
+        array: Array = tf.io.decode_image(content, channels, expand_animations=False).numpy()
+    return array
+
+
 def png(pixels: Array) -> bytes:
     """Encode an image [height, width] or [height, width, 1, 3 or 4] as PNG.
 
@@ -163,7 +318,7 @@ def png(pixels: Array) -> bytes:
     unfiltered = np.zeros((height, 1), np.uint8)
     data = np.hstack([unfiltered, whole.reshape(height, -1)]).tobytes()
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(data, _QUICK)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
+    return _PNG + b"".join(
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
         for kind, body in chunks
     )

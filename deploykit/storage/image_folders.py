@@ -6,16 +6,16 @@ command that reads it reports it. All other visible files are skipped, with one 
 """
 
 import csv
-import functools
 import io
 import logging
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploykit.storage import image_files
 from deploykit.storage.csv_files import CsvLayout
+from deploykit.storage.image_files import image_ends
 from deploykit.storage.visible_files import is_folder, relative, visible_files, warn_once
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.ops import other_release
@@ -25,60 +25,13 @@ logger = logging.getLogger("deploykit")
 
 LABELS = "labels.csv"
 """The file in an image folder that lists the label of each image."""
-START_BYTES = 12
-"""The number of bytes that tell the format of a file."""
 _MAX_NAMES = 5
 """Maximum number of files that a warning names."""
-
-
-@dataclass(frozen=True)
-class ImageFormat:
-    """An image format."""
-
-    name: str
-    ends: tuple[str, ...]
-    start: bytes
-    """A regular expression for the first bytes, in which `.` matches all bytes."""
-    op: str = ""
-    """The op that decodes it, if not all releases of TensorFlow have it."""
-
-
-_FORMATS = (
-    ImageFormat("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), rb"\xff\xd8\xff"),
-    ImageFormat("PNG", (".png",), rb"\x89PNG\r\n\x1a\n"),
-    ImageFormat("GIF", (".gif",), rb"GIF8[79]a"),
-    # A text may begin with BM, so the reserved bytes count too.
-    ImageFormat("BMP", (".bmp",), rb"BM.{4}\0{4}"),
-    ImageFormat("WebP", (".webp",), rb"RIFF.{4}WEBP", "DecodeWebP"),
-    ImageFormat("JPEG XL", (".jxl",), rb"\xff\x0a|\0{3}\x0cJXL \r\n\x87\n", "DecodeJxl"),
-)
-
-
-@functools.cache
-def image_formats() -> tuple[ImageFormat, ...]:
-    """Return the formats that the installed TensorFlow decodes."""
-    return tuple(each for each in _FORMATS if not (each.op and other_release(each.op)))
-
-
-@functools.cache
-def image_ends() -> tuple[str, ...]:
-    """Return the file name extensions of images, in lower case."""
-    return tuple(end for each in image_formats() for end in each.ends)
-
-
-@functools.cache
-def _start() -> re.Pattern[bytes]:
-    return re.compile(b"|".join(each.start for each in image_formats()), re.DOTALL)
 
 
 def is_image(path: str) -> bool:
     """Return whether a path is an image, by its extension or else by its first bytes."""
     return path.lower().endswith(image_ends()) or (os.path.isfile(path) and starts_as_image(path))
-
-
-def is_image_content(content: bytes) -> bool:
-    """Return whether bytes begin like an image that the installed TensorFlow decodes."""
-    return _start().match(content) is not None
 
 
 def starts_as_image(path: str) -> bool:
@@ -91,7 +44,7 @@ def starts_as_image(path: str) -> bool:
     except OSError:
         return False
     try:
-        return is_image_content(os.read(file, START_BYTES))
+        return image_files.is_image_content(os.read(file, image_files.START_BYTES))
     except OSError:
         return False
     finally:
@@ -139,8 +92,8 @@ class ImageFolder:
             return
         lacking = [
             other_release(each.op)
-            for each in _FORMATS
-            if each not in image_formats()
+            for each in image_files.FORMATS
+            if each not in image_files.image_formats()
             and any(name.lower().endswith(each.ends) for name in self.skipped)
         ]
         count = len(self.skipped)

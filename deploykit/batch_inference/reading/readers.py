@@ -21,14 +21,15 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.table_reader import TableReader
 from deploykit.data.data import Data
-from deploykit.data.reading import as_objects, group_values, row_values
+from deploykit.data.reading import as_objects, row_values
 from deploykit.storage import csv_files
 from deploykit.storage.archives import DAMAGE, open_archive
 from deploykit.storage.arrays import ArrayHeader, read_header, read_values
+from deploykit.storage.image_files import read_image
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import DamagedRecord, read_all_records
-from deploykit.transforms.untrusted.files import cannot_be_read, opened_text, read_bytes
+from deploykit.transforms.untrusted.files import cannot_be_read, opened_text
 
 Reader = Callable[[DataPart, int], Iterator[RowBatch]]
 _PIECE = 1 << 22
@@ -44,16 +45,7 @@ def line_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:
     for start in range(0, len(records), size):
         group = records[start : start + size]
         batch = RowBatch([key] * len(group), [record.line for record in group])
-        if arrays := group_values(data, group, names):
-            yield replace(batch, arrays=arrays)
-            continue
-        values, bad = [], {}
-        for n, record in enumerate(group):
-            try:
-                values.append(row_values(data, record.text, names))
-            except ValueError as error:
-                bad[n] = str(error)
-        arrays = {name: np.array([item[name] for item in values], np.float32) for name in names}
+        arrays, bad = row_values(data, group, names)
         yield replace(batch.without(bad), arrays=arrays)
 
 
@@ -78,14 +70,8 @@ def photo_batches(data: Data, part: DataPart, size: int) -> Iterator[RowBatch]:
     """Yield encoded images in batches of `size`; a missing or empty file is an invalid row."""
     for start in range(0, len(part.files), size):
         files = part.files[start : start + size]
-        contents, bad = [b""] * len(files), {}
-        for n, file in enumerate(files):
-            try:
-                contents[n] = read_bytes(file)
-                if not contents[n]:
-                    bad[n] = "the file is empty"
-            except FileError as error:
-                bad[n] = str(error).removeprefix(f"{file:.300}: ")
+        contents, reasons = zip(*map(read_image, files), strict=True)
+        bad = {n: reason for n, reason in enumerate(reasons) if reason}
         keys = [key_of(data, file) for file in files]
         yield RowBatch(keys, [0] * len(files), contents).without(bad)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from deploykit.storage import image_files
 from deploykit.transforms.ir.protos import Example
 from deploykit.transforms.ir.tensors import Array
 
@@ -16,13 +17,7 @@ SOUND = 16000  # samples: one second at the usual rate of speech models
 
 def png(random: "np.random.Generator") -> bytes:
     """Return an RGB image as PNG."""
-    rows = np.insert(_pixels(random).reshape(SIDE, -1), 0, 0, axis=1)  # the filter bytes
-    head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in parts
-    )
+    return image_files.png(_pixels(random))
 
 
 def bmp(random: "np.random.Generator") -> bytes:

@@ -18,7 +18,6 @@ from deploykit.data.data import Data, open_data
 from deploykit.data.pipeline import InputPipelineOptions, pipeline_for
 from deploykit.data.samples import open_samples
 from deploykit.records.open_source import open_source
-from deploykit.records.record_source import Problems
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.common.errors import CodedError, naming
 from deploykit.transforms.ir.graph import Graph
@@ -69,16 +68,16 @@ def text_of(value: Any) -> str:
 
 def converted(path: str, model: Graph) -> Outcome:
     """Read as `records convert --on-error skip` does."""
-    result, problems, source = Outcome(), Problems(skip=True), open_source([path])
-    for part in source.parts():
-        for item in source.read(part, problems):
+    result, source = Outcome(), open_source([path])
+    for batch in map(source.read, source.parts()):
+        for item in batch.rows():
             values = dict(item)
             if (label := values.pop("label", None)) is not None:
                 result.labels = [*(result.labels or []), label]
             value = next(iter(values.values()))
             result.rows.append("an image" if "image" in values else text_of(value))
-    for problem in problems.entries:
-        result.bad[Path(problem.file).name] = kind_of(problem.reason)
+        for problem in batch.problems:
+            result.bad[Path(problem.file).name] = kind_of(problem.reason)
     return result
 
 

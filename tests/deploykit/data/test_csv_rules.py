@@ -21,7 +21,6 @@ from deploykit.data.samples import open_feeds, open_samples
 from deploykit.records.conversion import problem_text
 from deploykit.records.lines import LineNumbers
 from deploykit.records.open_source import open_source
-from deploykit.records.record_source import Problems
 from deploykit.storage import csv_files
 from deploykit.storage.arrays import load_data
 from deploykit.storage.tables import CsvTable
@@ -59,13 +58,14 @@ class Outcome:
 
 def converted(path: str) -> Outcome:
     """Read as `records convert` does."""
-    result, problems, lines = Outcome(), Problems(skip=True), LineNumbers()
+    result, lines = Outcome(), LineNumbers()
     source = open_source([path], kind="csv")
     for part in source.parts():
-        for item in source.read(part, problems):
+        batch = source.read(part)
+        for item in batch.rows():
             result.add(*item["x"], item["label"])
-    for problem in problems.entries:
-        result.spoil(lines.at(problem.file, problem.offset or 0), problem.reason)
+        for problem in batch.problems:
+            result.spoil(lines.at(problem.file, problem.offset or 0), problem.reason)
     return result
 
 
@@ -307,8 +307,7 @@ def test_a_header_of_numbers_is_stated_for_every_reader(tmp_path, rule, rows):
     path.write_text("0,1,2\n1,2,0\n3,4,1\n")
     model = graph(x=("float32", (-1, 2)))
     source = open_source([path], kind="csv", header=rule)
-    problems = Problems(skip=False)
-    assert sum(len([*source.read(part, problems)]) for part in source.parts()) == rows
+    assert sum(len([*source.read(part).rows()]) for part in source.parts()) == rows
     assert open_samples(path, model, with_header(None, rule)).count == rows
     declared = with_header(None, rule) or Preprocessing()
     data = open_data(str(path), None, model, rule=declared.rule)
@@ -448,8 +447,8 @@ def test_a_later_part_of_a_table_may_lack_the_header_that_names_its_label(tmp_pa
     paths = [tmp_path / name for name in ("a.csv", "b.csv", "c.csv")]
     for path, text in zip(paths, ("x,y,z\n1,2,3\n", "3,4,9\n", "x,y,z\n5,6,7\n"), strict=True):
         path.write_text(text)
-    source, problems = open_source(paths, kind="csv", label="z"), Problems(skip=False)
-    found = [item for part in source.parts() for item in source.read(part, problems)]
+    source = open_source(paths, kind="csv", label="z")
+    found = [item for part in source.parts() for item in source.read(part).rows()]
     assert [item["label"] for item in found] == [3, 9, 7]
 
 
@@ -502,9 +501,10 @@ def test_an_index_without_a_name_is_no_value_of_a_vector(tmp_path, content):
 def test_lone_returns_end_no_lines_of_tab_separated_text(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_bytes(b"a\rb\t1\nc\rd\t2\nno label\n")
-    source, problems = open_source([str(path)], kind="text"), Problems(skip=True)
-    assert sum(len([*source.read(part, problems)]) for part in source.parts()) == 2
-    assert problem_text(problems.entries[0], LineNumbers()) == Containing("line 3:")
+    source = open_source([str(path)], kind="text")
+    (batch,) = map(source.read, source.parts())
+    assert len([*batch.rows()]) == 2
+    assert problem_text(batch.problems[0], LineNumbers()) == Containing("line 3:")
 
 
 def test_only_text_of_an_infinite_number_may_be_one():

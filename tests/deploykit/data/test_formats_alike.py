@@ -19,6 +19,7 @@ import pytest
 from deploykit.data import samples
 from deploykit.records import images
 from deploykit.storage.image_files import png
+from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.protos import Example
 from deploykit.transforms.ir.tfrecord import framed
 from tests.deploykit.batch_inference.tables.made_up_tables import graph
@@ -32,7 +33,8 @@ from tests.deploykit.data.format_readers import (
     outcome,
     requested,
 )
-from tests.deploykit.storage.tiny_images import TIFF
+from tests.deploykit.storage.tiny_images import ANIMATED_WEBP, AVIF, TIFF
+from tests.deploykit.storage.tiny_images import GREY as OTHER_FORMATS
 
 SCALAR = graph(x=("float32", (-1,)))
 VECTOR = graph(x=("float32", (-1, 2)))
@@ -464,6 +466,12 @@ PHOTOS = [
          {"b.png": "image"}),
     Case("text", "d", folder(**{"a.png": GREY, "b.jpg": b"text"}), PHOTO, (SUM,),
          {"b.jpg": "image"}),
+    *(Case(name, "d", folder(a=content), PHOTO, (SUM,)) for name, content in OTHER_FORMATS.items()),
+    Case("animated WebP", "d", folder(**{"a.png": GREY, "b.webp": ANIMATED_WEBP}), PHOTO, (SUM,),
+         {"b.webp": "image"}),
+    Case("AVIF", "d", folder(**{"a.png": GREY, "b.avif": AVIF}), PHOTO, (SUM,)),
+    Case("AVIF named as JPEG", "d", folder(**{"a.png": GREY, "b.jpg": AVIF}), PHOTO, (SUM,),
+         {"b.jpg": "image"}),
     Case("hidden", "d", folder(**{"a.png": GREY, ".b.png": b"", ".c/d.png": b""}), PHOTO, (SUM,)),
     Case("only hidden", "d", folder(**{".b.png": GREY}), PHOTO, refusal="data-folder-kind",
          differs={"converted": only("nothing-to-convert", "its own words")}),
@@ -488,6 +496,24 @@ def test_a_single_image_is_for_requests(content, tmp_path):
     assert outcome(loaded, path, PHOTO).refusal == "data-end-unknown"
     assert outcome(inferred, path, PHOTO).refusal == "data-end-unknown"
     assert outcome(converted, path, PHOTO).refusal == "images-folder-expected"
+
+
+@pytest.mark.parametrize("content", OTHER_FORMATS.values(), ids=OTHER_FORMATS)
+def test_requests_take_the_images_that_folders_have(content, tmp_path):
+    (tmp_path / "a").write_bytes(content)
+    assert outcome(requested, tmp_path / "a", PHOTO).rows == [SUM]
+
+
+def test_no_reader_gives_tensorflow_an_animated_webp(tmp_path):
+    (tmp_path / "a").write_bytes(ANIMATED_WEBP)
+    assert outcome(requested, tmp_path / "a", PHOTO).refusal == "image-animated"
+    (found,) = images.Decoder().decode([ANIMATED_WEBP])
+    assert found == str(GraphError("image-animated"))
+
+
+def test_requests_take_no_image_that_tensorflow_does_not_decode(tmp_path):
+    (tmp_path / "a.avif").write_bytes(AVIF)
+    assert outcome(requested, tmp_path / "a.avif", PHOTO).refusal == "not-npy-or-image"
 
 
 BATCH = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [3, 9]}
@@ -525,8 +551,9 @@ FOLDERS = [
      {"loaded": ("labels.csv", "sub/notes.txt"), "inferred": ("labels.csv", "sub/notes.txt")}),
     ("tables", {"a.jsonl": values([1, 2]), "notes.txt": b"a", "sub/x.npz": b"", "_log": b""},
      {"inferred": ("notes.txt", "sub/x.npz")}),
-    ("images", {"a.png": GREY, "notes.txt": b"a", "b.tif": TIFF, "c/d.csv": b""},
-     dict.fromkeys(("converted", "loaded", "inferred"), ("notes.txt", "b.tif", "c/d.csv"))),
+    ("images", {"a.png": GREY, "notes.txt": b"a", "b.tif": TIFF, "b.avif": AVIF, "c/d.csv": b""},
+     dict.fromkeys(("converted", "loaded", "inferred"),
+                   ("notes.txt", "b.tif", "b.avif", "c/d.csv"))),
 ]  # fmt: skip
 
 

@@ -6,8 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from deploykit.records.images import image_problem
-from deploykit.storage.image_files import size_of
+from deploykit.storage.image_files import image_problem, size_of
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.client.test_label_image import PIXELS, encoded, gif
 from tests.deploykit.storage.tiny_images import jpeg_xl_head, webp_head

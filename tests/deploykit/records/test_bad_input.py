@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deploykit.records.cifar import read_pickle
-from deploykit.records.images import image_problem
+from deploykit.storage.image_files import image_problem
 from deploykit.transforms.common.errors import Error, GraphError, RefusedError
 from tests.deploykit.records.conftest import cifar_batch, idx_bytes, jpeg, png
 from tests.deploykit.storage.tiny_images import WEBP

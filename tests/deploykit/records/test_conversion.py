@@ -70,10 +70,10 @@ def failing_after(source, parts):
     """Return the source, which ends with an error after so many parts, in one process."""
     read, left = source.read, iter(range(parts))
 
-    def until_then(part, problems):
+    def until_then(part):
         if next(left, None) is None:
             raise FileError("the disk is gone")
-        return read(part, problems)
+        return read(part)
 
     source.read = until_then
     return source

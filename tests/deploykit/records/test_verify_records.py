@@ -12,8 +12,9 @@ from deploykit.records.conversion import Options, convert
 from deploykit.records.index import load_index
 from deploykit.records.plain_records import record_names, records_to_read
 from deploykit.records.tables import Numbers
-from deploykit.records.verify_records import check_folder
+from deploykit.records.verify_records import check_folder, sample
 from deploykit.transforms.common.errors import FileError, GraphError
+from deploykit.transforms.ir.protos import Example
 from deploykit.transforms.ir.tfrecord import framed
 from tests.deploykit.data import made_up
 from tests.deploykit.records.conftest import numbers
@@ -201,6 +202,14 @@ def test_a_set_is_named_by_its_index_too(folder):
         assert not any(each.problem for each in results)
     first_shard(folder).unlink()
     assert check_folder(folder / "train.index.json", None, 1)[1][0].problem
+
+
+def test_a_feature_without_a_value_is_missing(tmp_path):
+    example = Example()
+    example.features.feature["n"].int64_list.value.append(1)
+    example.features.feature["x"].SetInParent()
+    (tmp_path / "a.tfrecord").write_bytes(framed(example.SerializeToString()))
+    assert sample(tmp_path / "a.tfrecord") == {"n": [1]}
 
 
 def test_records_without_an_index_are_described_by_their_first_records(tmp_path, deploykit):

@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.storage import image_folders
-from deploykit.storage.image_files import size_of
-from deploykit.storage.image_folders import (
-    image_ends,
-    is_image_content,
-    list_images,
-    listed_labels,
-)
+from deploykit.storage import image_files, image_folders
+from deploykit.storage.image_files import image_ends, is_image_content, size_of
+from deploykit.storage.image_folders import list_images, listed_labels
 from deploykit.storage.visible_files import visible_files
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.messages import each_once
@@ -182,7 +177,7 @@ def test_a_format_that_a_later_tensorflow_decodes_is_skipped_and_the_release_nam
     tmp_path, monkeypatch, caplog
 ):
     later = {"DecodeWebP": "DecodeWebP needs TensorFlow >= 9.9; this is 2.16"}
-    cached = [image_folders.image_formats, image_folders.image_ends, image_folders._start]
+    cached = [image_files.image_formats, image_files.image_ends, image_files._start]
     for name, content in {
         "a.webp": WEBP["lossy"],
         "b.webp": decodable()["png"],
@@ -190,7 +185,8 @@ def test_a_format_that_a_later_tensorflow_decodes_is_skipped_and_the_release_nam
     }.items():
         (tmp_path / name).write_bytes(content)
     try:
-        monkeypatch.setattr(image_folders, "other_release", lambda op: later.get(op, ""))
+        for module in (image_files, image_folders):
+            monkeypatch.setattr(module, "other_release", lambda op: later.get(op, ""))
         for each in cached:
             each.cache_clear()
         assert ".webp" not in image_ends()
