@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from deploykit.batch_inference.tables.table_files import is_remote, size_of, without_options
 from deploykit.data.data import Data
 from deploykit.records.index import index_path
 from deploykit.records.record_source import facts_of
 from deploykit.storage.data_files import is_packed
+from deploykit.storage.table_formats.table_files import is_remote, size_of, without_options
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError
 from deploykit.transforms.ir.tensors import Array

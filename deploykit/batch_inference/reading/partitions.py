@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from deploykit.batch_inference.reading.data_parts import DataPart
-from deploykit.batch_inference.tables.table_files import opened_table, size_of
 from deploykit.data.data import Data
 from deploykit.storage.record_offsets import record_offsets
+from deploykit.storage.table_formats.table_files import opened_table, size_of
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tfrecord import OVERHEAD
 from deploykit.transforms.untrusted.files import (

@@ -12,7 +12,18 @@ from typing import Any
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.infer_task import IN_NUMPY
 from deploykit.batch_inference.tables.partition_columns import partition_types
-from deploykit.batch_inference.tables.table_files import (
+from deploykit.batch_inference.tables.table_schema import column_types
+from deploykit.data.data import Data, is_vector, names_inputs, vector_width
+from deploykit.data.preprocessing import Preprocessing, Steps
+from deploykit.data.preprocessing_plan import is_computed
+from deploykit.data.word_pieces import read_vocabulary
+from deploykit.records.examples import Feature
+from deploykit.records.index import index_names, one_set
+from deploykit.records.plain_records import records_to_read
+from deploykit.storage import csv_files
+from deploykit.storage.image_folders import list_images
+from deploykit.storage.table_formats.arrow_types import ColumnKind, element_type, kind_of
+from deploykit.storage.table_formats.table_files import (
     TableFile,
     arrow,
     folder_of,
@@ -23,17 +34,6 @@ from deploykit.batch_inference.tables.table_files import (
     table_files,
     tables_among,
 )
-from deploykit.batch_inference.tables.table_schema import column_types
-from deploykit.batch_inference.tables.table_values import ColumnKind, element_type, kind_of
-from deploykit.data.data import Data, is_vector, names_inputs, vector_width
-from deploykit.data.preprocessing import Preprocessing, Steps
-from deploykit.data.preprocessing_plan import is_computed
-from deploykit.data.word_pieces import read_vocabulary
-from deploykit.records.examples import Feature
-from deploykit.records.index import index_names, one_set
-from deploykit.records.plain_records import records_to_read
-from deploykit.storage import csv_files
-from deploykit.storage.image_folders import list_images
 from deploykit.storage.tables import columns_in, has_text
 from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
 from deploykit.transforms.common.messages import shell_word

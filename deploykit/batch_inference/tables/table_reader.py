@@ -17,20 +17,18 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.partition_columns import partition_values
 from deploykit.batch_inference.tables.table_data import TableData
-from deploykit.batch_inference.tables.table_files import arrow, opened_table
 from deploykit.batch_inference.tables.table_schema import crashes_arrow
 from deploykit.batch_inference.tables.table_values import (
     Bad,
     column_values,
-    element_type,
-    is_text,
     text_numbers,
-    with_values,
 )
 from deploykit.data.data import Data
 from deploykit.data.word_pieces import WordPieces
 from deploykit.records.examples import Feature
 from deploykit.storage import csv_files
+from deploykit.storage.table_formats.arrow_types import element_type, is_text, with_values
+from deploykit.storage.table_formats.table_files import arrow, opened_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 

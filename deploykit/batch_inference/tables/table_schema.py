@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from deploykit.batch_inference.tables.table_files import arrow, opened_table
-from deploykit.batch_inference.tables.table_values import element_type
 from deploykit.storage import csv_files
+from deploykit.storage.table_formats.arrow_types import element_type, stored_type
+from deploykit.storage.table_formats.table_files import arrow, opened_table
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.untrusted.files import BOM
 
@@ -101,7 +101,7 @@ def _of_parquet(
             schema = footer.schema_arrow
             counts.append(footer.metadata.num_rows)
         csv_files.check_names(file, schema.names)
-        own = {field.name: stored_type(pa, field.type) for field in schema}
+        own = {field.name: stored_type(field.type) for field in schema}
         types = types or own
         for name in {**types, **own}:
             type_, expected = own.get(name), types.get(name)
@@ -124,19 +124,6 @@ def _of_parquet(
 
 def _type_text(type_: Any) -> str:
     return "missing" if type_ is None else str(type_)
-
-
-def stored_type(pa: Any, type_: Any) -> Any:
-    """Return the type that an extension type stores or a view of texts shows, or the type itself.
-
-    A tensor of several axes is not what it stores, which is one flat list in any order of the axes.
-    """
-    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    if type_ in views:
-        return views[type_]
-    is_tensor = isinstance(type_, pa.FixedShapeTensorType) and len(type_.shape) > 1
-    is_extension = isinstance(type_, pa.BaseExtensionType) and not is_tensor
-    return type_.storage_type if is_extension else type_
 
 
 def _blocks(files: Sequence[str], format_: str) -> Iterator[tuple[str, bytes]]:
