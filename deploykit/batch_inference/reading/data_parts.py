@@ -16,6 +16,7 @@ from deploykit.records.index import index_path
 from deploykit.records.record_source import facts_of
 from deploykit.storage.data_files import is_packed
 from deploykit.storage.table_formats.table_files import is_remote, size_of, without_options
+from deploykit.storage.table_formats.table_format import CHANGED
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError
 from deploykit.transforms.ir.tensors import Array
@@ -96,8 +97,6 @@ class RowBatch:
             {name: column.take(np.array(good, np.int64)) for name, column in self.kept.items()},
         )
 
-
-CHANGED = "the data has changed since the run started; do not change it during the run"
 
 _ROWS = {"records": "record", "csv": "line", "arrays": "sample", "table": "row"}
 _LONGEST = 120  # maximum bytes of a name, to which file names add numbers and an extension

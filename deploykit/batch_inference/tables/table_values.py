@@ -13,12 +13,11 @@ import numpy as np
 from deploykit.records.examples import Feature
 from deploykit.storage import csv_files
 from deploykit.storage.table_formats.arrow_types import is_list
+from deploykit.storage.table_formats.table_format import Bad
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.verification.fitting import in_type
 
-Bad = dict[int, str]
-"""The reason for each invalid row, by its number in the column."""
 _WORDS = {b"true": 1, b"false": 0}
 _MAX_DIGITS = 20  # of uint64
 _NOT_FINITE = [f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")]
