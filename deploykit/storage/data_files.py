@@ -78,7 +78,7 @@ def as_text(file: IO[bytes], size: int, path: str) -> IO[bytes]:
     file = unpacked(file, size, path) if is_packed(path) else file
     if not is_json(path):
         return file
-    start = _first_byte(file)
+    start = first_byte(file)
     file.seek(0)
     if start == b"[":
         return io.BytesIO(_rows_as_lines(file, path))
@@ -105,7 +105,7 @@ def _whole(file: IO[bytes], path: str) -> bytes:
     return content
 
 
-def _first_byte(file: IO[bytes]) -> bytes:
+def first_byte(file: IO[bytes]) -> bytes:
     """Return the first byte of a text that is neither blank nor part of a byte-order mark."""
     while piece := file.read(1 << 12):
         if text := piece.lstrip(b" \t\r\n\xef\xbb\xbf"):

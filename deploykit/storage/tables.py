@@ -14,24 +14,22 @@ import numpy as np
 from deploykit.storage import csv_files
 from deploykit.storage.archives import check_room
 from deploykit.storage.csv_files import is_number
-from deploykit.storage.data_files import format_of, read_text_of
+from deploykit.storage.data_files import first_byte, format_of, read_text_of
 from deploykit.storage.table_formats.arrow_types import element_type, with_values
 from deploykit.storage.table_formats.csv_format import CsvFormat
 from deploykit.storage.table_formats.json_lines import JsonLines
 from deploykit.storage.table_formats.parquet import PARQUET
-from deploykit.storage.table_formats.table_format import TypedFormat
+from deploykit.storage.table_formats.row_groups import GroupFormat
 from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import (
-    BOM,
     opened_text,
-    read_up_to,
 )
 
 logger = logging.getLogger("deploykit")
 
 
-FORMATS: dict[str, CsvFormat | TypedFormat] = {
+FORMATS: dict[str, CsvFormat | JsonLines | GroupFormat] = {
     "csv": CsvFormat(),
     "jsonl": JsonLines(),
     "parquet": PARQUET,
@@ -40,7 +38,6 @@ FORMATS: dict[str, CsvFormat | TypedFormat] = {
 
 With `GroupFormat`, a new one of a binary format only needs what opens its files.
 """
-_PIECE = 1 << 12  # bytes: most files that have text begin with it
 
 
 def is_table(
@@ -79,10 +76,7 @@ def names_arrays(
 def has_text(path: str | os.PathLike[str]) -> bool:
     """Return whether a text file has more than blank lines. FileError: it cannot be read."""
     with opened_text(path) as file:
-        while piece := read_up_to(file, _PIECE):
-            if piece.removeprefix(BOM).strip():
-                return True
-    return False
+        return bool(first_byte(file))
 
 
 @dataclass(frozen=True)
@@ -298,7 +292,8 @@ def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) ->
         except ValueError as error:
             logger.info("%s: skipping column '%s': it contains %s", path, name[:100], error)
             row, reason = _why_unusable(values, error)
-            first = _first_of(values)
+            found = values if isinstance(values, list) else values.drop_null()[:1].to_pylist()
+            first = next((value for value in found if value is not None), None)
             is_text = _is_text(next(iter(_leaves(first)), None))
             results.unusable[name] = UnusableColumn(row, reason, is_text, _axes_of(first))
     return results
@@ -306,12 +301,14 @@ def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) ->
 
 def _why_unusable(values: Any, error: ValueError) -> tuple[int, str]:
     """Return why values cannot be an array: the first row that differs from row 0, and how."""
-    is_list = isinstance(values, list)
-    if None in values if is_list else values.null_count:
-        row = values.index(None) if is_list else values.is_null().index(True).as_py()
-        return row, "is null"
+    if not isinstance(values, list):
+        if values.null_count:
+            return values.is_null().index(True).as_py(), "is null"
+        values = values.to_pylist()
+    if None in values:
+        return values.index(None), "is null"
     first: tuple[bool, tuple[int, ...]] | None = None
-    for row, value in enumerate(values if is_list else (item.as_py() for item in values)):
+    for row, value in enumerate(values):
         found = _kind_of(value)
         first = first or (None if isinstance(found, str) else found)
         if isinstance(found, str) or first is None:
@@ -323,8 +320,8 @@ def _why_unusable(values: Any, error: ValueError) -> tuple[int, str]:
         if found != first:
             reason = f"has {str(value)[:40]!r}, expected {'a string' if first[0] else 'a number'}"
             return row, reason
-    rows = values if is_list else values.to_pylist()
-    row = next((row for row, value in enumerate(rows) if any(map(_is_long, _leaves(value)))), None)
+    are_long = (any(map(_is_long, _leaves(value))) for value in values)
+    row = next((row for row, is_long in enumerate(are_long) if is_long), None)
     return (0, f"has {error}") if row is None else (row, "has an integer beyond 64 bits")
 
 
@@ -348,12 +345,6 @@ def _kind_of(value: Any) -> tuple[bool, tuple[int, ...]] | str:
         return "has an unpaired surrogate, which is not valid text"
     except ValueError:
         return "has lists of several lengths in its list"
-
-
-def _first_of(values: Any) -> Any:
-    """Return the first value of a column that is not null; None: there is no such value."""
-    found = values if isinstance(values, list) else values.drop_null().slice(0, 1).to_pylist()
-    return next((value for value in found if value is not None), None)
 
 
 def _axes_of(value: Any) -> int:

@@ -16,7 +16,7 @@ from deploykit.records.index import index_path
 from deploykit.records.record_source import facts_of
 from deploykit.storage.data_files import is_packed
 from deploykit.storage.table_formats.table_files import is_remote, size_of, without_options
-from deploykit.storage.table_formats.table_format import CHANGED
+from deploykit.storage.table_formats.table_format import CHANGED, RowRange
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError
 from deploykit.transforms.ir.tensors import Array
@@ -54,6 +54,14 @@ class DataPart:
     def rows(self) -> int:
         """The number of rows, including damaged ones."""
         return self.stop - self.start - self.other_lines
+
+    @property
+    def range(self) -> RowRange:
+        """The rows for a reader of tables."""
+        return RowRange(
+            self.start, self.stop, self.rows, self.offset, self.bytes, self.file_rows,
+            self.file_bytes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from deploykit.storage.table_formats.table_files import (
     table_files,
     tables_among,
 )
-from deploykit.storage.table_formats.table_format import TableSchema
+from deploykit.storage.table_formats.table_format import TableFiles, TableSchema
 from deploykit.storage.tables import FORMATS, columns_in, has_text
 from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
 from deploykit.transforms.common.messages import shell_word
@@ -140,7 +140,8 @@ def open_table(
     used = {*chosen, *named}
     paths = [file.path for file in files]
     stated_by, numeric = partition_types(path, paths if choice.has_folders else (), chosen)
-    found = FORMATS[format_].schema(path, paths, used, used & stated_by.keys(), declared.rule)
+    given = TableFiles(path, paths, used, used & stated_by.keys(), declared.rule)
+    found = FORMATS[format_].schema(given)
     stated_by = {name: type_ for name, type_ in stated_by.items() if name not in found.types}
     data = TableData(
         folder_of(path), KIND, tuple(paths), {}, found.counts,

@@ -39,9 +39,13 @@ class TableReader:
         self._columns = [name for name in data.read if name not in data.partitions]
         self._partitions = {n: t for n, t in data.partitions.items() if n in data.read}
         self._pieces = WordPieces(data.tokens.vocabulary) if data.tokens is not None else None
-        dtypes = {name: feature.dtype for name, feature in self._features().items()}
-        format_ = FORMATS[data.format]
-        self._rows = format_.reader(data.schema, self._columns, dtypes, data.keep)
+        dtypes = {
+            column: feature.dtype
+            for name, feature in self._features().items()
+            for column in data.joined.get(name, (name,))
+        } | dict.fromkeys(data.keep, "")
+        read = {name: dtypes[name] for name in self._columns}
+        self._rows = FORMATS[data.format].reader(data.schema, read)
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
         """Yield the rows of a part in batches of `size`; texts are bytes.
@@ -60,7 +64,7 @@ class TableReader:
             )
             return
         with naming_damage(file, f"{self._data.format} file"):
-            table, bad = self._rows.read(file, part)
+            table, bad = self._rows(file, part.range)
         columns = {name: table[name].combine_chunks() for name in self._columns}
         for name, value in partition_values(file, self._partitions).items():
             columns[name] = self._pa.array([value] * part.rows, self._partitions[name])

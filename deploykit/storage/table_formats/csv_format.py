@@ -1,6 +1,6 @@
 """CSV as a format of tables: its cells are bytes, and a reader decides what they are."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from deploykit.storage import csv_files
@@ -10,6 +10,7 @@ from deploykit.storage.table_formats.table_format import (
     Bad,
     RowRange,
     RowReader,
+    TableFiles,
     TableSchema,
     TextFile,
     check_rows,
@@ -22,18 +23,13 @@ _NUMBER = r"^\s*[-+]?[\d.]*\d[\d.]*([eE][-+]?\d+)?\s*$"
 class CsvFormat:
     """CSV by the rules of `csv_files`."""
 
-    def schema(
-        self,
-        path: str,
-        files: Sequence[str],
-        used: Collection[str] = (),
-        in_folders: Collection[str] = (),
-        rule: csv_files.HeaderRule = "auto",
-    ) -> TableSchema:
+    def schema(self, given: TableFiles) -> TableSchema:
         """Return the columns of some files, with types by the first file that has values."""
-        layout, starts = csv_files.shared_layout(files, rule, opened_table, source=path)
-        csv_files.check_names(files[0], layout.header)
-        layout.tell(path)
+        layout, starts = csv_files.shared_layout(
+            given.files, given.rule, opened_table, source=given.path
+        )
+        csv_files.check_names(given.files[0], layout.header)
+        layout.tell(given.path)
         pa = arrow("reading a table")
         types, has_rows = dict.fromkeys(layout.names, pa.null()), False
         mixed: tuple[str, ...] = ()
@@ -46,31 +42,20 @@ class CsvFormat:
             if not all(map(pa.types.is_null, table.schema.types)):
                 has_rows, mixed = True, _mixed(pa, table)
                 break
-        counts = () if has_rows else (0,) * len(files)
+        counts = () if has_rows else (0,) * len(given.files)
         return TableSchema(types, counts, mixed, bool(layout.header), layout.separator)
 
-    def reader(
-        self,
-        schema: TableSchema,
-        columns: Sequence[str],
-        dtypes: Mapping[str, str],
-        copied: Collection[str] = (),
-    ) -> RowReader:
+    def reader(self, schema: TableSchema, columns: Mapping[str, str]) -> RowReader:
         """Return a reader of some columns, whose cells are bytes."""
-        names = tuple(schema.types)
-        return _Rows(csv_files.CsvLayout(names, len(names), schema.separator), columns)
+        names, texts = tuple(schema.types), TextFile()
+        layout = csv_files.CsvLayout(names, len(names), schema.separator)
 
+        def read(file: str, part: RowRange) -> tuple[Any, Bad]:
+            table, bad = csv_files.arrow_cells(texts.read(file, part), layout, list(columns))
+            check_rows(file, part, len(table))
+            return table, bad
 
-class _Rows:
-    def __init__(self, layout: csv_files.CsvLayout, columns: Sequence[str]) -> None:
-        self._layout, self._columns, self._texts = layout, columns, TextFile()
-
-    def read(self, file: str, part: RowRange) -> tuple[Any, Bad]:
-        """Return the cells of the rows of a range, and the invalid rows."""
-        text = self._texts.read(file, part)
-        table, bad = csv_files.arrow_cells(text, self._layout, self._columns)
-        check_rows(file, part, len(table))
-        return table, bad
+        return read
 
 
 def _mixed(pa: Any, table: Any) -> tuple[str, ...]:

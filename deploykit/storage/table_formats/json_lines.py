@@ -1,6 +1,7 @@
 """JSON Lines as a format of tables. Whole files are read without pyarrow."""
 
 import contextlib
+import functools
 import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -8,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 from deploykit.storage.archives import check_room
-from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.data_files import read_text_of
 from deploykit.storage.table_formats.arrow_types import element_type, with_values
 from deploykit.storage.table_formats.table_files import arrow, opened_table
@@ -16,6 +16,7 @@ from deploykit.storage.table_formats.table_format import (
     Bad,
     RowRange,
     RowReader,
+    TableFiles,
     TableSchema,
     TextFile,
     check_rows,
@@ -30,45 +31,27 @@ _LOOKED_AT = 1 << 20  # bytes of a file from which the types of its columns are 
 class JsonLines:
     """One JSON object per line, or an array of objects."""
 
-    def schema(
-        self,
-        path: str,
-        files: Sequence[str],
-        used: Collection[str] = (),
-        in_folders: Collection[str] = (),
-        rule: HeaderRule = "auto",
-    ) -> TableSchema:
+    def schema(self, given: TableFiles) -> TableSchema:
         """Return the columns of some files.
 
         They are read until each of the `used` columns that exist has a value, and to the end if one
         of those `in_folders` is in no line.
         """
         pa = arrow("reading a table")
-        blocks = _blocks(files)
+        blocks = _blocks(given.files)
         first = next(blocks, None)
         if first is None:  # without rows, it has any columns
-            types = dict.fromkeys(filter(None, used), pa.null())
-            return TableSchema(types, (0,) * len(files))
-        if types := _of_jsonl(pa, chain([first], blocks), used, in_folders):
+            types = dict.fromkeys(filter(None, given.used), pa.null())
+            return TableSchema(types, (0,) * len(given.files))
+        if types := _of_jsonl(pa, chain([first], blocks), given):
             return TableSchema(types)
         reason = "no line is a JSON object"
-        raise GraphError("damaged-or-not", source=path, what="jsonl file", reason=reason)
+        raise GraphError("damaged-or-not", source=given.path, what="jsonl file", reason=reason)
 
-    def reader(
-        self,
-        schema: TableSchema,
-        columns: Sequence[str],
-        dtypes: Mapping[str, str],
-        copied: Collection[str] = (),
-    ) -> RowReader:
+    def reader(self, schema: TableSchema, columns: Mapping[str, str]) -> RowReader:
         """Return a reader of some columns, with values that fit their dtypes."""
-        types = {
-            name: schema.types[name]
-            if name in copied or name not in dtypes
-            else _type_for(schema.types[name], dtypes[name])
-            for name in columns
-        }
-        return _Rows(types, copied)
+        types = {n: _type_for(schema.types[n], dtype) for n, dtype in columns.items()}
+        return functools.partial(_read, TextFile(), types, [n for n in columns if not columns[n]])
 
     def columns(self, path: str) -> Iterable[tuple[str, Any]]:
         """Return the values of each column of a whole file. FileError, GraphError."""
@@ -90,38 +73,38 @@ class JsonLines:
         return ((name, [row.get(name) for row in rows]) for name in names)
 
 
-class _Rows:
-    def __init__(self, types: Mapping[str, Any], copied: Collection[str]) -> None:
-        self._types, self._copied, self._texts = types, copied, TextFile()
+def _read(
+    texts: TextFile, types: Mapping[str, Any], copied: Collection[str], file: str, part: RowRange
+) -> tuple[Any, Bad]:
+    """Return the rows of a range, and the invalid ones."""
+    import pyarrow as pa
+    from pyarrow import json as arrow_json
 
-    def read(self, file: str, part: RowRange) -> tuple[Any, Bad]:
-        """Return the rows of a range, and the invalid ones."""
-        import pyarrow as pa
-        from pyarrow import json as arrow_json
-
-        text = self._texts.read(file, part)
-        schema = pa.schema(list(self._types.items()))
-        read = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-        # Arrow ignores further keys of objects too, which a copied column has to show.
-        others = "infer" if any("struct<" in str(type_) for type_ in schema.types) else "ignore"
-        parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
-        with contextlib.suppress(pa.ArrowInvalid):
-            if _crashes_arrow(text):
-                raise pa.ArrowInvalid
-            table = arrow_json.read_json(pa.BufferReader(text), read, parse)
-            table = table.select(schema.names)
-            table.validate(full=True)  # Arrow reads bytes that are not UTF-8
-            if len(table) == part.rows and table.schema.types == schema.types:
-                return table, {}
-        lines = [line for line in text.split(b"\n") if line.strip(b"\r")]
-        check_rows(file, part, len(lines))
-        return _of_lines(pa, lines, schema, self._copied)
+    text = texts.read(file, part)
+    schema = pa.schema(list(types.items()))
+    read = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    # Arrow ignores further keys of objects too, which a copied column has to show.
+    others = "infer" if any("struct<" in str(type_) for type_ in schema.types) else "ignore"
+    parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
+    with contextlib.suppress(pa.ArrowInvalid):
+        if _crashes_arrow(text):
+            raise pa.ArrowInvalid
+        table = arrow_json.read_json(pa.BufferReader(text), read, parse)
+        table = table.select(schema.names)
+        table.validate(full=True)  # Arrow reads bytes that are not UTF-8
+        if len(table) == part.rows and table.schema.types == schema.types:
+            return table, {}
+    lines = [line for line in text.split(b"\n") if line.strip(b"\r")]
+    check_rows(file, part, len(lines))
+    return _of_lines(pa, lines, schema, copied)
 
 
 def _type_for(type_: Any, dtype: str) -> Any:
     """Return the type that JSON values are read as: that of a dtype, in the lists of a type."""
     import pyarrow as pa
 
+    if not dtype:
+        return type_
     found = element_type(type_)
     result = {"string": pa.string(), "bool": pa.bool_(), "uint64": pa.uint64()}.get(
         dtype, pa.float64() if "float" in dtype else pa.int64()
@@ -183,42 +166,25 @@ def _is_kept(cell: Any, stored: Any) -> bool:
 
 
 def _blocks(files: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield each file with its whole lines, about 1 MiB at a time."""
+    """Yield each file with its whole lines, about 1 MiB at a time, without blank blocks."""
     for file in files:
-        with naming_damage(file, "jsonl file"):
-            for lines in _file_blocks(file, _LOOKED_AT):
-                yield file, lines
+        with naming_damage(file, "jsonl file"), opened_table(file) as stream:
+            for lines in _whole_lines(stream):
+                if lines.removeprefix(BOM).strip():
+                    yield file, lines
 
 
-def _file_blocks(file: str, size: int) -> Iterator[bytes]:
-    """Yield the whole lines of a file, about `size` bytes at a time, without blank blocks."""
-    with opened_table(file) as stream:
-        rest: list[bytes] = []
-        while piece := bytes(stream.read(size)):
-            is_last = len(piece) < size
-            end = len(piece) if is_last else _line_end(piece)
-            lines = b"".join([*rest, piece[:end]]) if end else b""
-            rest = [piece[end:]] if end else [*rest, piece]
-            if lines.removeprefix(BOM).strip():
-                yield lines
-        if (last := b"".join(rest)).removeprefix(BOM).strip():
-            yield last
+def _whole_lines(stream: Any) -> Iterator[bytes]:
+    rest: list[bytes] = []
+    while piece := bytes(stream.read(_LOOKED_AT)):
+        end = len(piece) if len(piece) < _LOOKED_AT else piece.rfind(b"\n") + 1
+        if end:
+            yield b"".join([*rest, piece[:end]])
+        rest = [piece[end:]] if end else [*rest, piece]
+    yield b"".join(rest)
 
 
-def _line_end(piece: bytes) -> int:
-    """Return the end of the last line that is whole; 0: there is none.
-
-    A carriage return ends a line only in a file without line feeds: others have it in cells.
-    """
-    return piece.rfind(b"\n") + 1 or piece[:-1].rfind(b"\r") + 1
-
-
-def _of_jsonl(
-    pa: Any,
-    blocks: Iterable[tuple[str, bytes]],
-    used: Collection[str],
-    in_folders: Collection[str],
-) -> dict[str, Any]:
+def _of_jsonl(pa: Any, blocks: Iterable[tuple[str, bytes]], given: TableFiles) -> dict[str, Any]:
     """Return the types of the columns of JSON Lines, where a time is a string as in JSON.
 
     Without any JSON object, the result is empty.
@@ -231,8 +197,8 @@ def _of_jsonl(
             is_new = name not in types
             if is_new or (_is_unknown(pa, types[name]) and not pa.types.is_null(type_)):
                 types[name] = type_
-        is_sought = any(_is_unknown(pa, types[name]) for name in used if name in types)
-        if not is_sought and types.keys() >= set(in_folders):
+        is_sought = any(_is_unknown(pa, types[name]) for name in given.used if name in types)
+        if not is_sought and types.keys() >= set(given.in_folders):
             break
     return types
 

@@ -1,20 +1,21 @@
 """Formats whose files state the types of their columns, and the rows of each group of rows."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from deploykit.storage.archives import check_room
-from deploykit.storage.csv_files import HeaderRule, check_names
+from deploykit.storage.csv_files import check_names
 from deploykit.storage.table_formats.arrow_types import stored_type
 from deploykit.storage.table_formats.table_files import arrow, opened_table
 from deploykit.storage.table_formats.table_format import (
     Bad,
     RowRange,
     RowReader,
+    TableFiles,
     TableSchema,
     check_rows,
     naming_damage,
@@ -48,14 +49,7 @@ class GroupFormat:
     open: Callable[[Any], GroupFile]
     """Opens a file object. Arrow's exceptions: it is damaged."""
 
-    def schema(
-        self,
-        path: str,
-        files: Sequence[str],
-        used: Collection[str] = (),
-        in_folders: Collection[str] = (),
-        rule: HeaderRule = "auto",
-    ) -> TableSchema:
+    def schema(self, given: TableFiles) -> TableSchema:
         """Return the columns that all files have, and the rows of each file.
 
         A column of nulls has any type. GraphError: the files have different types of a `used` one.
@@ -64,41 +58,34 @@ class GroupFormat:
         types: dict[str, Any] = {}
         counts = []
         differing: dict[str, str] = {}
-        for file in files:
+        for file in given.files:
             with opened_table(file) as stream, naming_damage(file, f"{self.title.lower()} file"):
                 found = self.open(stream)
             counts.append(sum(found.rows))
             check_names(file, found.schema.names)
-            own = _types(found)
+            own = {field.name: stored_type(field.type) for field in found.schema}
             types = types or own
             for name in {**types, **own}:
                 type_, expected = own.get(name), types.get(name)
-                if type_ is not None and expected is not None:
-                    if pa.types.is_null(expected):
-                        types[name] = type_
-                        continue
-                    if type_ == expected or pa.types.is_null(type_):
-                        continue
+                both = [item for item in (expected, type_) if item is not None]
+                known = [item for item in both if not pa.types.is_null(item)]
+                if len(both) == 2 and len(set(known)) <= 1:
+                    types[name] = (known or both)[0]
+                    continue
                 differing.setdefault(name, file)
-                if name in used:
+                if name in given.used:
                     raise GraphError(
-                        "column-differs", source=file, name=name, got=_type_text(type_),
-                        expected=_type_text(expected), other=files[0],
+                        "column-differs", source=file, name=name, got=str(type_ or "missing"),
+                        expected=str(expected or "missing"), other=given.files[0],
                     )  # fmt: skip
         for name, file in differing.items():
             logger.warning("column '%s' is ignored: %s has another type, or lacks it", name, file)
         types = {name: type_ for name, type_ in types.items() if name not in differing}
         return TableSchema(types, tuple(counts))
 
-    def reader(
-        self,
-        schema: TableSchema,
-        columns: Sequence[str],
-        dtypes: Mapping[str, str],
-        copied: Collection[str] = (),
-    ) -> RowReader:
+    def reader(self, schema: TableSchema, columns: Mapping[str, str]) -> RowReader:
         """Return a reader of some columns, in the types of the schema."""
-        return _Rows(self, {name: schema.types[name] for name in columns})
+        return _Rows(self, {name: schema.types[name] for name in columns}).read
 
     def columns(self, path: str) -> Iterable[tuple[str, Any]]:
         """Return the columns of a whole file as Arrow columns. FileError, GraphError."""
@@ -117,20 +104,19 @@ class GroupFormat:
                 for batch in file.batches(group, file.schema.names)
             ]
             table = pa.Table.from_batches(pieces) if pieces else file.schema.empty_table()
-            return _in_types(table, _types(file)).items()
+            names = file.schema.names
+            return [(n, _stored(table[n], stored_type(table[n].type))) for n in names]
 
 
 class _Rows:
     """Rows of files, of which one is open; a range behind the last one continues it."""
 
     def __init__(self, format_: GroupFormat, types: Mapping[str, Any]) -> None:
-        self._format, self._types = format_, types
-        self._file = ""
-        self._starts: list[int] = []
+        self._format, self._types, self._file = format_, types, ""
         self._open: Any = None
-        self._rest: Any = None
-        self._next = 0
-        self._batches: Iterator[Any] = iter(())
+        self._starts: list[int] = []  # of the groups, and the end
+        self._at: tuple[int, Any] = 0, None  # a batch, and the number of its first row
+        self._batches: Iterator[tuple[int, Any]] = iter(())
 
     def read(self, file: str, part: RowRange) -> tuple[Any, Bad]:
         """Return the rows of a range, all of which are valid."""
@@ -139,38 +125,35 @@ class _Rows:
         if self._file != file:
             self._file, self._open = file, self._format.open(opened_table(file))
             self._starts = [0, *np.cumsum(self._open.rows).tolist()]
-            self._next = self._starts[-1] + 1
+            self._at = self._starts[-1], None
         check_rows(file, part, part.rows if self._starts[-1] == part.file_rows else -1)
         group = int(np.searchsorted(self._starts, part.start, "right")) - 1
-        if self._next > part.start or self._next < self._starts[group]:
-            self._next, self._rest = self._starts[group], None
-            self._batches = self._of_groups(range(group, len(self._starts) - 1))
+        if not self._starts[group] <= self._at[0] <= part.start:
+            self._batches = self._of_groups(group)
+            self._at = next(self._batches)
         pieces = []
-        while self._next < part.stop:
-            piece = self._rest if self._rest is not None else next(self._batches)
-            begin = max(0, part.start - self._next)
-            end = min(len(piece), part.stop - self._next)
-            self._rest = piece.slice(end) if end < len(piece) else None
-            self._next += end
-            if end > begin:
-                pieces.append(piece.slice(begin, end - begin))
-        return pa.table(_in_types(pa.Table.from_batches(pieces), self._types)), {}
+        while True:
+            start, batch = self._at
+            if start + len(batch) > part.start:
+                begin = max(0, part.start - start)
+                pieces.append(batch.slice(begin, part.stop - start - begin))
+            if start + len(batch) >= part.stop:
+                break
+            self._at = next(self._batches)
+        table = pa.Table.from_batches(pieces)
+        return pa.table({name: _stored(table[name], t) for name, t in self._types.items()}), {}
 
-    def _of_groups(self, groups: Iterable[int]) -> Iterator[Any]:
-        for group in groups:
-            yield from self._open.batches(group, list(self._types))
-
-
-def _types(file: GroupFile) -> dict[str, Any]:
-    return {field.name: stored_type(field.type) for field in file.schema}
-
-
-def _in_types(table: Any, types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns in the types of `stored_type`; those of nulls in a type of other files."""
-    return {name: _stored(table[name], type_) for name, type_ in types.items()}
+    def _of_groups(self, first: int) -> Iterator[tuple[int, Any]]:
+        """Yield the batches of a group and of those behind it, each with its first row."""
+        for group in range(first, len(self._starts) - 1):
+            row = self._starts[group]
+            for batch in self._open.batches(group, list(self._types)):
+                yield row, batch
+                row += len(batch)
 
 
 def _stored(column: Any, type_: Any) -> Any:
+    """Return a column in the type of `stored_type`; one of nulls in a type of other files."""
     import pyarrow as pa
 
     if type_ == column.type:
@@ -178,7 +161,3 @@ def _stored(column: Any, type_: Any) -> Any:
     if isinstance(column.type, pa.BaseExtensionType):
         return pa.chunked_array([chunk.storage for chunk in column.chunks], type_)
     return column.cast(type_)
-
-
-def _type_text(type_: Any) -> str:
-    return "missing" if type_ is None else str(type_)

@@ -1,7 +1,7 @@
 """The interface of all formats of tables: the types of the columns, and the rows of a range."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,92 +31,61 @@ class TableSchema:
     """The separator of the cells of CSV."""
 
 
-class RowRange(Protocol):
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of a table, and what is needed of them."""
+
+    path: str
+    """The path that the user gave, for messages about all files."""
+    files: Sequence[str]
+    used: Collection[str] = ()
+    """The columns that all files must have with one type."""
+    in_folders: Collection[str] = ()
+    """Those of them that folders state if no file has them."""
+    rule: HeaderRule = "auto"
+    """The rule for the header of CSV files."""
+
+
+@dataclass(frozen=True)
+class RowRange:
     """Rows of one file: lines of its unpacked text, or rows by their numbers."""
 
-    @property
-    def start(self) -> int:
-        """The number of the first row, from 0."""
-
-    @property
-    def stop(self) -> int:
-        """The number after the last row."""
-
-    @property
-    def rows(self) -> int:
-        """The number of rows, including invalid ones."""
-
-    @property
-    def offset(self) -> int:
-        """The offset of the first line in bytes."""
-
-    @property
-    def bytes(self) -> int:
-        """The size of the lines."""
-
-    @property
-    def file_rows(self) -> int:
-        """The rows of the whole file; 0 for lines."""
-
-    @property
-    def file_bytes(self) -> int:
-        """The size of the file when it was split."""
+    start: int
+    """The number of the first row, from 0."""
+    stop: int
+    rows: int
+    """The number of rows, including invalid ones."""
+    offset: int = 0
+    """The offset of the first line in bytes."""
+    bytes: int = 0
+    """The size of the lines."""
+    file_rows: int = 0
+    """The rows of the whole file; 0 for lines."""
+    file_bytes: int = 0
+    """The size of the file when it was split."""
 
 
-class RowReader(Protocol):
-    """Reads columns of a table; fast for ranges in ascending order."""
+RowReader = Callable[[str, RowRange], tuple[Any, Bad]]
+"""Returns rows of a file as an Arrow table, and the invalid ones, which are null.
 
-    def read(self, file: str, part: RowRange) -> tuple[Any, Bad]:
-        """Return the rows of a range as an Arrow table, and the invalid ones, which are null.
-
-        FileError: the file has other rows than before. Arrow's exceptions: it is damaged.
-        """
+It is fast for ranges in ascending order. FileError: the file has other rows than before. Arrow's
+exceptions: it is damaged.
+"""
 
 
 class TableFormat(Protocol):
     """A format of tables."""
 
-    def schema(
-        self,
-        path: str,
-        files: Sequence[str],
-        used: Collection[str] = (),
-        in_folders: Collection[str] = (),
-        rule: HeaderRule = "auto",
-    ) -> TableSchema:
+    def schema(self, given: TableFiles) -> TableSchema:
         """Return the columns of some files.
-
-        Args:
-            path: the path that the user gave, for messages about all files.
-            files: the files, in order.
-            used: the columns that are needed, so that all files must have them.
-            in_folders: those of them that folders state, if no file has them.
-            rule: the rule for the header of CSV files.
 
         FileError: a file cannot be read. GraphError: it is damaged, or the files differ.
         """
 
-    def reader(
-        self,
-        schema: TableSchema,
-        columns: Sequence[str],
-        dtypes: Mapping[str, str],
-        copied: Collection[str] = (),
-    ) -> RowReader:
-        """Return a reader of some columns.
+    def reader(self, schema: TableSchema, columns: Mapping[str, str]) -> RowReader:
+        """Return a reader of some columns, each with the dtype that its values become.
 
-        `dtypes` are those that the values of columns become, if they are known; `copied` columns
-        keep their values as they are. The cells of CSV are bytes.
-        """
-
-
-class TypedFormat(TableFormat, Protocol):
-    """A format whose values have types."""
-
-    def columns(self, path: str) -> Iterable[tuple[str, Any]]:
-        """Return the columns of a whole file, of Arrow or as lists of values.
-
-        FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
+        Without a dtype, its values are copied as they are. The cells of CSV are bytes.
         """
 
 
