@@ -14,13 +14,13 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.partition_columns import partition_values
 from deploykit.batch_inference.tables.table_data import TableData
-from deploykit.batch_inference.tables.table_values import (
-    column_values,
-    text_numbers,
-)
 from deploykit.data.data import Data
 from deploykit.data.word_pieces import WordPieces
 from deploykit.records.examples import Feature
+from deploykit.records.table_values import (
+    column_values,
+    text_numbers,
+)
 from deploykit.storage.table_formats.arrow_types import is_text
 from deploykit.storage.table_formats.table_files import arrow
 from deploykit.storage.table_formats.table_format import Bad, naming_damage
