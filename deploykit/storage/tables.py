@@ -321,8 +321,8 @@ def _why_unusable(values: Any, error: ValueError) -> tuple[int, str]:
             reason = f"has {str(value)[:40]!r}, expected {'a string' if first[0] else 'a number'}"
             return row, reason
     are_long = (any(map(_is_long, _leaves(value))) for value in values)
-    row = next((row for row, is_long in enumerate(are_long) if is_long), None)
-    return (0, f"has {error}") if row is None else (row, "has an integer beyond 64 bits")
+    place = next((row for row, is_long in enumerate(are_long) if is_long), None)
+    return (0, f"has {error}") if place is None else (place, "has an integer beyond 64 bits")
 
 
 def _is_long(leaf: Any) -> bool:
