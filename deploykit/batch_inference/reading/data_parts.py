@@ -59,8 +59,8 @@ class DataPart:
     def range(self) -> RowRange:
         """The rows for a reader of tables."""
         return RowRange(
-            self.start, self.stop, self.rows, self.offset, self.bytes, self.file_rows,
-            self.file_bytes,
+            self.start, self.stop, self.rows, self.offset, bytes=self.bytes,
+            file_rows=self.file_rows, file_bytes=self.file_bytes,
         )  # fmt: skip
 
 

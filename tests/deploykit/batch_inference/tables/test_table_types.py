@@ -168,6 +168,14 @@ def test_lines_that_are_not_json_are_invalid_rows(tmp_path, small_parts):
     assert [values["x"] for _, _, values, _ in good] == [n for n in range(20) if n not in bad]
 
 
+def test_a_column_of_a_vector_is_read_like_one_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_lines, "_LOOKED_AT", 20)  # the first line decides on the types
+    (tmp_path / "t.jsonl").write_text('{"a": 1, "b": 2}\n{"a": 2.5, "b": 3}\n')
+    found = opened(tmp_path / "t.jsonl", graph(x=("float32", (-1, 2))), {"x": "a,b"})
+    good, bad = read(found)
+    assert ([values["a,b"].tolist() for _, _, values, _ in good], bad) == ([[1, 2], [2.5, 3]], {})
+
+
 def test_fractions_of_json_are_no_integers(tmp_path, monkeypatch):
     monkeypatch.setattr(json_lines, "_LOOKED_AT", 30)  # the first line decides on the types
     lines = ['{"x": 1, "k": [1]}', '{"x": 1.5, "k": [1]}', '{"x": 2, "k": [1.5]}',
