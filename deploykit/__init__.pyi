@@ -472,8 +472,9 @@ def convert_records(
 ) -> ConvertedSets:
     """Write data as TFRecord shards.
 
-    SOURCE is a folder of images, numeric CSV files, tab-separated text files, a .npz file, IDX
-    files (MNIST), or CIFAR files. The unpacked CIFAR folder becomes records named train, validation
+    SOURCE is a folder of images, numeric CSV files, Parquet or JSON Lines files, tab-separated text
+    files, a .npz file, IDX files (MNIST), or CIFAR files. Columns of Parquet and JSON Lines become
+    features. The unpacked CIFAR folder becomes records named train, validation
     (data_batch_5 of CIFAR-10) and test. Pass one of them to other commands as --data DIR/train. The
     shards are byte-identical for any number of processes. NAME.index.json next to them lists the
     features, the number of records, and the SHA-256 of each shard. Records keep the order of the
@@ -482,9 +483,9 @@ def convert_records(
     After an interruption, the same command resumes. Finished shards are kept.
 
     Args:
-        sources: a folder of images, or one or several files: numeric CSV, tab-separated text,
-            `.npz`, IDX (MNIST) or CIFAR files. The whole CIFAR folder becomes `train`, `validation`
-            and `test`.
+        sources: a folder of images, or one or several files: numeric CSV, Parquet, JSON Lines,
+            tab-separated text, `.npz`, IDX (MNIST) or CIFAR files. The whole CIFAR folder becomes
+            `train`, `validation` and `test`.
         folder: the folder for the shards.
         how: the kind of the sources, and the format of the shards.
         force: Replace existing records of this name.

@@ -45,7 +45,7 @@ ORDER = {
     "pipelines": "verification rendering system",
     "benchmarking": "verification rendering system",
     "quantization": "benchmarking pipelines",
-    "records": "storage system",
+    "records": "verification system",
     "data": "records benchmarking",
     "batch_inference": "data",
     "inspection": "importers benchmarking",

@@ -16,10 +16,10 @@ from deploykit.batch_inference.process_backend import Backend, ProcessBackend
 from deploykit.batch_inference.ray_cluster import check_ray, ray_cluster
 from deploykit.batch_inference.results_folder import results_folder
 from deploykit.batch_inference.tables.frames import Frame
-from deploykit.batch_inference.tables.table_files import is_remote
 from deploykit.importers.model_source import ModelSource, source_of
 from deploykit.importers.open_model import ModelLike, open_model
 from deploykit.rendering.progress import working
+from deploykit.storage.table_formats.table_files import is_remote
 from deploykit.system.machine import usable_cores
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import Flag

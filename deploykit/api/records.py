@@ -45,7 +45,8 @@ class RecordOptions:
         str | None, Flag(formerly="label", metavar="NAME|NUMBER", heading="Source")
     ] = None
     """Label column, by name or by number from 0, or label array of a .npz file; none: no label
-    [default: the last column; the array label or labels]."""
+    [default: the last column; the column or array label or labels of other
+    sources]."""
     header: Annotated[HeaderRule, HEADER] = "auto"
     labels: Annotated[str | os.PathLike[str] | None, Flag(metavar="FILE.csv", heading="Source")] = (
         None
@@ -88,8 +89,9 @@ def convert_records(
 ) -> ConvertedSets:
     """Write data as TFRecord shards.
 
-    SOURCE is a folder of images, numeric CSV files, tab-separated text files, a .npz file, IDX
-    files (MNIST), or CIFAR files. The unpacked CIFAR folder becomes records named train, validation
+    SOURCE is a folder of images, numeric CSV files, Parquet or JSON Lines files, tab-separated text
+    files, a .npz file, IDX files (MNIST), or CIFAR files. Columns of Parquet and JSON Lines become
+    features. The unpacked CIFAR folder becomes records named train, validation
     (data_batch_5 of CIFAR-10) and test. Pass one of them to other commands as --data DIR/train. The
     shards are byte-identical for any number of processes. NAME.index.json next to them lists the
     features, the number of records, and the SHA-256 of each shard. Records keep the order of the
@@ -98,9 +100,9 @@ def convert_records(
     After an interruption, the same command resumes. Finished shards are kept.
 
     Args:
-        sources: a folder of images, or one or several files: numeric CSV, tab-separated text,
-            `.npz`, IDX (MNIST) or CIFAR files. The whole CIFAR folder becomes `train`, `validation`
-            and `test`.
+        sources: a folder of images, or one or several files: numeric CSV, Parquet, JSON Lines,
+            tab-separated text, `.npz`, IDX (MNIST) or CIFAR files. The whole CIFAR folder becomes
+            `train`, `validation` and `test`.
         folder: the folder for the shards.
         how: the kind of the sources, and the format of the shards.
         force: Replace existing records of this name.

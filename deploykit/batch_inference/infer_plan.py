@@ -26,7 +26,6 @@ from deploykit.batch_inference.tables.table_data import (
     open_table,
     takes_columns,
 )
-from deploykit.batch_inference.tables.table_files import folder_of, is_remote
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.data.data import Data, open_data
 from deploykit.data.pipeline import BATCH, InputPipelineOptions, Pipeline, pipeline_for
@@ -34,6 +33,7 @@ from deploykit.data.preprocessing import Preprocessing, refuse_batch_axes
 from deploykit.data.word_pieces import vocabulary_beside
 from deploykit.importers.open_model import OpenedModel
 from deploykit.storage.image_files import labels_from
+from deploykit.storage.table_formats.table_files import folder_of, is_remote
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import GraphError, naming
 from deploykit.transforms.engines.engines import TENSORFLOW, TITLES, lacking

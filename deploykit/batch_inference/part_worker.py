@@ -20,7 +20,6 @@ from deploykit.batch_inference.formats.part_table import (
 )
 from deploykit.batch_inference.infer_task import IN_NUMPY, InferTask, PartDone, PartProgress
 from deploykit.batch_inference.reading.data_parts import (
-    CHANGED,
     BadRow,
     DataPart,
     RowBatch,
@@ -33,6 +32,7 @@ from deploykit.benchmarking.engines.engine_choice import opened
 from deploykit.benchmarking.engines.runner import Runner
 from deploykit.benchmarking.measurement import Job
 from deploykit.storage.files import write
+from deploykit.storage.table_formats.table_format import CHANGED
 from deploykit.system.cpu_usage import take_own_cpu
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array

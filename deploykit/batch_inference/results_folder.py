@@ -13,10 +13,10 @@ from typing import Any
 from deploykit.batch_inference.infer_task import FORMATS, InferOptions, PartDone
 from deploykit.batch_inference.reading.data_parts import place_of
 from deploykit.batch_inference.results_index import MadeOf, PartsJournal, index_document, read_index
-from deploykit.batch_inference.tables.table_files import is_remote
 from deploykit.records.conversion import alone, check_apart, check_name, is_whole, remove
 from deploykit.records.index import index_path, shard_files, shard_name
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
+from deploykit.storage.table_formats.table_files import is_remote
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError, GraphError
 

@@ -2,5 +2,5 @@
 
 from typing import Literal, get_args
 
-SourceKind = Literal["images", "csv", "npz", "idx", "cifar", "text"]
+SourceKind = Literal["images", "csv", "parquet", "jsonl", "npz", "idx", "cifar", "text"]
 KINDS: tuple[SourceKind, ...] = get_args(SourceKind)

@@ -22,12 +22,14 @@ from deploykit.records.images import Images
 from deploykit.records.index import Index
 from deploykit.records.lines import first_lines
 from deploykit.records.record_source import RecordSource, no_records_error
+from deploykit.records.table_source import TableColumns
 from deploykit.records.tables import Numbers, Texts
 from deploykit.storage.arrays import MAGIC
 from deploykit.storage.csv_files import HeaderRule, is_number
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, is_image
+from deploykit.storage.tables import FORMATS
 from deploykit.storage.visible_files import warn_of_unread
 from deploykit.transforms.common.documents import AsHtml, Hidden, written
 from deploykit.transforms.common.errors import FileError, GraphError
@@ -35,9 +37,11 @@ from deploykit.transforms.untrusted.files import opened
 
 _FILES = {  # the file patterns of each kind; the first kind with a match is used
     "csv": ("*.csv",),
+    "parquet": ("*.parquet", "*.pq"),
     "npz": ("*.npz",),
     "idx": ("*-ubyte", "*-ubyte.gz", "*.idx", "*.idx.gz"),
     "cifar": ("data_batch_*", "test_batch*", "train", "test", "train.bin", "test.bin"),
+    "jsonl": ("*.jsonl", "*.ndjson", "*.jsonl.gz", "*.ndjson.gz"),
     "text": ("*.tsv", "*.txt"),
 }
 
@@ -78,8 +82,9 @@ def open_source(
     else:
         for path in paths:
             check_regular(path)
-            if kind is None and format_of(path) not in (None, "csv"):
-                raise GraphError("records-not-from", source=path, known=("images", *_FILES))
+        formats = {format_of(path) or "other" for path in paths}
+        if kind is None and len(formats) > 1 and formats - {"other", "csv"}:
+            raise GraphError("records-not-from", source=paths[0], known=sorted(formats))
         kind = kind or _kind_of(paths[0])
     _check_options(sources[0], kind, label, header, labels is not None or raw)
     if kind == "images":
@@ -97,7 +102,9 @@ def open_source(
     if kind == "cifar":
         return cifar(paths)
     files = list(map(str, paths))
-    return Numbers(files, label, header) if kind == "csv" else Texts(files, label)
+    if kind == "csv":
+        return Numbers(files, label, header)
+    return TableColumns(files, kind, label) if kind in FORMATS else Texts(files, label)
 
 
 def _check_options(
@@ -108,12 +115,12 @@ def _check_options(
         raise GraphError(
             "only-for", source=source, option="--labels and --raw", what=f"images, not {kind}"
         )
-    if label is not None and kind not in ("csv", "npz", "text"):
+    if label is not None and kind not in ("npz", "text", *FORMATS):
         raise GraphError(
             "only-for",
             source=source,
             option="--label-column",
-            what=f"csv, npz and text, not {kind}",
+            what=f"{', '.join(FORMATS)}, npz and text, not {kind}",
         )
     if header != "auto" and kind != "csv":
         raise GraphError("only-for", source=source, option="--header", what=f"csv, not {kind}")
@@ -146,7 +153,9 @@ def _is_named(path: Path, patterns: Sequence[str]) -> bool:
 
 
 def _kind_of(path: Path) -> str:
-    """Return the kind of a file, from its first bytes and its size."""
+    """Return the kind of a file, from its name, its first bytes and its size."""
+    if (format_ := format_of(path)) is not None and format_ != "csv":
+        return format_
     with opened(str(path)) as file:
         head = file.read(4)
     if head.startswith(b"PK\x03\x04"):

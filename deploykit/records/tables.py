@@ -109,8 +109,11 @@ class Columns:
         return replace(self, label_type="class", places=places)
 
 
-def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
-    """Return the number of the label column. GraphError: the column does not exist."""
+def label_column(where: str, first: Sequence[str], label: str | None) -> int | None:
+    """Return the number of the label column, by default the last; None: there is none.
+
+    GraphError: the column does not exist.
+    """
     if label == "none" or (label is None and len(first) == 1):
         return None
     if label is None or _is_position(label):
@@ -142,7 +145,7 @@ class Numbers:
         layout, self._starts = csv_files.shared_layout(files, rule, only_first=True)
         layout.tell(files[0])
         self._ranges = csv_parts({path: self.files[path] for path in self._starts})
-        place = _place(files[0], layout.names, label)
+        place = label_column(files[0], layout.names, label)
         self._columns = Columns(layout, place)
         self._columns = columns = self._columns.with_label(self._labels)
         self.classes = columns.classes
@@ -249,7 +252,7 @@ class Texts:
         self._starts = {path: start_of(path, header) for path in self.files}
         names = tuple(name.strip() for name in first) if is_named else ()
         layout = CsvLayout(names, len(first), "\t")
-        place = _place(where, first, label)
+        place = label_column(where, first, label)
         self._columns = Columns(layout, place)
         self._columns = columns = self._columns.with_label(self._labels)
         self.classes = columns.classes

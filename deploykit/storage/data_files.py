@@ -29,8 +29,6 @@ NUMPY_END = ".npz"
 _TEXTS = {".csv": "csv", ".json": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 FORMATS = {**_TEXTS, ".parquet": "parquet", ".pq": "parquet"}
 """The format of a table, by the end of its file name."""
-TABLES = (*FORMATS, *(f"{end}{GZIP_END}" for end in _TEXTS))
-"""The ends of the names of tables."""
 
 
 def format_of(path: str | os.PathLike[str]) -> str | None:
@@ -39,6 +37,16 @@ def format_of(path: str | os.PathLike[str]) -> str | None:
     if name.endswith(GZIP_END):
         return _TEXTS.get(PurePath(name.removesuffix(GZIP_END)).suffix)
     return FORMATS.get(PurePath(name).suffix)
+
+
+def table_ends() -> tuple[str, ...]:
+    """Return the ends of the names of tables."""
+    return (*FORMATS, *(f"{end}{GZIP_END}" for end in _TEXTS))
+
+
+def is_text(path: str | os.PathLike[str]) -> bool:
+    """Return whether a table is text, which may be compressed, by the end of its name."""
+    return format_of(path) in _TEXTS.values()
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
@@ -58,7 +66,7 @@ def unknown_end(path: str | os.PathLike[str]) -> GraphError:
         "data-end-unknown",
         source=path,
         got=f"'{got}'" if got else "none",
-        known=(NUMPY_END, *TABLES),
+        known=(NUMPY_END, *table_ends()),
     )
 
 
@@ -70,7 +78,7 @@ def as_text(file: IO[bytes], size: int, path: str) -> IO[bytes]:
     file = unpacked(file, size, path) if is_packed(path) else file
     if not is_json(path):
         return file
-    start = _first_byte(file)
+    start = first_byte(file)
     file.seek(0)
     if start == b"[":
         return io.BytesIO(_rows_as_lines(file, path))
@@ -97,7 +105,7 @@ def _whole(file: IO[bytes], path: str) -> bytes:
     return content
 
 
-def _first_byte(file: IO[bytes]) -> bytes:
+def first_byte(file: IO[bytes]) -> bytes:
     """Return the first byte of a text that is neither blank nor part of a byte-order mark."""
     while piece := file.read(1 << 12):
         if text := piece.lstrip(b" \t\r\n\xef\xbb\xbf"):

@@ -63,3 +63,27 @@ def record_offsets(file: Any, path: str, *, quoted: bool = False) -> Iterator[tu
         raise quote_open(path, begin_number)
     if place > line:
         yield np.array([place]), np.array([number + 1])
+
+
+def offsets_of_every(
+    step: int, file: Any, path: str, *, quoted: bool = False, header: bool = False
+) -> tuple[list[int], list[int], int]:
+    """Return offset and line of every row whose number is a multiple of `step`, and the rows.
+
+    The last offset and line are those of the end. A header is not a row. The other arguments and
+    the errors are those of `record_offsets`.
+    """
+    number, end, last = -int(header), 0, 0
+    offsets: list[int] = []
+    lines: list[int] = []
+    for found, at in record_offsets(file, path, quoted=quoted):
+        numbers = np.arange(number, number + len(found))
+        is_chosen = (numbers >= 0) & (numbers % step == 0)
+        offsets += found[is_chosen].tolist()
+        lines += at[is_chosen].tolist()
+        number, end, last = number + len(found), int(found[-1]), int(at[-1])
+    rows = number - 1
+    if rows > 0 and offsets[-1] != end:
+        offsets.append(end)
+        lines.append(last)
+    return offsets, lines, rows

@@ -14,22 +14,30 @@ import numpy as np
 from deploykit.storage import csv_files
 from deploykit.storage.archives import check_room
 from deploykit.storage.csv_files import is_number
-from deploykit.storage.data_files import format_of, read_text_of
-from deploykit.storage.files import read_bytes
+from deploykit.storage.data_files import first_byte, format_of, read_text_of
+from deploykit.storage.table_formats.arrow_types import element_type, with_values
+from deploykit.storage.table_formats.csv_format import CsvFormat
+from deploykit.storage.table_formats.json_lines import JsonLines
+from deploykit.storage.table_formats.parquet import PARQUET
+from deploykit.storage.table_formats.row_groups import GroupFormat
 from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
-from deploykit.transforms.engines.packages import how_to_install
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import (
-    BOM,
     opened_text,
-    parsed_json,
-    read_up_to,
 )
 
 logger = logging.getLogger("deploykit")
 
 
-_PIECE = 1 << 12  # bytes: most files that have text begin with it
+FORMATS: dict[str, CsvFormat | JsonLines | GroupFormat] = {
+    "csv": CsvFormat(),
+    "jsonl": JsonLines(),
+    "parquet": PARQUET,
+}
+"""The formats of tables by name; `data_files.FORMATS` has the names by the ends of files.
+
+With `GroupFormat`, a new one of a binary format only needs what opens its files.
+"""
 
 
 def is_table(
@@ -46,7 +54,7 @@ def is_table(
     expected, `labels` are the names of other columns: a header with one more name is enough.
     """
     if format_of(path) != "csv":
-        return format_of(path) in ("parquet", "jsonl")
+        return format_of(path) is not None
     found = csv_files.preview(path, rule) if os.path.isfile(path) else None
     return found is not None and names_arrays(found, names, takes_text, labels)
 
@@ -68,10 +76,7 @@ def names_arrays(
 def has_text(path: str | os.PathLike[str]) -> bool:
     """Return whether a text file has more than blank lines. FileError: it cannot be read."""
     with opened_text(path) as file:
-        while piece := read_up_to(file, _PIECE):
-            if piece.removeprefix(BOM).strip():
-                return True
-    return False
+        return bool(first_byte(file))
 
 
 @dataclass(frozen=True)
@@ -130,9 +135,10 @@ def load_table(
     Columns of Parquet and JSON with null values or other types are skipped, which is logged; using
     one is an error. FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
     """
-    readers = {"jsonl": _jsonl, "parquet": _parquet}
-    reader = readers.get(format_of(path) or "")
-    return reader(path) if reader else _csv(path, rule)
+    format_ = FORMATS[format_of(path) or "csv"]
+    if isinstance(format_, CsvFormat):
+        return _csv(path, rule)
+    return _usable(path, format_.columns(os.fspath(path)))
 
 
 def _csv(path: str | os.PathLike[str], rule: csv_files.HeaderRule) -> dict[str, Array]:
@@ -277,58 +283,6 @@ def numbers_of(cells: Sequence[Any], are_whole: bool = False) -> Array:
     return np.array([float(cell) for cell in cells])
 
 
-def _jsonl(path: str | os.PathLike[str]) -> dict[str, Array]:
-    content = read_text_of(path).removeprefix(BOM)
-    check_room(16 * len(content), f"{path}: the table")
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(content.split(b"\n"), 1):
-        if not line.strip():
-            continue
-        with naming(f"{path}: line {number}"):
-            row = parsed_json(line, "JSON object")
-            if not isinstance(row, dict):
-                raise GraphError(
-                    "unexpected", what="it", got=type(row).__name__, expected="a JSON object"
-                )
-        rows.append(row)
-    if not rows:
-        raise GraphError("no-samples", source=path, purpose="run")
-    names = dict.fromkeys(name for row in rows for name in row)
-    return _usable(path, ((name, [row.get(name) for row in rows]) for name in names))
-
-
-def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
-    content = read_bytes(path)
-    if not content:
-        raise GraphError("parquet-empty", source=path)
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise GraphError(
-            "format-package-missing",
-            source=path,
-            what="reading a Parquet file",
-            package="pyarrow",
-            reason=error,
-            install=how_to_install("pyarrow"),
-            otherwise="give a .npz or CSV file",
-        ) from None
-    try:
-        source = pq.ParquetFile(pa.BufferReader(content))
-        sizes = [source.metadata.row_group(n).total_byte_size for n in range(source.num_row_groups)]
-        check_room(2 * sum(sizes), f"{path}: the table")
-        table = source.read()
-    except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise GraphError(
-            "damaged-or-not", source=path, what="Parquet file", reason=reason
-        ) from None
-    if len(set(table.column_names)) < len(table.column_names):
-        raise GraphError("two-columns-same-name", source=path)
-    return _usable(path, zip(table.column_names, table.columns, strict=True))
-
-
 def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) -> Table:
     """Return columns of Arrow or lists as arrays by name; those that cannot be are `unusable`."""
     results = Table(path)
@@ -338,7 +292,8 @@ def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) ->
         except ValueError as error:
             logger.info("%s: skipping column '%s': it contains %s", path, name[:100], error)
             row, reason = _why_unusable(values, error)
-            first = _first_of(values)
+            found = values if isinstance(values, list) else values.drop_null()[:1].to_pylist()
+            first = next((value for value in found if value is not None), None)
             is_text = _is_text(next(iter(_leaves(first)), None))
             results.unusable[name] = UnusableColumn(row, reason, is_text, _axes_of(first))
     return results
@@ -346,12 +301,14 @@ def _usable(path: str | os.PathLike[str], columns: Iterable[tuple[str, Any]]) ->
 
 def _why_unusable(values: Any, error: ValueError) -> tuple[int, str]:
     """Return why values cannot be an array: the first row that differs from row 0, and how."""
-    is_list = isinstance(values, list)
-    if None in values if is_list else values.null_count:
-        row = values.index(None) if is_list else values.is_null().index(True).as_py()
-        return row, "is null"
+    if not isinstance(values, list):
+        if values.null_count:
+            return values.is_null().index(True).as_py(), "is null"
+        values = values.to_pylist()
+    if None in values:
+        return values.index(None), "is null"
     first: tuple[bool, tuple[int, ...]] | None = None
-    for row, value in enumerate(values if is_list else (item.as_py() for item in values)):
+    for row, value in enumerate(values):
         found = _kind_of(value)
         first = first or (None if isinstance(found, str) else found)
         if isinstance(found, str) or first is None:
@@ -363,9 +320,9 @@ def _why_unusable(values: Any, error: ValueError) -> tuple[int, str]:
         if found != first:
             reason = f"has {str(value)[:40]!r}, expected {'a string' if first[0] else 'a number'}"
             return row, reason
-    rows = values if is_list else values.to_pylist()
-    row = next((row for row, value in enumerate(rows) if any(map(_is_long, _leaves(value)))), None)
-    return (0, f"has {error}") if row is None else (row, "has an integer beyond 64 bits")
+    are_long = (any(map(_is_long, _leaves(value))) for value in values)
+    place = next((row for row, is_long in enumerate(are_long) if is_long), None)
+    return (0, f"has {error}") if place is None else (place, "has an integer beyond 64 bits")
 
 
 def _is_long(leaf: Any) -> bool:
@@ -388,12 +345,6 @@ def _kind_of(value: Any) -> tuple[bool, tuple[int, ...]] | str:
         return "has an unpaired surrogate, which is not valid text"
     except ValueError:
         return "has lists of several lengths in its list"
-
-
-def _first_of(values: Any) -> Any:
-    """Return the first value of a column that is not null; None: there is no such value."""
-    found = values if isinstance(values, list) else values.drop_null().slice(0, 1).to_pylist()
-    return next((value for value in found if value is not None), None)
 
 
 def _axes_of(value: Any) -> int:
@@ -442,18 +393,12 @@ def _of_decimals(column: Any) -> Any:
     """
     import pyarrow as pa
 
-    leaf, axes = column.type, 0
-    while isinstance(leaf, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
-        leaf, axes = leaf.value_type, axes + 1
-    if not pa.types.is_decimal(leaf):
+    if not pa.types.is_decimal(element_type(column.type)):
         return column
-    whole, real = pa.int64(), pa.float64()
-    for _ in range(axes):
-        whole, real = pa.list_(whole), pa.list_(real)
     try:
-        return column.cast(whole)
+        return column.cast(with_values(column.type, pa.int64()))
     except pa.ArrowInvalid:
-        return column.cast(real)
+        return column.cast(with_values(column.type, pa.float64()))
 
 
 def _of_values(values: list[Any]) -> Array:

@@ -103,7 +103,8 @@ def in_numpy(name: str, column: Any, format_: str) -> Array:
     """Return a column as a NumPy array. GraphError: it has nulls, lists or another type."""
     if isinstance(column, np.ndarray):
         return column
-    from deploykit.batch_inference.tables.table_values import flat_values, kind_of
+    from deploykit.records.table_values import flat_values
+    from deploykit.storage.table_formats.arrow_types import kind_of
 
     kind = kind_of(column.type)
     if kind is None or kind.depth or column.null_count:

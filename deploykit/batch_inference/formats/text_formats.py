@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from deploykit.batch_inference.formats.part_table import Columns, readable_texts_of
-from deploykit.batch_inference.tables.table_values import element_type, with_values
+from deploykit.storage.table_formats.arrow_types import element_type, with_values
 from deploykit.transforms.common.errors import GraphError
 
 _AT_ONCE = 256  # rows converted at a time

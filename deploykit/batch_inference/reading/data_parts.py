@@ -11,11 +11,12 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from deploykit.batch_inference.tables.table_files import is_remote, size_of, without_options
 from deploykit.data.data import Data
 from deploykit.records.index import index_path
 from deploykit.records.record_source import facts_of
 from deploykit.storage.data_files import is_packed
+from deploykit.storage.table_formats.table_files import is_remote, size_of, without_options
+from deploykit.storage.table_formats.table_format import CHANGED, RowRange
 from deploykit.transforms.common.documents import document
 from deploykit.transforms.common.errors import FileError
 from deploykit.transforms.ir.tensors import Array
@@ -53,6 +54,14 @@ class DataPart:
     def rows(self) -> int:
         """The number of rows, including damaged ones."""
         return self.stop - self.start - self.other_lines
+
+    @property
+    def range(self) -> RowRange:
+        """The rows for a reader of tables."""
+        return RowRange(
+            self.start, self.stop, self.rows, self.offset, bytes=self.bytes,
+            file_rows=self.file_rows, file_bytes=self.file_bytes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,8 +105,6 @@ class RowBatch:
             {name: column.take(np.array(good, np.int64)) for name, column in self.kept.items()},
         )
 
-
-CHANGED = "the data has changed since the run started; do not change it during the run"
 
 _ROWS = {"records": "record", "csv": "line", "arrays": "sample", "table": "row"}
 _LONGEST = 120  # maximum bytes of a name, to which file names add numbers and an extension

@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from deploykit.batch_inference.reading.data_parts import DataPart
-from deploykit.batch_inference.tables.table_files import opened_table, size_of
 from deploykit.data.data import Data
-from deploykit.storage.record_offsets import record_offsets
+from deploykit.storage.record_offsets import offsets_of_every
+from deploykit.storage.table_formats.table_files import opened_table, size_of
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tfrecord import OVERHEAD
 from deploykit.transforms.untrusted.files import (
@@ -129,27 +129,11 @@ def _of_lines(data: Data, file: str, most: int) -> Iterator[DataPart]:
 
 
 def _offsets_of_every(data: Data, file: str, step: int) -> tuple[list[int], list[int], int]:
-    """Return offset and line of every row whose number is a multiple of `step`, and the rows.
-
-    The last offset and line are those of the end. A header is not a row.
-    """
+    """Return offset and line of every row whose number is a multiple of `step`, and the rows."""
     is_lines = data.kind == "csv"
     is_csv = is_lines or getattr(data, "format", "") == "csv"
-    number, end, last = -int(data.header), 0, 0
-    offsets: list[int] = []
-    lines: list[int] = []
     try:
         with opened_text(file) if is_lines else opened_table(file) as stream:
-            for found, at in record_offsets(stream, file, quoted=is_csv):
-                numbers = np.arange(number, number + len(found))
-                is_chosen = (numbers >= 0) & (numbers % step == 0)
-                offsets += found[is_chosen].tolist()
-                lines += at[is_chosen].tolist()
-                number, end, last = number + len(found), int(found[-1]), int(at[-1])
+            return offsets_of_every(step, stream, file, quoted=is_csv, header=data.header)
     except OSError as error:
         raise cannot_be_read(file, error) from None
-    rows = number - 1
-    if rows > 0 and offsets[-1] != end:
-        offsets.append(end)
-        lines.append(last)
-    return offsets, lines, rows

@@ -13,7 +13,6 @@ from typing import IO
 import numpy as np
 
 from deploykit.batch_inference.reading.data_parts import (
-    CHANGED,
     DataPart,
     RowBatch,
     check_size,
@@ -26,6 +25,7 @@ from deploykit.storage import csv_files
 from deploykit.storage.archives import DAMAGE, open_archive
 from deploykit.storage.arrays import ArrayHeader, read_header, read_values
 from deploykit.storage.image_files import read_image
+from deploykit.storage.table_formats.table_format import CHANGED
 from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import DamagedRecord, read_all_records

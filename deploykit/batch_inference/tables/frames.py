@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.batch_inference.formats.part_table import FILE, ROW
-from deploykit.batch_inference.tables.table_files import arrow
+from deploykit.storage.table_formats.table_files import arrow
 from deploykit.transforms.common.errors import CodedError, GraphError
 
 logger = logging.getLogger("deploykit")

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from deploykit.batch_inference.tables.table_files import (
+from deploykit.storage.csv_files import may_be_number
+from deploykit.storage.table_formats.table_files import (
     arrow,
     folder_of,
     is_remote,
     without_options,
 )
-from deploykit.storage.csv_files import may_be_number
 from deploykit.transforms.common.errors import GraphError
 
 _NULLS = ("", "__HIVE_DEFAULT_PARTITION__")

@@ -11,19 +11,6 @@ from typing import Any
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.infer_task import IN_NUMPY
 from deploykit.batch_inference.tables.partition_columns import partition_types
-from deploykit.batch_inference.tables.table_files import (
-    TableFile,
-    arrow,
-    folder_of,
-    format_of,
-    is_glob,
-    is_remote,
-    opened_table,
-    table_files,
-    tables_among,
-)
-from deploykit.batch_inference.tables.table_schema import column_types
-from deploykit.batch_inference.tables.table_values import ColumnKind, element_type, kind_of
 from deploykit.data.column_advice import INDEX, vector_of
 from deploykit.data.data import Data, is_vector, names_inputs, vector_width
 from deploykit.data.preprocessing import Preprocessing, Steps
@@ -34,7 +21,20 @@ from deploykit.records.index import index_names, one_set
 from deploykit.records.plain_records import records_to_read
 from deploykit.storage import csv_files
 from deploykit.storage.image_folders import list_images
-from deploykit.storage.tables import columns_in, has_text
+from deploykit.storage.table_formats.arrow_types import ColumnKind, element_type, kind_of
+from deploykit.storage.table_formats.row_groups import GroupFormat
+from deploykit.storage.table_formats.table_files import (
+    TableFile,
+    arrow,
+    folder_of,
+    format_of,
+    is_glob,
+    is_remote,
+    table_files,
+    tables_among,
+)
+from deploykit.storage.table_formats.table_format import TableFiles, TableSchema
+from deploykit.storage.tables import FORMATS, columns_in, has_text
 from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
@@ -58,7 +58,7 @@ class TableData(Data):
     """A table on disk or in an object store. A feature has the name of its column."""
 
     format: str = ""
-    """One of csv, parquet, jsonl."""
+    """One of `storage.tables.FORMATS`."""
     facts: tuple[tuple[int, int], ...] = ()
     """The size and the modification time of each file."""
     types: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +73,13 @@ class TableData(Data):
     """How the features are made of the texts of one column; None: each is a column."""
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The columns of each feature that is a vector of several."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns of the files."""
+        stated = self.partitions
+        types = {name: type_ for name, type_ in self.types.items() if name not in stated}
+        return TableSchema(types, self.counts, separator=self.separator)
 
     @property
     def read(self) -> list[str]:
@@ -132,17 +139,15 @@ def open_table(
     used = {*chosen, *named}
     paths = [file.path for file in files]
     stated_by, numeric = partition_types(path, paths if choice.has_folders else (), chosen)
-    layout, starts = _layout(path, paths, declared, format_)
-    found = column_types(path, format_, paths, used, used & stated_by.keys(), layout, starts)
-    types, counts, mixed = found
-    stated_by = {name: type_ for name, type_ in stated_by.items() if name not in types}
+    given = TableFiles(path, paths, used, used & stated_by.keys(), declared.rule)
+    found = FORMATS[format_].schema(given)
+    stated_by = {name: type_ for name, type_ in stated_by.items() if name not in found.types}
     data = TableData(
-        folder_of(path), KIND, tuple(paths), {}, counts,
+        folder_of(path), KIND, tuple(paths), {}, found.counts,
         format=format_, facts=tuple((file.size, file.changed) for file in files),
-        skipped=skipped, header=layout is not None and bool(layout.header),
-        separator="," if layout is None else layout.separator,
-        types=types | stated_by, partitions=stated_by, keep=choice.keep,
-        mixed=(*mixed, *(name for name in numeric if name in stated_by)),
+        skipped=skipped, header=found.header, separator=found.separator,
+        types={**found.types, **stated_by}, partitions=stated_by, keep=choice.keep,
+        mixed=(*found.mixed, *(name for name in numeric if name in stated_by)),
     )  # fmt: skip
     for name in choice.keep:
         _check_column(data, name)
@@ -175,35 +180,24 @@ def open_table(
     return replace(data, features=features), replace(declared, inputs=steps)
 
 
-def _layout(
-    path: str, files: Sequence[str], declared: Preprocessing, format_: str
-) -> tuple[csv_files.CsvLayout | None, dict[str, int]]:
-    """Return the layout of CSV files and the first row of each, as from `shared_layout`."""
-    if format_ != "csv":
-        return None, {}
-    layout, starts = csv_files.shared_layout(files, declared.rule, opened_table, source=path)
-    csv_files.check_names(files[0], layout.header)
-    layout.tell(path)
-    return layout, starts
-
-
 def _with_rows(
     path: str, files: Sequence[TableFile]
 ) -> tuple[Sequence[TableFile], tuple[str, ...]]:
-    """Return files without empty Parquet files, and which of several local files are empty.
+    """Return files without empty binary ones, and which of several local files are empty.
 
-    GraphError: all are empty Parquet files.
+    GraphError: all are empty binary files.
     """
-    is_parquet = format_of(files[0].path) == "parquet"
+    format_ = FORMATS[format_of(files[0].path) or ""]
+    in_groups = isinstance(format_, GroupFormat)
     if is_remote(path):
-        empty = [file for file in files if is_parquet and not file.size]
+        empty = [file for file in files if in_groups and not file.size]
         if empty:
             logger.warning("%s: empty files are skipped: %d", path, len(empty))
     else:
-        empty = [file for file in files if not (file.size if is_parquet else has_text(file.path))]
-    full = [file for file in files if file not in empty] if is_parquet else files
-    if not full:
-        raise GraphError("parquet-empty", source=path)
+        empty = [file for file in files if not (file.size if in_groups else has_text(file.path))]
+    full = [file for file in files if file not in empty] if in_groups else files
+    if not full and isinstance(format_, GroupFormat):
+        raise GraphError("parquet-empty", source=path, what=format_.title)
     names = () if is_remote(path) or len(files) == 1 else empty
     return full, tuple(os.path.relpath(file.path, folder_of(path)) for file in names)
 

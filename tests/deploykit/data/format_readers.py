@@ -77,7 +77,9 @@ def converted(path: str, model: Graph) -> Outcome:
             value = next(iter(values.values()))
             result.rows.append("an image" if "image" in values else text_of(value))
         for problem in batch.problems:
-            result.bad[Path(problem.file).name] = kind_of(problem.reason)
+            row = re.match(r"row (\d+): ", problem.reason)
+            place = int(row[1]) if row else Path(problem.file).name
+            result.bad[place] = kind_of(problem.reason)
     return result
 
 

@@ -13,7 +13,6 @@ import deploykit as api
 from deploykit.batch_inference.reading.partitions import cut_parts
 from deploykit.batch_inference.reading.readers import reader_for
 from deploykit.batch_inference.tables.table_data import ColumnChoice, open_table, takes_columns
-from deploykit.batch_inference.tables.table_values import text_numbers
 from deploykit.data.data import Data, open_data
 from deploykit.data.preprocessing import Preprocessing, with_header
 from deploykit.data.reading import records
@@ -21,6 +20,7 @@ from deploykit.data.samples import open_feeds, open_samples
 from deploykit.records.conversion import problem_text
 from deploykit.records.lines import LineNumbers
 from deploykit.records.open_source import open_source
+from deploykit.records.table_values import text_numbers
 from deploykit.storage import csv_files
 from deploykit.storage.arrays import load_data
 from deploykit.storage.tables import CsvTable

@@ -231,12 +231,6 @@ def test_tables(case, read, tmp_path):
     check(case, read, tmp_path)
 
 
-@pytest.mark.parametrize("file", ["a.jsonl", "a.json", "a.parquet", "a.jsonl.gz", "a.pq"])
-def test_records_are_not_written_from_tables_by_guess(file, tmp_path):
-    (tmp_path / file).write_bytes(values(1, 2))
-    assert outcome(converted, tmp_path / file, SCALAR).refusal == "records-not-from"
-
-
 X = np.array([[1, 2], [3, 4]], np.float32)
 BOTH = ("1 2", "3 4")
 INTS = graph(x=("int32", (-1, 2)))

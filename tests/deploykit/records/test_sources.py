@@ -1,15 +1,19 @@
 """Whatever the source, TensorFlow reads from the records what the source holds."""
 
+import datetime
 import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from deploykit.records import table_source
 from deploykit.records.images import Images
 from deploykit.records.index import load_index
 from deploykit.records.open_source import open_source
 from deploykit.transforms.common.errors import GraphError
+from tests.deploykit.batch_inference.tables.made_up_tables import write_table
 from tests.deploykit.records.conftest import (
     LABELS,
     cifar_batch,
@@ -290,11 +294,67 @@ def test_a_transposition_of_pixels_would_be_seen(tmp_path):
     assert not np.array_equal(images, images.transpose(0, 2, 1, 3))
 
 
-@pytest.mark.parametrize("end", ["json", "jsonl", "ndjson.gz", "parquet"])
-def test_tables_of_other_formats_are_refused(tmp_path, end):
-    path = tmp_path / f"a.{end}"
-    path.write_text('{"x": 1}\n')
-    with raises(GraphError, "records-not-from", source=path):
-        open_source([path])
-    if end == "jsonl":
-        assert open_source([path], kind="text") is not None
+def test_tables_of_several_formats_at_once_are_refused(tmp_path):
+    for name in ("a.csv", "b.jsonl"):
+        (tmp_path / name).write_text('{"x": 1}\n')
+    with raises(GraphError, "records-not-from", source=tmp_path / "a.csv"):
+        open_source([tmp_path / "a.csv", tmp_path / "b.jsonl"])
+    assert open_source([tmp_path / "b.jsonl"], kind="text").features.keys() == {"text"}
+
+
+TABLE = pa.table({
+    "n": [1, 2, 3], "flag": [True, False, True], "price": [1.5, 2.0, -1.0],
+    "city": ["a", "\u00e5", "c"], "row": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
+    "words": [["a", "b"], ["c", "d"], ["e", ""]], "kind": ["dog", "cat", "dog"],
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["parquet", "jsonl", "json", pytest.param("jsonl.gz", marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("processes", [1, 3])
+def test_columns_of_tables_are_features(records, tmp_path, monkeypatch, end, processes):
+    monkeypatch.setattr(table_source, "MAX_ITEMS", 50)
+    table = pa.concat_tables([TABLE] * 100)
+    path = write_table(tmp_path / f"a.{end}", table, rows_of_group=70)
+    found, index = records(path, "--label-column", "kind", "--processes", processes)
+    assert {name: str(item) for name, item in index.features.items()} == {
+        "n": "int64 []", "flag": "int64 []", "price": "float32 []", "city": "string []",
+        "row": "float32 [2]", "words": "string [2]", "label": "int64 []",
+    }  # fmt: skip
+    assert index.classes == ("cat", "dog")
+    assert found["label"].tolist() == [1, 0, 1] * 100
+    assert found["words"].tolist() == [[b"a", b"b"], [b"c", b"d"], [b"e", b""]] * 100
+    assert found["city"].tolist() == [b"a", "\u00e5".encode(), b"c"] * 100
+    for name in ("n", "flag", "price", "row"):
+        assert found[name].tolist() == table[name].to_pylist(), name
+
+
+def test_shards_of_tables_are_the_same_for_any_number_of_processes(
+    deploykit, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(table_source, "MAX_ITEMS", 5)
+    path = write_table(tmp_path / "a.parquet", pa.concat_tables([TABLE] * 20))
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        options = ("--processes", count, "--shard-size", 0.001)
+        assert deploykit("records", path, out, *options).status == 0
+    files = sorted(file.name for file in (tmp_path / "1").iterdir())
+    assert len(files) > 3
+    for file in files:
+        assert (tmp_path / "1" / file).read_bytes() == (tmp_path / "2" / file).read_bytes()
+
+
+@pytest.mark.parametrize("end", ["parquet", "jsonl"])
+def test_bad_rows_of_tables_are_named_or_skipped(deploykit, tmp_path, end):
+    rows = {"x": [[1, 2], [3], None, [4, 5]], "when": [datetime.date(2026, 1, 1)] * 4}
+    table = pa.table(rows if end == "parquet" else {"x": rows["x"], "when": [{}] * 4})
+    path = write_table(tmp_path / f"a.{end}", table)
+    failed = deploykit("records", path, tmp_path / "out")
+    assert failed.status == 2
+    assert "row 1: column 'x' has 1 values, expected 2" in failed.stderr
+    done = deploykit("records", path, tmp_path / "out", "--on-error", "skip")
+    assert done.status == 0
+    assert "skipping column 'when'" in done.stderr
+    assert parsed(tmp_path / "out")["x"].tolist() == [[1, 2], [4, 5]]

@@ -13,11 +13,11 @@ import pytest
 
 from deploykit.batch_inference.reading.data_parts import fingerprint, source_name
 from deploykit.batch_inference.tables.table_data import ColumnChoice, takes_columns
-from deploykit.batch_inference.tables.table_files import table_files
 from deploykit.data.data import open_data
 from deploykit.data.pipeline import pipeline_for
 from deploykit.data.preprocessing import Preprocessing
 from deploykit.data.reading import batches
+from deploykit.storage.table_formats.table_files import table_files
 from deploykit.storage.tables import load_table
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import (

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from deploykit.batch_inference.reading import partitions
 from deploykit.batch_inference.reading.partitions import cut_parts
-from deploykit.batch_inference.tables import table_schema
 from deploykit.batch_inference.tables.table_data import ColumnChoice, takes_columns
 from deploykit.data.data import open_data
 from deploykit.data.preprocessing import Preprocessing
 from deploykit.storage import record_offsets
+from deploykit.storage.table_formats import json_lines
 from deploykit.transforms.common.errors import GraphError
 from tests import pairwise
 from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read, write_table
@@ -168,8 +168,16 @@ def test_lines_that_are_not_json_are_invalid_rows(tmp_path, small_parts):
     assert [values["x"] for _, _, values, _ in good] == [n for n in range(20) if n not in bad]
 
 
+def test_a_column_of_a_vector_is_read_like_one_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_lines, "_LOOKED_AT", 20)  # the first line decides on the types
+    (tmp_path / "t.jsonl").write_text('{"a": 1, "b": 2}\n{"a": 2.5, "b": 3}\n')
+    found = opened(tmp_path / "t.jsonl", graph(x=("float32", (-1, 2))), {"x": "a,b"})
+    good, bad = read(found)
+    assert ([values["a,b"].tolist() for _, _, values, _ in good], bad) == ([[1, 2], [2.5, 3]], {})
+
+
 def test_fractions_of_json_are_no_integers(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_schema, "_LOOKED_AT", 30)  # the first line decides on the types
+    monkeypatch.setattr(json_lines, "_LOOKED_AT", 30)  # the first line decides on the types
     lines = ['{"x": 1, "k": [1]}', '{"x": 1.5, "k": [1]}', '{"x": 2, "k": [1.5]}',
              '{"x": 3.0, "k": [4]}', '{"x": "\\ud800", "k": [4]}']  # fmt: skip
     (tmp_path / "t.jsonl").write_text("\n".join(lines))

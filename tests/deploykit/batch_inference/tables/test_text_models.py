@@ -16,8 +16,8 @@ import pytest
 
 import deploykit
 from deploykit.batch_inference.tables.frames import Frame
-from deploykit.batch_inference.tables.table_files import table_files
 from deploykit.data.word_pieces import WordPieces, read_vocabulary
+from deploykit.storage.table_formats.table_files import table_files
 from deploykit.transforms.common.errors import FileError, GraphError
 from tests.benchmarks.nets import made_by
 from tests.support import Containing, raises, tf

@@ -9,8 +9,8 @@ import pytest
 
 import deploykit
 from deploykit.batch_inference.formats.text_formats import csv_pieces, jsonl_pieces
-from deploykit.batch_inference.tables import table_schema
 from deploykit.batch_inference.tables.frames import Frame
+from deploykit.storage.table_formats import json_lines
 from deploykit.transforms.common.errors import GraphError
 from tests.deploykit.batch_inference.tables.made_up_tables import graph, opened, read
 from tests.deploykit.batch_inference.tiny_models import tiny_model
@@ -26,7 +26,7 @@ def lines(path, rows):
 def test_a_column_of_json_lines_that_begins_with_nulls_has_the_type_of_its_first_value(
     tmp_path, monkeypatch, ending
 ):
-    monkeypatch.setattr(table_schema, "_LOOKED_AT", 64)
+    monkeypatch.setattr(json_lines, "_LOOKED_AT", 64)
     rows = [{"n": n, "x": None, "k": None, "l": []} for n in range(40)]
     rows += [{"n": 40, "x": 1.5, "k": "text", "l": [1, 2]}]
     path = lines(tmp_path / "t.jsonl", rows)
@@ -102,7 +102,7 @@ def test_large_integers_among_floats_are_floats(tmp_path, values):
 
 
 def test_lists_that_begin_empty_stay_lists(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_schema, "_LOOKED_AT", 64)
+    monkeypatch.setattr(json_lines, "_LOOKED_AT", 64)
     rows = [{"x": 1.0, "v": []}] * 6 + [{"x": 1.0, "v": None}] * 10
     path = lines(tmp_path / "t.jsonl", rows)
     good, bad = read(opened(path, graph(x=("float32", (-1,))), keep=["v"]))
@@ -207,7 +207,7 @@ def test_times_in_lists_and_objects_of_json_lines_are_their_texts(tmp_path):
 
 
 def test_an_object_with_a_key_that_the_start_lacks_is_an_invalid_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_schema, "_LOOKED_AT", 64)
+    monkeypatch.setattr(json_lines, "_LOOKED_AT", 64)
     rows = [{"x": 1, "m": {"a": 1}, "other": 1}] * 9 + [{"x": 2, "m": {"a": 2, "b": "new"}}]
     path = lines(tmp_path / "t.jsonl", [*rows, {"x": 3, "m": {}}, {"x": 4, "new": 1}])
     good, bad = read(opened(path, graph(x=("float32", (-1,))), keep=["m"]))

@@ -27,18 +27,19 @@ class TableFile:
     changed: int
 
 
-def arrow(what: str) -> Any:
+def arrow(what: str, source: str = "", otherwise: str = "give a .npz file or TFRecords") -> Any:
     """Return the module pyarrow. GraphError: it is not installed."""
     try:
         import pyarrow
     except ImportError as error:
         raise GraphError(
             "format-package-missing",
+            source=source or None,
             what=what,
             package="pyarrow",
             reason=error,
             install=how_to_install("pyarrow"),
-            otherwise="give a .npz file or TFRecords",
+            otherwise=otherwise,
         ) from None
     return pyarrow
 
@@ -80,7 +81,7 @@ def file_system(path: str) -> tuple[Any, str]:
 
 
 def opened_table(path: str) -> Any:
-    """Return a file of a table that can be sought, unpacked text or Parquet.
+    """Return a file of a table that can be sought, unpacked if it is text.
 
     FileError: it cannot be read. GraphError: it is damaged.
     """
@@ -92,9 +93,9 @@ def opened_table(path: str) -> Any:
     except OSError as error:
         raise _unreadable(path, error) from None
     return (
-        file
-        if format_of(path) == "parquet"
-        else data_files.as_text(file, file.size(), _name_of(path))
+        data_files.as_text(file, file.size(), _name_of(path))
+        if data_files.is_text(_name_of(path))
+        else file
     )
 
 
@@ -111,7 +112,7 @@ def table_files(path: str) -> tuple[TableFile, ...]:
     except OSError as error:
         raise _unreadable(path, error) from None
     if not results:
-        raise FileError("table-files-missing", source=path, known=data_files.TABLES)
+        raise FileError("table-files-missing", source=path, known=data_files.table_ends())
     warn_of_unread(path, sorted(listed.keys() - set(names)), "other tables")
     formats = {format_of(file.path) for file in results}
     if len(formats) > 1:
@@ -145,7 +146,7 @@ def size_of(path: str) -> int:
     system, inner = file_system(path)
     size = system.get_file_info(inner).size
     if size is None:
-        raise FileError("table-files-missing", source=path, known=data_files.TABLES)
+        raise FileError("table-files-missing", source=path, known=data_files.table_ends())
     return int(size)
 
 

@@ -5,7 +5,6 @@ A column of lists is an axis more. Every conversion is exact, or the row is inva
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -13,93 +12,16 @@ import numpy as np
 
 from deploykit.records.examples import Feature
 from deploykit.storage import csv_files
+from deploykit.storage.table_formats.arrow_types import is_list
+from deploykit.storage.table_formats.table_format import Bad
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.ir.tensors import Array, numpy_type
 from deploykit.verification.fitting import in_type
 
-Bad = dict[int, str]
-"""The reason for each invalid row, by its number in the column."""
 _WORDS = {b"true": 1, b"false": 0}
 _MAX_DIGITS = 20  # of uint64
 _NOT_FINITE = [f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")]
 _SHOWN = 40  # characters of a value in a reason
-
-
-@dataclass(frozen=True)
-class ColumnKind:
-    """What the values of an Arrow type are: texts or numbers, and how many lists are nested."""
-
-    is_text: bool
-    depth: int
-    sizes: tuple[int, ...] = ()
-    """The sizes of fixed-size lists, if all lists are."""
-
-
-def kind_of(type_: Any) -> ColumnKind | None:
-    """Return the kind of an Arrow type; None: no model takes such values."""
-    import pyarrow as pa
-
-    depth, sizes = 0, []
-    while is_list(type_):
-        depth += 1
-        if pa.types.is_fixed_size_list(type_):
-            sizes.append(type_.list_size)
-        type_ = type_.value_type
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    is_number = (
-        pa.types.is_integer(type_)
-        or pa.types.is_floating(type_)
-        or pa.types.is_boolean(type_)
-        or pa.types.is_decimal(type_)
-    )
-    if not (is_number or is_text(type_)):
-        return None
-    return ColumnKind(not is_number, depth, tuple(sizes) if len(sizes) == depth else ())
-
-
-def is_list(type_: Any) -> bool:
-    """Return whether an Arrow type is one of lists."""
-    import pyarrow as pa
-
-    kinds = pa.types
-    return bool(
-        kinds.is_list(type_) or kinds.is_large_list(type_) or kinds.is_fixed_size_list(type_)
-    )
-
-
-def element_type(type_: Any) -> Any:
-    """Return the type of the values in an Arrow type of nested lists; another type unchanged."""
-    while is_list(type_):
-        type_ = type_.value_type
-    return type_
-
-
-def with_values(type_: Any, values: Any) -> Any:
-    """Return an Arrow type of the same lists with values of another type."""
-    import pyarrow as pa
-
-    if not is_list(type_):
-        return values
-    inner = with_values(type_.value_type, values)
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(inner, type_.list_size)
-    return pa.large_list(inner) if pa.types.is_large_list(type_) else pa.list_(inner)
-
-
-def is_text(type_: Any) -> bool:
-    """Return whether an Arrow type is one of strings or bytes."""
-    import pyarrow as pa
-
-    kinds = pa.types
-    return bool(
-        kinds.is_string(type_)
-        or kinds.is_large_string(type_)
-        or kinds.is_string_view(type_)
-        or kinds.is_binary(type_)
-        or kinds.is_large_binary(type_)
-        or kinds.is_fixed_size_binary(type_)
-    )
 
 
 def column_values(name: str, column: Any, feature: Feature) -> tuple[Array, Bad]:
