@@ -107,11 +107,11 @@ class TableColumns:
         if self._numbers:
             labels = columns["label"].tolist()
             columns["label"] = [self._numbers.get(label, -1) for label in labels]
-            bad = {
+            bad |= {
                 row: f"the class {label.decode(errors='replace')[:40]!r} is unknown"
                 for row, label in enumerate(labels)
-                if label not in self._numbers
-            } | bad
+                if label not in self._numbers and row not in bad
+            }
         rows = [row for row in range(part.rows.rows) if row not in bad]
         first = part.rows.start
         return Batch(
