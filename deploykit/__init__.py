@@ -41,7 +41,7 @@ _HOMES = {
     "InferOptions": "batch_inference.infer_task",
     "Inferred": "batch_inference.infer_run",
     "InconclusiveError": "transforms.common.errors",
-    "InputResult": "data.input_result",
+    "InputResult": "data.input_speed.input_result",
     "Inspection": "api.inspection",
     "LabelOptions": "client.call_options",
     "LabelsLike": "verification.samples",

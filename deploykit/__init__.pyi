@@ -39,7 +39,7 @@ from deploykit.client.call_options import PredictOptions as PredictOptions
 from deploykit.client.server_status import ModelVersions as ModelVersions
 from deploykit.client.server_status import ServedModels as ServedModels
 from deploykit.client.server_status import ServerHealth as ServerHealth
-from deploykit.data.input_result import InputResult as InputResult
+from deploykit.data.input_speed.input_result import InputResult as InputResult
 from deploykit.data.pipeline import InputPipelineOptions as InputPipelineOptions
 from deploykit.evaluation.result import Accuracy as Accuracy
 from deploykit.exporting.deployment import Manifests as Manifests

@@ -15,9 +15,9 @@ from deploykit.benchmarking.results import BenchmarkResult, check_tuned
 from deploykit.benchmarking.rounds import measure_models
 from deploykit.benchmarking.run_config import BenchmarkOptions, RunConfig
 from deploykit.benchmarking.run_config_grid import RunConfigGrid, beside_resident
-from deploykit.data.input_benchmark import ROUNDS as INPUT_ROUNDS
-from deploykit.data.input_benchmark import measure_input
-from deploykit.data.input_result import InputResult
+from deploykit.data.input_speed.input_benchmark import ROUNDS as INPUT_ROUNDS
+from deploykit.data.input_speed.input_benchmark import measure_input
+from deploykit.data.input_speed.input_result import InputResult
 from deploykit.data.pipeline import PLAIN, InputPipelineOptions
 from deploykit.data.preprocessing import states_only_axes
 from deploykit.data.samples import open_runnable, preprocessing_for, read_feeding, with_axes

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from deploykit.data.bottleneck import Rates
-from deploykit.data.input_runner import InputJob, started
+from deploykit.data.input_speed.bottleneck import Rates
+from deploykit.data.input_speed.input_runner import InputJob, started
 from deploykit.system.machine import usable_cores
 from tests.benchmarks.figures import Figure
 

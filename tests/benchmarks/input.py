@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.data.data import Data, open_data
-from deploykit.data.input_runner import InputJob
+from deploykit.data.input_speed.input_runner import InputJob
 from deploykit.data.pipeline import InputPipelineOptions, Pipeline
 from deploykit.data.preprocessing import Preprocessing, load_preprocessing, preprocessing_of
 from deploykit.data.samples import open_runnable

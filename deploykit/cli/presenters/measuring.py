@@ -31,7 +31,7 @@ def benchmark(
             ui.perfetto.dev; - is standard output.
     """
     from deploykit.benchmarking.tables import csv_lines
-    from deploykit.data.input_result import InputResult
+    from deploykit.data.input_speed.input_result import InputResult
     from deploykit.storage.files import write
     from deploykit.transforms.common.messages import escaped
 

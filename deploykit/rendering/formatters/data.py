@@ -6,8 +6,8 @@ from deploykit.api.records import RecordsInspection, RecordsVerification
 from deploykit.batch_inference.infer_run import Inferred
 from deploykit.batch_inference.reading.data_parts import place_of
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.data.bottleneck import bytes_in_words
-from deploykit.data.input_result import InputResult
+from deploykit.data.input_speed.bottleneck import bytes_in_words
+from deploykit.data.input_speed.input_result import InputResult
 from deploykit.records.index import Index
 from deploykit.records.open_source import ConvertedSets
 from deploykit.records.plain_records import LOOKED_AT, PlainRecords

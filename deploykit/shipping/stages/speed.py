@@ -11,7 +11,7 @@ from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import check_served
 from deploykit.data.data_options import READ_BY, reading_options
-from deploykit.data.input_result import InputResult
+from deploykit.data.input_speed.input_result import InputResult
 from deploykit.shipping import figures
 from deploykit.shipping.shipment import (
     AS_IT_CAME,

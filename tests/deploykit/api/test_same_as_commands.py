@@ -10,7 +10,7 @@ import pytest
 
 import deploykit as api
 from deploykit.data import input_benchmark, input_runner
-from deploykit.data.input_runner import Stretch
+from deploykit.data.input_speed.input_runner import Stretch
 from deploykit.transforms.common.errors import FileError, GraphError, VerificationError
 from tests.deploykit.benchmarking import made_up
 from tests.deploykit.benchmarking.made_up_process import MadeUpProcess, take_made_up_processes

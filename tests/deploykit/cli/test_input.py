@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.data.bottleneck import COMPUTE, INPUT, SHARING, UNDECIDED
+from deploykit.data.input_speed.bottleneck import COMPUTE, INPUT, SHARING, UNDECIDED
 from deploykit.data.pipeline import STYLES
 from deploykit.records.examples import Feature
 from deploykit.storage.arrays import load_data

@@ -8,7 +8,7 @@ import pytest
 
 import deploykit
 from deploykit.data.data import open_data
-from deploykit.data.input_runner import InputJob, InputRunner
+from deploykit.data.input_speed.input_runner import InputJob, InputRunner
 from deploykit.data.invalid_records import damaged, without_damaged
 from deploykit.data.pipeline import STYLES
 from deploykit.data.preprocessing import Steps

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deploykit.data.input_benchmark import refuse_own_queues
-from deploykit.data.input_runner import PHASES, InputJob, InputRunner
+from deploykit.data.input_speed.input_benchmark import refuse_own_queues
+from deploykit.data.input_speed.input_runner import PHASES, InputJob, InputRunner
 from deploykit.data.pipeline import STYLES, pipeline_for
 from deploykit.data.queues import Queue
 from deploykit.transforms.common.errors import GraphError

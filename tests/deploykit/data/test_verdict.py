@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.data.bottleneck import (
+from deploykit.data.input_speed.bottleneck import (
     BEYOND,
     COMPUTE,
     INPUT,

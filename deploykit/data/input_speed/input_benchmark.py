@@ -19,8 +19,8 @@ from deploykit.benchmarking.rounds import spill
 from deploykit.benchmarking.run_config import FEED, SECONDS, RunConfig
 from deploykit.benchmarking.system_load import Sampler
 from deploykit.data.data import open_data, vector_width
-from deploykit.data.input_result import InputResult, Round, StyleResult
-from deploykit.data.input_runner import BUFFERED, InputJob, Stretch, started
+from deploykit.data.input_speed.input_result import InputResult, Round, StyleResult
+from deploykit.data.input_speed.input_runner import BUFFERED, InputJob, Stretch, started
 from deploykit.data.invalid_records import without_damaged
 from deploykit.data.pipeline import (
     PIPELINE,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.data.bottleneck import Rates, ReadingCost, Verdict, undecided, verdict
-from deploykit.data.input_runner import PHASES, Stretch
+from deploykit.data.input_speed.bottleneck import Rates, ReadingCost, Verdict, undecided, verdict
+from deploykit.data.input_speed.input_runner import PHASES, Stretch
 from deploykit.data.pipeline import Pipeline
 from deploykit.data.user_pipeline import OWN
 from deploykit.importers.open_model import OpenedModel

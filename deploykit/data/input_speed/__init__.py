@@ -1,0 +1,1 @@
+"""Measures how fast a pipeline feeds a model, and what limits it."""
