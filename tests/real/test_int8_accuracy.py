@@ -21,6 +21,7 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.session import Session
 from deploykit.verification.samples import Dataset
 from tests import pairwise
+from tests.int8_cpus import needs_exact_sums
 from tests.real.conftest import made_by
 from tests.real.encoder import FORMS
 
@@ -84,6 +85,7 @@ def mini_lm(form: str, folder: Path) -> None:
 CHECKS = (efficientnet_lite0, *(functools.partial(mini_lm, form) for form in FORMS))
 
 
+@needs_exact_sums
 @pytest.mark.parametrize(
     "check", pairwise.drawn(__name__, CHECKS, 1), ids=["EfficientNet-Lite0", *FORMS]
 )
