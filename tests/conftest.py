@@ -78,6 +78,7 @@ def forked_children():
     """Fork the children that run TensorFlow, and use them in several tests."""
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(Forks()) as forks:
         patch.setattr(child_process, "subprocess", forks)
+        patch.setattr(forking, "running", forks)
         with child_process.reused_children():
             yield
 

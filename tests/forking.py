@@ -21,16 +21,18 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
+from deploykit.__main__ import main
 from deploykit.system import machine
 from deploykit.transforms.runtime import child_main, child_process
 
 # What children do: an import in each of them would take longer than most of their work.
 _IMPORTED = (
     "tensorflow",
+    "keras",
     "deploykit.batch_inference.formats.binary_formats",
     "deploykit.batch_inference.formats.text_formats",
     "deploykit.batch_inference.part_worker",
@@ -55,6 +57,18 @@ _IMPORTED = (
     "pyarrow.csv",
     "pyarrow.parquet",
 )
+# Others are read at the first use, which is in the child, or change nothing but how fast it is.
+_READ_LATER = (
+    "DNNL_",
+    "GLIBC_",
+    "GOMP_",
+    "KMP_",
+    "MALLOC_",
+    "OMP_",
+    "ONEDNN_",
+    "TF_NUM_",
+    "TF_ONEDNN_",
+)
 _READ_WHEN_LOADED = ("PYTHONPATH", *machine._VARIABLES)
 _DEFAULTS = {("KERAS_BACKEND", "tensorflow")}  # which change nothing
 _AT_ONCE = 5  # parents, each of which takes 0.2 GB of memory
@@ -77,6 +91,9 @@ def end_idle_children() -> None:
     child_process.end_idle_children(is_kept)
 
 
+running: "Forks | None" = None  # those of this run of the tests
+
+
 class Forks:
     """What stands in for `subprocess` where children are started."""
 
@@ -89,13 +106,23 @@ class Forks:
         environment, log = given["env"], given["stderr"]
         if log is None:
             return subprocess.Popen(command, **given)
+        files = [*given["pass_fds"], log.fileno()]
+        return Fork(self._parent(environment).requests, environment, files)
+
+    def command(
+        self, arguments: list[str], environment: dict[str, str], log: IO[bytes]
+    ) -> "Command":
+        """Start a command of deploykit, whose standard error is `log`."""
+        return Command(self._parent(environment).requests, environment, log, arguments)
+
+    def _parent(self, environment: Mapping[str, str]) -> "Parent":
         found = {kv for kv in environment.items() if kv[0].startswith(_READ_WHEN_LOADED)}
-        read = frozenset(found - _DEFAULTS)
+        read = frozenset(kv for kv in found - _DEFAULTS if not kv[0].startswith(_READ_LATER))
         parent = self._parents.pop(read, None) or Parent(environment)
         self._parents[read] = parent  # the last is the one that was used last
         if len(self._parents) > _AT_ONCE:
             self._parents.pop(next(iter(self._parents))).close()
-        return Fork(parent.requests, environment, [*given["pass_fds"], log.fileno()])
+        return parent
 
     def close(self) -> None:
         for parent in self._parents.values():
@@ -127,9 +154,15 @@ class Parent:
 class Fork:
     """What `subprocess.Popen` is to a child that was started."""
 
-    def __init__(self, parent: socket.socket, environment: dict[str, str], files: list[int]):
+    def __init__(
+        self,
+        parent: socket.socket,
+        environment: dict[str, str],
+        files: list[int],
+        arguments: list[str] | None = None,
+    ):
         self._news, theirs = os.pipe()
-        request = pickle.dumps((os.getcwd(), environment))
+        request = pickle.dumps((os.getcwd(), environment, arguments))
         socket.send_fds(parent, [request], [*files, theirs])
         os.close(theirs)
         self.pid = self._next()
@@ -150,6 +183,45 @@ class Fork:
         number = os.read(self._news, _NUMBER)
         assert number, "the parent of the forked children has died"
         return int.from_bytes(number, sys.byteorder, signed=True)
+
+
+class Command(Fork):
+    """What `subprocess.Popen` is to a command whose standard output is a pipe of text."""
+
+    returncode: int | None = None
+
+    def __init__(
+        self,
+        parent: socket.socket,
+        environment: dict[str, str],
+        log: IO[bytes],
+        arguments: list[str],
+    ):
+        output, theirs = os.pipe()
+        super().__init__(parent, environment, [theirs, theirs, log.fileno()], arguments)
+        os.close(theirs)
+        self.stdout = os.fdopen(output)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self._status is None and not select.select([self._news], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("deploykit", timeout or 0)
+        self.returncode = super().wait()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        self.wait(timeout)
+        text = "" if self.stdout.closed else self.stdout.read()
+        self.stdout.close()
+        return text, None
 
 
 def _answer_requests(requests: socket.socket) -> None:
@@ -194,15 +266,20 @@ def _ends_first(pid: int, news: int) -> bool:
 
 
 def _be_child(request: bytes, questions: int, answers: int, log: int) -> None:
-    folder, environment = pickle.loads(request)
+    folder, environment, arguments = pickle.loads(request)
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
-    for file, standard in ((nothing, 0), (nothing, 1), (log, 2)):
+    for file, standard in ((nothing, 0), (nothing if arguments is None else answers, 1), (log, 2)):
         os.dup2(file, standard)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # the parent may have looked for it elsewhere
+    if arguments is not None:
+        for file in (questions, answers, log):
+            os.close(file)
+        sys.argv[1:] = arguments
+        main()  # raises SystemExit
     try:
         child_main.serve(questions, answers)
     except BaseException:
@@ -214,7 +291,8 @@ def _be_child(request: bytes, questions: int, answers: int, log: int) -> None:
 
 if __name__ == "__main__":
     for _name in _IMPORTED:
-        importlib.import_module(_name)
+        with contextlib.suppress(ImportError):  # tests hide some
+            importlib.import_module(_name)
     gc.freeze()  # no child has to look through all this, nor to copy its pages
     with socket.socket(fileno=int(sys.argv[1])) as inlet:
         _answer_requests(inlet)

@@ -59,11 +59,17 @@ class Site:
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
 
+def nodes_of(text: str) -> list[ast.AST]:
+    """Return the classes, functions and calls of a module."""
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.Call)
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+
+
 @functools.cache
-def _modules() -> dict[Path, ast.Module]:
+def _modules() -> dict[Path, list[ast.AST]]:
     found = (path for folder in _FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
     own = (path for path in found if not str(path.relative_to(ROOT)).startswith(_LINKS))
-    return {path: ast.parse(path.read_text()) for path in own}
+    return {path: nodes_of(path.read_text()) for path in own}
 
 
 def _name(node: ast.expr) -> str:
@@ -76,8 +82,8 @@ def classes() -> dict[str, tuple[ast.ClassDef, Path]]:
     """Return the classes of errors by name."""
     every = [
         (node, path)
-        for path, tree in _modules().items()
-        for node in ast.walk(tree)
+        for path, nodes in _modules().items()
+        for node in nodes
         if isinstance(node, ast.ClassDef)
     ]
     found: dict[str, tuple[ast.ClassDef, Path]] = {}
@@ -116,8 +122,8 @@ def _helpers() -> dict[tuple[Path, str], ast.FunctionDef]:
     """Return the functions that take a code and its fields, by module and name."""
     return {
         (path, each.name): each
-        for path, tree in _modules().items()
-        for each in ast.walk(tree)
+        for path, nodes in _modules().items()
+        for each in nodes
         if isinstance(each, ast.FunctionDef) and each.name != "__init__"
         if each.args.kwarg and "code" in _arguments(each)[0]
     }
@@ -146,20 +152,20 @@ def _passed_on(function: ast.FunctionDef, makers: dict[str, Maker]) -> tuple[str
 def sites() -> Iterator[Site]:
     """Yield the calls that create errors."""
     every, helpers = _makers(), _helpers()
-    for path, tree in _modules().items():
+    for path, nodes in _modules().items():
         passing = {
             id(call)
-            for function in ast.walk(tree)
+            for function in nodes
             if isinstance(function, ast.FunctionDef) and "code" in _arguments(function)[0]
             for call in ast.walk(function)
         }
-        own = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+        own = {each.name for each in nodes if isinstance(each, ast.FunctionDef)}
         makers = {
             name: maker
             for name, maker in every.items()
             if name in classes() or (path, name) in helpers or name not in own
         }
-        for call in ast.walk(tree):
+        for call in nodes:
             if not isinstance(call, ast.Call) or id(call) in passing:
                 continue
             known = _name(call.func)

@@ -26,8 +26,10 @@ def parameters(kind: type) -> list:
             if isinstance(case, kind):
                 found.append((f"{name}: {case.what}", case))
     long = [name for name, case in found if getattr(case, "slow", False)]
-    slow = random.Random(f"{pairwise.seed()} {__name__}").sample(long, len(long) // 3)
-    quick = {name for name, _ in found}.difference(long)
+    short = [name for name, case in found if not getattr(case, "slow", False)]
+    others = long + (short[1::2] if kind is Case else [])
+    slow = random.Random(f"{pairwise.seed()} {__name__}").sample(others, len(others) // 3)
+    quick = {*short}.difference(others)
     return [
         pytest.param(case, id=name, marks=pairwise.marks(name, slow, quick)) for name, case in found
     ]

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from tests import forking
 from tests.documents import pinned
 from tests.serving.official_stubs import ModelServiceStub, PredictionServiceStub
 
@@ -33,20 +34,25 @@ class Served:
         *arguments: object,
         ready: bool = True,
         python: Path | str = sys.executable,
+        forked: bool = True,
         **environment: str,
     ) -> None:
+        """Start the server; it is forked unless more than TensorFlow's start would differ."""
         if not any(str(each).startswith("--lame_duck_seconds") for each in arguments):
             arguments = (*arguments, "--lame_duck_seconds=0")
         # A pipe that nobody reads would block the server.
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  it is read to the end of the test
-        self.process = subprocess.Popen(
-            [python, "-m", "deploykit", "serve", *map(str, arguments),
-             "--port=0", "--json"],
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        )  # fmt: skip
+        command = ["serve", *map(str, arguments), "--port=0", "--json"]
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        is_alone = not any("--workers" in each or "--memory-limit" in each for each in command)
+        self.process: Any
+        if forking.running and forked and python == sys.executable and not environment and is_alone:
+            self.process = forking.running.command(command, variables, self.log)
+        else:
+            self.process = subprocess.Popen(
+                [python, "-m", "deploykit", *command],
+                stdout=subprocess.PIPE, stderr=self.log, text=True, env=variables,
+            )  # fmt: skip
         if ready:
             self.document: dict[str, Any] = self._document()
             self.address = f"127.0.0.1:{self.document['port']}"

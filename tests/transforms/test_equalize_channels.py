@@ -143,8 +143,8 @@ def test_a_matmul_divides(transposed, equal):
 
 
 def test_random_nets_keep_their_outputs(equal):
-    count = sum(len(moved(equal(random_net(seed)))) for seed in range(40))
-    assert count > 50, "hardly anything was scaled, so this shows nothing"
+    count = sum(len(moved(equal(random_net(seed)))) for seed in range(20))
+    assert count > 25, "hardly anything was scaled, so this shows nothing"
 
 
 def divide(reader: str, op: str) -> str:

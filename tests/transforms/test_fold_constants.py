@@ -554,7 +554,7 @@ def chain_of_constants(count: int) -> Graph:
 
 
 def test_a_long_chain_of_constants_folds():
-    count = 30_000
+    count = 10_000
     result = folded(chain_of_constants(count))
     assert len(result) == 3
     assert result[f"n{count - 1}"].value == count

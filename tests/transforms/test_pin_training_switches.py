@@ -207,10 +207,10 @@ def test_golden():
     assert_golden(graph, transform(graph, TEXT))
 
 
-def test_20_000_switches():
+def test_8_000_switches():
     from deploykit.transforms.ir.node import Node
 
-    count = 20_000
+    count = 8_000
     nodes = [Node("x", "Placeholder"), Node.constant("default", np.float32(1))]
     for i in range(count):
         nodes.append(Node(f"p{i}", "PlaceholderWithDefault", ("default",)))

@@ -291,8 +291,8 @@ def test_a_chain_of_100_000_nodes():
     assert len(graph) == 2
 
 
-def test_20_000_nodes_that_one_node_waits_for():
-    count = 20_000
+def test_10_000_nodes_that_one_node_waits_for():
+    count = 10_000
     reads = [node(f"r{i}", "Identity", f"w{i}") for i in range(count)]
     graph = Graph(
         [

@@ -157,7 +157,7 @@ def test_channels_at_the_upper_limit_of_relu6_are_not_copied(tmp_path):
     assert str(reused(graph, tmp_path).graph) == str(graph)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000), depth=st.integers(2, 4), dead=st.integers(1, 4),
     kinds=st.lists(st.sampled_from(["dense", "depthwise"]), min_size=4, max_size=4),

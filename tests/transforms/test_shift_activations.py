@@ -326,8 +326,8 @@ def random_net(seed: int) -> Graph:
 
 
 def test_random_nets_keep_their_numbers(equal):
-    count = sum(len(moved(equal(random_net(seed)))) for seed in range(25))
-    assert count > 50, "hardly anything was shifted, so this shows nothing"
+    count = sum(len(moved(equal(random_net(seed)))) for seed in range(12))
+    assert count > 24, "hardly anything was shifted, so this shows nothing"
 
 
 def transposed_a(x):
@@ -526,17 +526,17 @@ def test_a_fetched_layer_without_a_bias_keeps_name_and_value(equal):
     assert (result["second"].op, result["second_unbiased"].op) == ("BiasAdd", "Conv2D")
 
 
-def test_a_chain_of_2_000_layers(tmp_path):
+def test_a_chain_of_1_500_layers(tmp_path):
     matrix, vector, path = random(C, C), (-1.0,) * C, tmp_path / "ranges.json"
     graph = typed("float32")
     weights, last = graph.add(Node.constant("w", matrix)).name, "first"
-    for i in range(2_000):
+    for i in range(1_500):
         inputs = (last, weights)
         last = graph.add(graph["first"].with_name(f"layer{i}").with_data_inputs(*inputs)).name
     graph.replace(graph["out"], graph["out"].with_data_inputs(last, weights))
     names = [node.name for node in graph if node.op == "MatMul"]
     path.write_text(Ranges("", 1, dict.fromkeys(names, TensorRange(-1, 1, vector, vector))).text())
-    assert len(moved(transform(graph, f'shift_activations(ranges="{path}")'))) == 2_001
+    assert len(moved(transform(graph, f'shift_activations(ranges="{path}")'))) == 1_501
 
 
 GRAPHS = [Example("shift_activations(ranges={ranges})", lambda: mobile_net(1), bar=1e-5)]

@@ -392,14 +392,14 @@ def test_matmul_stays_unless_asked_for():
     assert left_alone(net("matmul"), "use_onednn_kernels") == []
 
 
-def test_a_chain_of_5_000_layers():
+def test_a_chain_of_2_000_layers():
     graph = net("matmul", lambda y: y, weights=random(C, C))
     source, weights = graph["layer"].inputs
-    for i in range(5_000):
+    for i in range(2_000):
         graph.add(Node(f"s{i}", "MatMul", (source, weights), graph["layer"].attrs))
         source = f"s{i}"
     graph.replace(graph["layer"], graph["layer"].with_data_inputs(source, weights))
-    assert ops(transform(graph, ALL))["_MklNativeFusedMatMul"] == 5_001
+    assert ops(transform(graph, ALL))["_MklNativeFusedMatMul"] == 2_001
 
 
 GRAPHS = [Example(ALL, net, BAR), Example(ALL, lambda: net("matmul"), BAR)]

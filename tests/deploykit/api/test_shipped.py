@@ -278,7 +278,7 @@ def test_one_command_serves_what_was_shipped(deploykit, tmp_path):
     pixels = np.zeros((30, 20, 1), np.uint8)
     pixels[15:] = 250
     photo.write_bytes(png(pixels))
-    server = Served(folder)
+    server = Served(folder, forked=False)
     try:
         assert server.document["models"] == {"halves": [1]}
         found = deploykit("predict", server.address, "halves", photo, "--json")

@@ -1,5 +1,7 @@
 """Latencies of a machine that is made up: noise, spikes, drift, and a level that keeps for long."""
 
+import math
+
 import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement, Turn
@@ -49,27 +51,29 @@ def in_turns(
     rng = np.random.default_rng(seed)
     work = slowdown if work is None else work
     copies = min(copies, sessions)
-    shared = rng.normal(0, 0.006, 2 * copies) if of_process is None else np.tile(of_process, 2)
+    given = rng.normal(0, 0.006, 2 * copies) if of_process is None else np.tile(of_process, 2)
+    shared = given.tolist()
     offset = [0, 0 if processes == "shared" else copies]
-    own = rng.normal(0, 0.008, (2, sessions))
+    own = rng.normal(0, 0.008, (2, sessions)).tolist()
     found: list[dict[str, list]] = [{"rounds": [], "seconds": [], "turns": []} for _ in "ab"]
-    level = 0.0
-    for block in range(turns):
-        for which, session in rng.permutation([(w, s) for w in (0, 1) for s in range(sessions)]):
-            if kind == "drifting":
-                level += 0.001
-            elif kind == "autocorrelated":
-                level = 0.9 * level + rng.normal(0, 0.02)
-            process = offset[which] + session % copies
-            cpu = 10 * np.exp(level + shared[process] + own[which, session] + rng.normal(0, 0.015))
-            waited = rng.exponential(0.5) if kind == "contended" and rng.random() < 0.5 else 0.0
-            wall = cpu * (slowdown if which else 1) * (1 + waited)
-            cpu *= work if which else 1
-            found[which]["rounds"].append((float(wall),) * 2)
-            found[which]["seconds"].append(2 * float(wall) / 1e3)
-            found[which]["turns"].append(
-                Turn(block, int(process), int(session), 2 * float(cpu), 0, 0)
-            )
+    level, size = 0.0, (turns, 2 * sessions)
+    places = rng.permuted(np.tile(np.arange(2 * sessions), (turns, 1)), axis=1)
+    noise, step = rng.normal(0, 0.015, size), rng.normal(0, 0.02, size)
+    waits = rng.exponential(0.5, size) * (rng.random(size) < 0.5) * (kind == "contended")
+    every = zip(*(each.ravel().tolist() for each in (places, noise, step, waits)), strict=True)
+    for number, (place, noisy, moved, waited) in enumerate(every):
+        which, session = divmod(place, sessions)
+        if kind == "drifting":
+            level += 0.001
+        elif kind == "autocorrelated":
+            level = 0.9 * level + moved
+        process = offset[which] + session % copies
+        cpu = 10 * math.exp(level + shared[process] + own[which][session] + noisy)
+        wall = cpu * (slowdown if which else 1) * (1 + waited)
+        found[which]["rounds"].append((wall,) * 2)
+        found[which]["seconds"].append(2 * wall / 1e3)
+        spent = 2 * cpu * (work if which else 1)
+        found[which]["turns"].append(Turn(number // (2 * sessions), process, session, spent, 0, 0))
     return [
         measurement(each["rounds"], name=name, rounds_seconds=tuple(each["seconds"]),
                     turns=tuple(each["turns"]))

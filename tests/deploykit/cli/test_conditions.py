@@ -94,13 +94,17 @@ def _one(parameter, value):
     return (value,) if parameter.multiple or parameter.nargs == -1 else value
 
 
-def lines(words, option):
-    """Yield command lines with an option, and with no other, one other or two others."""
+def lines(words, option, where):
+    """Yield command lines with an option, and with no other, one other or two others.
+
+    Those that `where` names come first.
+    """
     parameters = [each for each in COMMANDS[words].params if each.name not in (
         option.name, "help", "timeout", "memory_limit", "debug", "root_dir")]  # fmt: skip
     first = [next(spelled(words, each)) for each in parameters if each.required]
     own = next(spelled(words, option)) if not option.required else ()
     every = [given for each in parameters if not each.required for given in spelled(words, each)]
+    every.sort(key=lambda given: given[0] not in where)
     base = [*itertools.chain(*first), *own]
     yield base
     for each in every:
@@ -126,7 +130,7 @@ NO_EFFECT = ("option-no-effect", "no-effect")  # of an error, of a warning
 def test_each_condition_fires_and_is_met(words, name, condition, caplog):
     (option,) = (each for each in COMMANDS[words].params if each.name == name)
     found = set()
-    for line in lines(words, option):
+    for line in lines(words, option, condition.where):
         with contextlib.suppress(click.ClickException, Error):
             context = parsed(words, line)
             said = outcome(context, caplog)

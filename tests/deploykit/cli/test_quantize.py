@@ -433,7 +433,7 @@ def uneven(tmp_path):
     return tmp_path / "uneven.pb"
 
 
-@pytest.mark.parametrize("data", [True, False])
+@pytest.mark.parametrize("data", pairwise.drawn("noisiest", [True, False], 1, quick=1))
 def test_the_noisiest_weights_stay_float(deploykit, uneven, data):
     given = ("--data", uneven.parent / "data.npz") if data else ()
     before = deploykit("quantize", uneven, *given, "--min-sqnr=1", "--json").document

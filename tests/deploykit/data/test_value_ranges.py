@@ -70,7 +70,7 @@ def read(style, data, steps):
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "result", "good", "bad"), pairwise.drawn(__name__, CASES, 4, quick=8)
+    ("kind", "dtype", "result", "good", "bad"), pairwise.drawn(__name__, CASES, 4, quick=4)
 )
 @pytest.mark.parametrize("style", [*STYLES, "code"])
 def test_a_value_beyond_the_dtype_is_an_error(tmp_path, style, kind, dtype, result, good, bad):

@@ -350,7 +350,7 @@ def written_dataset(text):
     return module["dataset"]()
 
 
-@pytest.mark.parametrize("options", pairwise.drawn("options", list(OPTIONS), 2, quick=4))
+@pytest.mark.parametrize("options", pairwise.drawn("options", list(OPTIONS), 2, quick=2))
 @pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
 def test_the_written_file_builds_the_very_dataset_that_is_measured(source, options, tmp_path):
     """Op by op, with all attributes and constants, also within functions."""

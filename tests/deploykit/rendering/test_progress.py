@@ -216,7 +216,7 @@ def play(moves, work, clock, look):
         look()
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     expected=st.dictionaries(st.sampled_from(STEPS), SECONDS),
     moves=st.lists(MOVES, min_size=1, max_size=8),

@@ -26,7 +26,7 @@ def test_the_commands_of_ship_run_as_they_stand(models, kind, deploykit, tmp_pat
         assert command in readme
         assert command in page
     serve = shlex.split(commands["serve the model"])
-    server = Served(*serve[2:])
+    server = Served(*serve[2:], forked=False)
     try:
         ask = shlex.split(commands["send a request"])
         assert ask[:3] == ["deploykit", "predict", "localhost:8500"]

@@ -24,13 +24,13 @@ COMMANDS = {
     "quantize": ("quantize", "{0}", "--minimum-size", "16"),
 }
 WRONG = pairwise.drawn(
-    __name__, [(kind, layer) for kind in DETECTORS for layer in layers(kind)], 12, quick=8
+    __name__, [(kind, layer) for kind in DETECTORS for layer in layers(kind)], 12, quick=4
 )
 
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
-    "kind", pairwise.drawn("a_detector_of_one_class_is_verified", list(DETECTORS), 2, quick=3)
+    "kind", pairwise.drawn("a_detector_of_one_class_is_verified", list(DETECTORS), 2, quick=2)
 )
 def test_a_detector_of_one_class_is_verified(kind):
     """The class of its detections is constant, and what a choice reads is not."""

@@ -184,7 +184,7 @@ def taken(address: str, model: str, step: LoadStep, **connection):
 
 
 STEPS = pytest.mark.parametrize(
-    "step", [LoadStep(0.6, callers=2), LoadStep(0.3, rate=30)], ids=["closed", "open"]
+    "step", [LoadStep(0.3, callers=2), LoadStep(0.3, rate=30)], ids=["closed", "open"]
 )
 
 
@@ -234,7 +234,7 @@ def test_connections_are_kept(started):
     assert len({peer for peer, _ in infer}) == 2
     server.http.leaving = True
     seen.clear()
-    found = taken(server.addresses["http"], "any", LoadStep(0.6, callers=1))
+    found = taken(server.addresses["http"], "any", LoadStep(0.3, callers=1))
     assert set(found.statuses) == {"OK"}
     assert len(seen) > 2
     peers = [peer for peer, _ in seen]  # among hundreds, a port may come again, but not at once
@@ -250,10 +250,10 @@ def test_over_tls(tmp_path):
         url, how = server.addresses["http"], {**V2, "ca": f"{tmp_path}/ca.pem", **own}
         assert api.predict(url, "any", {"x": X}, **how).outputs["x_out"].tolist() == X.tolist()
         assert api.status(url, **how).live
-        found = taken(url, "any", LoadStep(0.6, callers=2), **how)
+        found = taken(url, "any", LoadStep(0.3, callers=2), **how)
         assert set(found.statuses) == {"OK"}
         server.http.leaving = True  # each response ends its connection
-        assert set(taken(url, "any", LoadStep(0.6, callers=1), **how).statuses) == {"OK"}
+        assert set(taken(url, "any", LoadStep(0.3, callers=1), **how).statuses) == {"OK"}
         server.http.leaving = False
         with raises(CallError, "tls-certificate-refused", hint=Containing("--ca")):
             api.predict(url, "any", {"x": X}, **V2)
@@ -261,7 +261,7 @@ def test_over_tls(tmp_path):
             api.predict(url, "any", {"x": X}, **how, server_name="another.test")
         with raises(CallError, "rest-status", http_status=400):
             api.predict(url.replace("https:", "http:"), "any", {"x": X}, **V2)
-        assert set(taken(url, "any", LoadStep(0.6, callers=1)).statuses) == {"UNAVAILABLE"}
+        assert set(taken(url, "any", LoadStep(0.3, callers=1)).statuses) == {"UNAVAILABLE"}
     finally:
         server.close()
 

@@ -141,7 +141,7 @@ def resident(server: Served) -> int:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_memory_is_bounded_and_comes_back(tmp_path, chunked):
     folder = half_plus(tmp_path / "half_plus_two", 2)
-    server = Served(folder, f"--rest_api_port={free_port()}", "--max_json_mb=256")
+    server = Served(folder, f"--rest_api_port={free_port()}", "--max_json_mb=256", forked=False)
     url = ("127.0.0.1", server.document["rest_api_port"])
     size = 250 * MIB
     begin = (

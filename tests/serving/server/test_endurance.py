@@ -45,7 +45,7 @@ def served(model):
         publish(base / name, model / "00000123", 1)
     config = write_config(base, "half_plus_two", "swapped", "broken")
     server = Served(f"--model_config_file={config}", "--file_system_poll_wait_seconds=0.1",
-                    "--max_num_load_retries=0")  # fmt: skip
+                    "--max_num_load_retries=0", forked=False)  # fmt: skip
     yield server
     server.kill()
 

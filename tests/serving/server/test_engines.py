@@ -32,7 +32,7 @@ def served(tmp_path_factory):
     server = Served(f"--model_base_path={base / MODEL}", f"--model_name={MODEL}",
                     f"--rest_api_port={rest}", f"--monitoring_config_file={monitoring}",
                     "--enable_batching", "--engine=openvino",
-                    "--file_system_poll_wait_seconds=0.1")  # fmt: skip
+                    "--file_system_poll_wait_seconds=0.1", forked=False)  # fmt: skip
     server.base, server.rest = base, f"http://127.0.0.1:{rest}"
     yield server
     server.kill()

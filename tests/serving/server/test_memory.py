@@ -29,7 +29,7 @@ def server(tmp_path_factory) -> Iterator[Served]:
     base = tmp_path_factory.mktemp("models")
     model = half_plus(base / "m", 2)
     rest = free_port()
-    started = Served(model, f"--rest_api_port={rest}", f"--access_log={base}/log")
+    started = Served(model, f"--rest_api_port={rest}", f"--access_log={base}/log", forked=False)
     started.rest = rest
     yield started
     started.kill()

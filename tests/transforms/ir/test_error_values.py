@@ -181,11 +181,9 @@ def test_no_message_is_there_twice():
     ],
 )
 def test_a_wrong_place_is_seen(source, monkeypatch):
-    import ast
-
     path = errors_page.ROOT / "deploykit" / "x.py"
     errors_page.classes()  # of the product
-    modules = {path: ast.parse(source)}
+    modules = {path: errors_page.nodes_of(source)}
     monkeypatch.setattr(errors_page, "_modules", lambda: modules)
     for each in (errors_page._helpers, errors_page._makers):
         monkeypatch.setattr(errors_page, each.__name__, each.__wrapped__)

@@ -232,8 +232,8 @@ def long_chain(count: int) -> Graph:
     return Graph(nodes, ("x",), (nodes[-1].name,))
 
 
-def test_a_hundred_thousand_nodes_are_valid():
-    validate(long_chain(50_000))
+def test_20_000_nodes_are_valid():
+    validate(long_chain(10_000))
 
 
 def test_time_is_linear_in_the_nodes():

@@ -1,13 +1,9 @@
 """Children that die, lie, hang or fail become one error each."""
 
 import contextlib
-import os
 import signal
 import site
-import sys
 import threading
-import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,10 +20,11 @@ from deploykit.transforms.common.errors import (
 )
 from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import Node
-from deploykit.transforms.runtime import child_process, process_limits, session
+from deploykit.transforms.runtime import child_process
 from tests.support import Containing, raises, says
+from tests.transforms.runtime import child_acts
 
-HERE = "tests.transforms.runtime.test_child"
+HERE = child_acts.__name__
 
 
 @pytest.fixture(autouse=True)
@@ -39,57 +36,6 @@ def kind(request, new_children):
 
 # Children that are forked for other tests are like those of every day.
 both_kinds = pytest.mark.parametrize("kind", ["started", "forked"], indirect=True)
-
-
-def add(a, b):
-    return a + b
-
-
-def killed():
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def fails_a_check():
-    """As TensorFlow does, whose check shows the node behind the line with the reason."""
-    lines = (
-        "I0000 00:00:1.2 3 a.cc:4] said before",
-        "F0000 00:00:1.2 3 b.cc:5] Check failed: No key 'T' found in ",
-        'name: "conv"',
-        "attr {",
-        "}",
-        "*** Check failure stack trace: ***",
-        "    @ 0x7f  f()",
-    )
-    os.write(2, "\n".join(lines).encode())
-    os.abort()
-
-
-def out_of_memory():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def leaves_without_an_answer():
-    os._exit(0)
-
-
-def hangs():
-    time.sleep(60)
-
-
-def refuses():
-    raise RefusedError("not this one")
-
-
-def takes(count):
-    return len(bytearray(count))
-
-
-def fails():
-    raise KeyError("a bug")
-
-
-def variables(*names):
-    return [os.environ.get(name) for name in names]
 
 
 @both_kinds
@@ -188,12 +134,6 @@ def test_memory_cap():
     assert child_process.limits.memory is None
 
 
-def loops(seconds):
-    with process_limits.internal_run():
-        time.sleep(seconds)
-    return seconds
-
-
 def test_deadline_of_runs_that_deploykit_starts_for_itself():
     with (
         child_process.ResourceLimits(seconds=60, internal_seconds=0.2),
@@ -205,29 +145,12 @@ def test_deadline_of_runs_that_deploykit_starts_for_itself():
 def test_runs_that_the_caller_asks_for_have_no_such_deadline():
     with child_process.ResourceLimits(seconds=60, internal_seconds=0.01):
         assert child_process.call("time:sleep", 0.1) is None
-    assert loops(0.0) == 0.0  # in no child
+    assert child_acts.loops(0.0) == 0.0  # in no child
 
 
 def test_a_shorter_deadline_holds_for_both():
     assert child_process.ResourceLimits().internal == 30
     assert child_process.ResourceLimits(seconds=3).internal == 3
-
-
-class Counter:
-    def __init__(self, start):
-        if start < 0:
-            raise RefusedError("not below zero")
-        self.count = start
-
-    def add(self, more):
-        self.count += more
-        return self.count
-
-    def die(self):
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-    def variable(self, name):
-        return os.environ.get(name)
 
 
 @pytest.fixture
@@ -269,18 +192,6 @@ def test_what_is_asked_for_on_the_command_line_wins(monkeypatch):
     with contextlib.closing(child_process.Worker(f"{HERE}:Counter", 0, forced=forced)) as worker:
         names = ("DEPLOYKIT_TEST_A", "DEPLOYKIT_TEST_B")
         assert [worker.ask("variable", name) for name in names] == ["forced", None]
-
-
-class Counted:
-    """Tells its process, and what an earlier one left there."""
-
-    made = 0
-
-    def __init__(self) -> None:
-        Counted.made += 1
-
-    def found(self) -> tuple[int, int]:
-        return os.getpid(), Counted.made
 
 
 def counted(fails: bool = False, **settings) -> tuple[int, int]:
@@ -331,40 +242,11 @@ def test_a_reused_child_has_the_limits_and_the_log_of_its_work():
             child_process.call(f"{HERE}:leaves_without_an_answer")
 
 
-CYCLES = []
-
-
-class Cycle:
-    """An object that reference counts alone do not free, as a session of TensorFlow."""
-
-    def __init__(self):
-        self.itself = self
-        CYCLES.append(weakref.ref(self))
-
-    def others(self):
-        """Return whether each one before is still there."""
-        return [each() is not None for each in CYCLES[:-1]]
-
-
 def test_a_reused_child_frees_what_it_held():
     with child_process.reused_children():
         for number in range(3):
             with contextlib.closing(child_process.Worker(f"{HERE}:Cycle")) as worker:
                 assert worker.ask("others") == [False] * number
-
-
-class Ending:
-    """An object that ends its process once it is dropped."""
-
-    def __del__(self):
-        os._exit(3)
-
-
-class Lasting:
-    """An object that takes long to be dropped."""
-
-    def __del__(self):
-        time.sleep(60)
 
 
 @pytest.mark.parametrize("kind", ["Ending", "Lasting"])
@@ -390,16 +272,6 @@ def test_threads_reuse_children_of_their_own():
         (reused_a, a), (reused_b, b) = pool.map(work, range(2))
     assert (reused_a, reused_b) == (True, True)
     assert a != b
-
-
-def writes_to_its_log():
-    os.write(2, b"F0000 00:00:1.2 3 b.cc:5] earlier work")
-
-
-def where_a_graph_runs(graph_def):
-    """Run a graph, and return the process and whether all of TensorFlow was imported for it."""
-    assert session.run_each(graph_def, ["c"])["c"].tolist() == [1.0, 2.0]
-    return os.getpid(), "keras" in sys.modules
 
 
 def test_the_first_work_takes_a_child_that_was_started_ahead():

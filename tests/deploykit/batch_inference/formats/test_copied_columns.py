@@ -47,7 +47,7 @@ def written(rows, type_, format_, scores=None):
 def test_a_copied_column(kind, format_):
     type_, values = KINDS[kind]
 
-    @settings(max_examples=30)
+    @settings(max_examples=15)
     @given(st.lists(st.none() | values, min_size=1, max_size=12))
     def check(rows):
         content = written(rows, type_, format_)

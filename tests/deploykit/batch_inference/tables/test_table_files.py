@@ -20,6 +20,7 @@ from deploykit.data.reading import batches
 from deploykit.storage.table_formats.table_files import table_files
 from deploykit.storage.tables import load_table
 from deploykit.transforms.common.errors import FileError, GraphError
+from tests import pairwise
 from tests.deploykit.batch_inference.tables.made_up_tables import (
     graph,
     opened,
@@ -296,9 +297,13 @@ DOCUMENTS = {  # the content of a file whose name ends in .json, and how it is r
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), DOCUMENTS.items(), ids=map(repr, range(len(DOCUMENTS)))
+    ("end", "text", "expected"),
+    [
+        *(("json", *document) for document in DOCUMENTS.items()),
+        *pairwise.drawn(__name__, [("json.gz", *each) for each in DOCUMENTS.items()], 4, quick=5),
+    ],
+    ids=map(repr, range(2 * len(DOCUMENTS))),
 )
-@pytest.mark.parametrize("end", ["json", "json.gz"])
 def test_a_json_document_is_rows_or_refused_with_what_is_expected(tmp_path, end, text, expected):
     path = tmp_path / f"it's a.{end}"
     path.write_bytes(gzip.compress(text.encode()) if end == "json.gz" else text.encode())

@@ -63,7 +63,7 @@ def test_values_and_nulls(tmp_path_factory, small_parts, name, end):
     if end.startswith("csv") and name in (*LISTS, "bools as numbers"):
         pytest.skip("CSV has no lists, and true is no number in it")
 
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     @given(st.lists(st.none() | values, min_size=1, max_size=20).filter(any))
     def check(rows):
         folder = tmp_path_factory.mktemp("table")
@@ -259,7 +259,7 @@ def test_a_column_has_one_type_for_all_inputs(tmp_path):
 CELLS = st.lists(st.sampled_from(["1", "\r", "\n", "\r\n", "\n\r", '"', "a b", ","]), max_size=4)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     rows=st.lists(CELLS.map("".join), min_size=1, max_size=12),
     ends=st.lists(st.sampled_from(["\r", "\n", "\r\n", "\r\r\n", "\n\n"]), min_size=1, max_size=3),

@@ -31,7 +31,7 @@ def every_choice(parts, stay_float):
 
 
 @given(nets())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_no_other_choice_costs_less(net):
     parts, borders, stay_float = net
     found = Costs(parts, borders).cheapest(stay_float)
