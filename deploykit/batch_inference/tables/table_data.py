@@ -24,7 +24,6 @@ from deploykit.batch_inference.tables.table_files import (
 )
 from deploykit.batch_inference.tables.table_schema import column_types
 from deploykit.batch_inference.tables.table_values import ColumnKind, element_type, kind_of
-from deploykit.data.column_advice import INDEX, vector_of
 from deploykit.data.data import Data, is_vector, names_inputs, vector_width
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import is_computed
@@ -38,6 +37,7 @@ from deploykit.storage.tables import columns_in, has_text
 from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
+from deploykit.verification.chosen_columns import INDEX, vector_of
 from deploykit.verification.fitting import only_of_type, tell_only
 from deploykit.verification.samples import NOT_INPUTS
 from deploykit.verification.synthetic.sample_inputs import (
