@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from deploykit.data.data_options import ReadsData, check_columns
 from deploykit.storage.csv_files import HeaderRule
 from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, LABELS, PREPROCESS, Flag
+from deploykit.verification.chosen_columns import check_columns
 from deploykit.verification.samples import DataLike, LabelsLike, PreprocessLike
 
 if TYPE_CHECKING:
@@ -16,6 +16,34 @@ if TYPE_CHECKING:
     from deploykit.pipelines.rewrite import Compare, Proof
     from deploykit.transforms.ir.graph import Graph
     from deploykit.verification.verify import Verification
+
+
+READ_BY = ("preprocess", "header", "columns")
+"""The names of the options that state how data files are read."""
+
+
+class ReadsData:
+    """The part of an option class that states how data files are read.
+
+    A class declares the fields itself, with their places among its own and their flags.
+    """
+
+    preprocess: PreprocessLike | None
+    header: HeaderRule
+    columns: Mapping[str, str]
+
+    @property
+    def read_by(self) -> PreprocessLike | None:
+        """The preprocessing of the data, with the header and the columns of tables."""
+        from deploykit.data.preprocessing import with_header  # a slow import
+
+        result: PreprocessLike | None = with_header(self.preprocess, self.header, self.columns)
+        return result
+
+
+def reading_options(how: ReadsData) -> dict[str, Any]:
+    """Return these options by name, to pass them to another command."""
+    return {name: getattr(how, name) for name in READ_BY}
 
 
 @takes_former_names

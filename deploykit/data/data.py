@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from deploykit.data.column_advice import columns_value, refuse_if_some_fit, vector_in_file
 from deploykit.records.examples import Feature
 from deploykit.records.index import (
     END,
@@ -44,6 +43,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import GZIP_END
 from deploykit.verification import samples
+from deploykit.verification.chosen_columns import columns_value, refuse_if_some_fit, vector_in_file
 from deploykit.verification.fitting import only_fitting
 from deploykit.verification.synthetic.sample_inputs import names_of_inputs, type_and_shape
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from deploykit.benchmarking.inputs import BenchmarkInputs
 from deploykit.data.data import is_arrays, open_data
-from deploykit.data.data_options import check_columns
 from deploykit.data.labels import (
     ClassNames,
     group_feature,
@@ -51,6 +50,7 @@ from deploykit.transforms.ir.graph import Graph
 from deploykit.transforms.ir.node import producer_name, split
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.runtime.child_process import Worker
+from deploykit.verification.chosen_columns import check_columns
 from deploykit.verification.confidence import group_names
 from deploykit.verification.feeds import Feed
 from deploykit.verification.feeds import fed as as_fed

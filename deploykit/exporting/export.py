@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
-from deploykit.data.data_options import check_columns
 from deploykit.data.preprocessing import (
     Preprocessing,
     declared_for,
@@ -80,6 +79,7 @@ from deploykit.transforms.ir.node import normal
 from deploykit.transforms.ir.protos import SignatureDef
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.untrusted.files import read_json, sha256_of
+from deploykit.verification.chosen_columns import check_columns
 from deploykit.verification.samples import DataLike, PreprocessLike
 from deploykit.verification.synthetic.sample_inputs import batch_axes
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from deploykit.data.data_options import ReadsData, check_columns
+from deploykit.api.comparison import ReadsData
 from deploykit.exporting.manifests import ManifestKind
 from deploykit.quantization.quantize_options import MAX_DROP
 from deploykit.serving.saved_model.write_version import check_name
@@ -14,6 +14,7 @@ from deploykit.storage.parameters import takes_former_names
 from deploykit.transforms.common.errors import GraphError
 from deploykit.transforms.common.flag import ALLOW_OP, COLUMNS, HEADER, Flag
 from deploykit.transforms.engines.engines import AUTO, TENSORFLOW, check_engine
+from deploykit.verification.chosen_columns import check_columns
 from deploykit.verification.samples import DataLike, PreprocessLike
 
 Goal = Literal["latency", "throughput", "size"]

@@ -11,7 +11,6 @@ from typing import Any
 from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.infer_task import IN_NUMPY
 from deploykit.batch_inference.tables.partition_columns import partition_types
-from deploykit.data.column_advice import INDEX, vector_of
 from deploykit.data.data import Data, is_vector, names_inputs, vector_width
 from deploykit.data.preprocessing import Preprocessing, Steps
 from deploykit.data.preprocessing_plan import is_computed
@@ -38,6 +37,7 @@ from deploykit.storage.tables import FORMATS, columns_in, has_text
 from deploykit.transforms.common.errors import GraphError, naming, nearest, unknown_name
 from deploykit.transforms.common.messages import shell_word
 from deploykit.transforms.ir.graph import Graph
+from deploykit.verification.chosen_columns import INDEX, vector_of
 from deploykit.verification.fitting import only_of_type, tell_only
 from deploykit.verification.samples import NOT_INPUTS
 from deploykit.verification.synthetic.sample_inputs import (

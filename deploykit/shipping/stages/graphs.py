@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from deploykit.api import freeze, rewriting, verification
-from deploykit.api.comparison import VerifyOptions
+from deploykit.api.comparison import READ_BY, VerifyOptions, reading_options
 from deploykit.api.quantize import RUN_BAR_DB, quantize_model
-from deploykit.data.data_options import READ_BY, reading_options
 from deploykit.importers.graph_files import save_graph
 from deploykit.importers.metadata_file import about, sidecar, sidecar_path
 from deploykit.importers.open_model import OpenedModel, open_model, path_of

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from deploykit.api import exporting
+from deploykit.api.comparison import READ_BY
 from deploykit.api.requests import predict
 from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.run_config import RunConfig
-from deploykit.data.data_options import READ_BY
 from deploykit.data.preprocessing import declared_for
 from deploykit.data.samples import open_feeds
 from deploykit.exporting.deployment import Manifests

@@ -7,10 +7,10 @@ from typing import Any
 
 from deploykit.api import benchmarking, tuning
 from deploykit.api import placement as placing
+from deploykit.api.comparison import READ_BY, reading_options
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.run_config import RunConfig
 from deploykit.benchmarking.tuning.recommendation import check_served
-from deploykit.data.data_options import READ_BY, reading_options
 from deploykit.data.input_speed.input_result import InputResult
 from deploykit.shipping import figures
 from deploykit.shipping.shipment import (

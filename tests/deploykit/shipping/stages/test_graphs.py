@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.data.data_options import READ_BY
+from deploykit.api.comparison import READ_BY
 from deploykit.importers.model_source import ModelSource
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment

@@ -1,7 +1,7 @@
-"""Advice on --columns in errors about tables: which columns are most likely an input."""
+"""Checks of --columns, and advice in errors: which columns of a table are most likely an input."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from deploykit.storage import csv_files
 from deploykit.transforms.common.errors import GraphError
@@ -10,6 +10,12 @@ from deploykit.verification.samples import NOT_INPUTS
 
 INDEX = re.compile(r"(?i:(.*[\W_])?(id|idx|index|uuid)|unnamed: 0)|.*[a-z]I[dD]")
 """The names of columns that number the rows."""
+
+
+def check_columns(columns: Mapping[str, str] | None, data: object, needed: str = "--data") -> None:
+    """Raise GraphError if columns are named without the data of the option `needed`."""
+    if columns and data is None:
+        raise GraphError("option-needs", option="--columns", needed=needed)
 
 
 def vector_of(numbers: Sequence[str], width: int) -> list[str]:
