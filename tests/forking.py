@@ -32,7 +32,6 @@ from deploykit.transforms.runtime import child_main, child_process
 # What children do: an import in each of them would take longer than most of their work.
 _IMPORTED = (
     "tensorflow",
-    "keras",
     "deploykit.batch_inference.formats.binary_formats",
     "deploykit.batch_inference.formats.text_formats",
     "deploykit.batch_inference.part_worker",
