@@ -9,7 +9,7 @@ from tests.differential.case import nothing
 from tests.differential.judging import Right, Shown
 from tests.differential.original import SECONDS
 
-SOON = 2.0  # seconds after which the original counts as hanging; else it is done within one
+SOON = 5.0  # seconds after which the original counts as hanging; else it is done within one
 
 
 @dataclass(frozen=True)
