@@ -231,11 +231,11 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 51_633,
-    "lines": 94_895,
-    "files": 533,
-    "lines of imports": 7568,
-    "functions": 5687,
+    "code lines": 51_810,
+    "lines": 95_418,
+    "files": 542,
+    "lines of imports": 7676,
+    "functions": 5717,
     "modules with CSV": 4,
     "lines that name an engine": 137,
     "starts of a child process": 46,

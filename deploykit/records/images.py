@@ -96,7 +96,7 @@ class Images:
 
     def read(self, part: SourcePart) -> Batch:
         """Return the files or the pixels of some images, and their labels."""
-        labels, problems = self._labels, []
+        labels, problems = self._labels, dict[int, str]()
         images: dict[int, Any] = {}
         for number in range(part.start, part.stop):
             path = self._images[number]
@@ -105,20 +105,20 @@ class Images:
             if labels and labels[number] is None:
                 reason = reason or f"the image has no label in {self._labels_file}"
             if reason:
-                problems.append(Problem(path, reason))
+                problems[number] = reason
             else:
                 images[number] = content
         if self._shape:
             for number, image in zip([*images], self._decoded([*images.values()]), strict=True):
                 if isinstance(image, str):
-                    problems.append(Problem(self._images[number], image))
+                    problems[number] = image
                     del images[number]
                 else:
                     images[number] = image
         columns: dict[str, Any] = {"pixels" if self._shape else "image": [*images.values()]}
         if labels:
             columns["label"] = [labels[n] for n in images]
-        return Batch(columns, problems)
+        return Batch(columns, [Problem(self._images[n], problems[n]) for n in sorted(problems)])
 
     def _decoded(self, contents: Sequence[bytes]) -> Iterator[Array | str]:
         """Yield the pixels of each image, or why they cannot be stored."""

@@ -82,9 +82,10 @@ def open_source(
     else:
         for path in paths:
             check_regular(path)
-        formats = {format_of(path) or "other" for path in paths}
-        if kind is None and len(formats) > 1 and formats - {"other", "csv"}:
-            raise GraphError("records-not-from", source=paths[0], known=sorted(formats))
+        formats = {*map(format_of, paths)}
+        if kind is None and len(formats) > 1 and formats - {None, "csv"}:
+            known = sorted({format_of(path) or path.name for path in paths})
+            raise GraphError("records-not-from", source=paths[0], known=known)
         kind = kind or _kind_of(paths[0])
     _check_options(sources[0], kind, label, header, labels is not None or raw)
     if kind == "images":

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from deploykit.records.examples import Feature
+from deploykit.storage.csv_files import is_whole
 from deploykit.transforms.common.errors import GraphError
 
 PART = 1 << 19  # bytes of a part: small enough that all processes end at about the same time
 MAX_ITEMS = 256  # of a part, so that small files are distributed as well
+
+INT64 = range(-(1 << 63), 1 << 63)
 
 Facts = Mapping[str, tuple[int, int]]  # size and time of a file by its path
 
@@ -111,12 +114,8 @@ def numbered(labels: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
 
     Integer labels are unchanged, and have no class names.
     """
-    try:
-        numbers = [int(label) for label in labels]
-        if all(-(1 << 63) <= number < 1 << 63 for number in numbers):
-            return numbers, ()
-    except ValueError:
-        pass
+    if all(is_whole(label, INT64) for label in labels):
+        return list(map(int, labels)), ()
     classes = tuple(sorted(set(labels)))
     places = {name: number for number, name in enumerate(classes)}
     return [places[label] for label in labels], classes

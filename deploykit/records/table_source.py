@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from deploykit.records.examples import Feature
 from deploykit.records.record_source import (
     MAX_ITEMS,
+    PART,
     Batch,
     Problem,
     SourcePart,
@@ -59,28 +60,24 @@ class TableColumns:
         """
         self.files, self._kind = facts_of(files), kind
         self._format: TableFormat = FORMATS[kind]
-        given = TableFiles(files[0], files)
-        self._schema: TableSchema = self._format.schema(given)
-        types = self._schema.types
-        if unknown := [name for name in types if str(element_type(types[name])) == "null"]:
-            self._schema = self._format.schema(replace(given, used=unknown))  # from rows behind
+        self._schema: TableSchema = self._format.schema(TableFiles(files[0], files, every=True))
         self._columns: dict[str, Feature] = {}
         for name, type_ in self._schema.types.items():
             if kind_of(type_) is not None:
                 self._columns[name] = Feature(_dtype(type_))
                 continue
             words = "%s: skipping column '%s' (%s), expected numbers, strings or lists of these"
-            logger.warning(words, files[0], name[:100], type_)
+            logger.warning(words, files[0], name[:100], str(type_)[:80])
         if not self._columns:
             raise no_records_error(files, "no column has numbers or strings")
         self._reader: RowReader | None = None
         self._parts = [part for place, file in enumerate(files) for part in self._of(place, file)]
         self._set_sizes()
-        self._label = _label(files[0], list(self._columns), label)
+        self._label = _label(files[0], self._schema.types, self._columns, label)
         self.features = {self._name(name): item for name, item in self._columns.items()}
         if len(self.features) < len(self._columns):
-            raise GraphError("two-columns-same-name", source=f"{files[0]}: column 'label'")
-        self._numbers: dict[bytes, int] = {}
+            raise GraphError("label-column-taken", source=files[0], name=self._label)
+        self._numbers: dict[str, int] = {}
         self.classes: tuple[str, ...] = ()
         if self.features.get("label") == Feature("string") and self._label:
             self._number_labels()
@@ -105,10 +102,10 @@ class TableColumns:
             bad = wrong | bad
             columns[self._name(name)] = array.reshape(len(array), -1) if array.ndim > 2 else array
         if self._numbers:
-            labels = columns["label"].tolist()
+            labels = ["" if row in bad else _text(x) for row, x in enumerate(columns["label"])]
             columns["label"] = [self._numbers.get(label, -1) for label in labels]
             bad |= {
-                row: f"the class {label.decode(errors='replace')[:40]!r} is unknown"
+                row: f"the class {label[:40]!r} is unknown" if label else "the label is empty"
                 for row, label in enumerate(labels)
                 if label not in self._numbers and row not in bad
             }
@@ -133,7 +130,8 @@ class TableColumns:
                     offsets, _, rows = offsets_of_every(MAX_ITEMS, stream, file)
             except OSError as error:
                 raise cannot_be_read(file, error) from None
-        for number, (start, stop) in enumerate(pairwise([*range(0, rows, MAX_ITEMS), rows])):
+        step = MAX_ITEMS if offsets else min(MAX_ITEMS, PART * rows // max(1, size) or 1)
+        for number, (start, stop) in enumerate(pairwise([*range(0, rows, step), rows])):
             found = RowRange(start, stop, stop - start, file_rows=rows, file_bytes=size)
             used = size * found.rows // rows
             if offsets:
@@ -177,19 +175,34 @@ class TableColumns:
             column = table[self._label].combine_chunks()
             texts, _ = column_values(self._label, column.drop_null(), Feature("string"))
             found.update(texts.tolist())
-        labels = sorted(found)
-        names = [label.decode(errors="backslashreplace") for label in labels]
-        numbers, self.classes = numbered(names)
+        labels = sorted(filter(None, {_text(label) for label in found}))
+        numbers, self.classes = numbered(labels)
         self._numbers = dict(zip(labels, numbers, strict=True))
         self.features["label"] = Feature("int64")
 
 
-def _label(where: str, names: Sequence[str], label: str | None) -> str | None:
-    """Return the label column; default: `label` or `labels`, if it exists."""
+def _label(
+    where: str, types: Mapping[str, Any], usable: Collection[str], label: str | None
+) -> str | None:
+    """Return the label column by its name or number; default: `label` or `labels`, if it exists.
+
+    GraphError: it does not exist, or has other values than numbers or strings.
+    """
     if label is None:
-        return next((name for name in _LABELS if name in names), None)
-    place = label_column(where, names, label)
-    return None if place is None else names[place]
+        return next((name for name in _LABELS if name in usable), None)
+    names = list(types)
+    place = names.index(label) if label in types else label_column(where, names, label)
+    if place is None:
+        return None
+    if names[place] not in usable:
+        type_ = str(types[names[place]])[:80]
+        raise GraphError("label-column-type", source=where, name=names[place], got=type_)
+    return names[place]
+
+
+def _text(label: bytes) -> str:
+    """Return a label as the name of a class, by the rule of CSV."""
+    return label.decode(errors="backslashreplace").strip()
 
 
 def _dtype(type_: Any) -> str:
@@ -206,12 +219,12 @@ def _dtype(type_: Any) -> str:
 
 
 def _first_shape(column: Any, depth: int) -> tuple[int, ...] | None:
-    """Return the sizes of the first value that states all; None: there is no such value."""
+    """Return the sizes of the first value that states all and is not empty; None: there is none."""
     for item in column:
         value, shape = item.as_py(), list[int]()
         while isinstance(value, list):
             shape.append(len(value))
             value = value[0] if value else None
-        if len(shape) == depth:
+        if len(shape) == depth and all(shape):
             return tuple(shape)
     return None

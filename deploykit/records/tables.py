@@ -17,6 +17,7 @@ from deploykit.records.lines import (
     text_of,
 )
 from deploykit.records.record_source import (
+    INT64,
     Batch,
     Problem,
     SourcePart,
@@ -30,7 +31,6 @@ from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import OVERHEAD
 
 _RULE = 2  # how the rows of CSV are found; another one may find others in the same files
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Columns:
             return self.places[label]
         if self.label_type == "float32":
             return csv_files.floats(row, [self.label])[0]
-        if not csv_files.is_whole(label, _INT64):
+        if not csv_files.is_whole(label, INT64):
             raise ValueError(f"the label {label[:40]!r} is not an integer")
         return int(label)
 
@@ -100,7 +100,7 @@ class Columns:
         if self.label is None:
             return self
         sample = next(filter(None, labels()), "")
-        if csv_files.is_whole(sample, _INT64):
+        if csv_files.is_whole(sample, INT64):
             return replace(self, label_type="int64")
         if csv_files.is_number(sample):
             return replace(self, label_type="float32")

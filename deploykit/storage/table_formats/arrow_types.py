@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+_MAX_LISTS = 31  # in each other: NumPy 1 has 32 axes, and the first one is the rows
+
 
 @dataclass(frozen=True)
 class ColumnKind:
@@ -32,7 +34,7 @@ def kind_of(type_: Any) -> ColumnKind | None:
         or pa.types.is_boolean(type_)
         or pa.types.is_decimal(type_)
     )
-    if not (is_number or is_text(type_)):
+    if depth > _MAX_LISTS or not (is_number or is_text(type_)):
         return None
     return ColumnKind(not is_number, depth, tuple(sizes) if len(sizes) == depth else ())
 

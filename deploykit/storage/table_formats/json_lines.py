@@ -34,8 +34,8 @@ class JsonLines:
     def schema(self, given: TableFiles) -> TableSchema:
         """Return the columns of some files.
 
-        They are read until each of the `used` columns that exist has a value, and to the end if one
-        of those `in_folders` is in no line.
+        They are read until each of the `used` columns that exist has a value, and to the end for
+        `every` line, or if one of those `in_folders` is in no line.
         """
         pa = arrow("reading a table")
         blocks = _blocks(given.files)
@@ -197,10 +197,19 @@ def _of_jsonl(pa: Any, blocks: Iterable[tuple[str, bytes]], given: TableFiles) -
             is_new = name not in types
             if is_new or (_is_unknown(pa, types[name]) and not pa.types.is_null(type_)):
                 types[name] = type_
+            elif given.every and _is_wider(pa, type_, types[name]):
+                types[name] = with_values(types[name], pa.float64())
         is_sought = any(_is_unknown(pa, types[name]) for name in given.used if name in types)
-        if not is_sought and types.keys() >= set(given.in_folders):
+        if not (given.every or is_sought) and types.keys() >= set(given.in_folders):
             break
     return types
+
+
+def _is_wider(pa: Any, type_: Any, than: Any) -> bool:
+    """Return whether a type has fractions, and another one only integers."""
+    return bool(
+        pa.types.is_floating(element_type(type_)) and pa.types.is_integer(element_type(than))
+    )
 
 
 def _is_unknown(pa: Any, type_: Any) -> bool:
@@ -287,4 +296,5 @@ def _of_scalars(pa: Any, known: Sequence[Any]) -> Any:
         with contextlib.suppress(pa.ArrowException, OverflowError, UnicodeError):
             if few:
                 return pa.array(few).type
-    return pa.float64()  # with integers that are too large for any other type
+    # Half a character, or integers that are too large for any other type.
+    return pa.string() if isinstance(known[0], str) else pa.float64()

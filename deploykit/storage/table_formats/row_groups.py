@@ -73,7 +73,7 @@ class GroupFormat:
                     types[name] = (known or both)[0]
                     continue
                 differing.setdefault(name, file)
-                if name in given.used:
+                if given.every or name in given.used:
                     raise GraphError(
                         "column-differs", source=file, name=name, got=str(type_ or "missing"),
                         expected=str(expected or "missing"), other=given.files[0],

@@ -44,6 +44,8 @@ class TableFiles:
     """Those of them that folders state if no file has them."""
     rule: HeaderRule = "auto"
     """The rule for the header of CSV files."""
+    every: bool = False
+    """Whether to read every line for the types, and to refuse files whose columns differ."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,10 @@ def naming_damage(file: str, what: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = " ".join(str(error).split())[:200]
-        if isinstance(error, UnicodeDecodeError):
-            reason = "its header is not UTF-8"
+        if isinstance(error, UnicodeError):
+            reason = "a name of its columns is not UTF-8"
         raise GraphError("damaged-or-not", source=file, what=what, reason=reason) from None
 
 

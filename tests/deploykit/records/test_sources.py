@@ -1,6 +1,7 @@
 """Whatever the source, TensorFlow reads from the records what the source holds."""
 
 import datetime
+import json
 import struct
 from pathlib import Path
 
@@ -358,3 +359,89 @@ def test_bad_rows_of_tables_are_named_or_skipped(deploykit, tmp_path, end):
     assert done.status == 0
     assert "skipping column 'when'" in done.stderr
     assert parsed(tmp_path / "out")["x"].tolist() == [[1, 2], [4, 5]]
+
+
+def lines(*rows):
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("files", "features", "problems"),
+    [
+        ((lines({"x": 1}), lines({"x": 2, "label": 5})), "label int64 [], x int64 []", 1),
+        ((lines(*[{"x": 1}] * 10), lines({"x": 0.5})), "x float32 []", 0),
+        ((lines(*[{"x": 1}] * 200_000, {"x": 1, "y": 2}),), "x int64 [], y int64 []", 200_000),
+        ((lines({"x": []}, {"x": [1, 2]}, {"x": [3, 4]}),), "x int64 [2]", 1),
+        ((lines({"x": "\ud800"}, {"x": "b"}),), "x string []", 1),
+    ],
+    ids=["column of a later file", "fractions later", "column of late rows", "empty list first",
+         "half a character first"],
+)  # fmt: skip
+def test_all_lines_state_the_features(files, features, problems, tmp_path):
+    paths = [tmp_path / f"{number}.jsonl" for number in range(len(files))]
+    for path, content in zip(paths, files, strict=True):
+        path.write_bytes(content)
+    source = open_source(paths)
+    items = sorted(source.features.items())
+    assert ", ".join(f"{name} {item}" for name, item in items) == features
+    assert sum(len(source.read(part).problems) for part in source.parts()) == problems
+
+
+def test_labels_of_tables_follow_the_rule_of_csv(tmp_path):
+    for end in ("jsonl", "csv"):
+        path = tmp_path / f"a.{end}"
+        texts = [" b", "a", "", "b ", "\u0663"]
+        if end == "csv":
+            path.write_text("x,label\n" + "".join(f"1,{text}\n" for text in texts))
+        else:
+            path.write_bytes(lines(*({"x": 1, "label": text} for text in texts)))
+        source = open_source([path])
+        assert source.classes == ("a", "b", "\u0663")
+        (batch,) = map(source.read, source.parts())
+        assert list(batch.columns["label"]) == [1, 0, 1, 2]
+        assert len(batch.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("label", "taken"), [("2", "b"), ("b", "b"), ("10", "10"), ("-1", "10"), ("none", None)]
+)
+def test_a_label_column_has_its_name_or_its_number_in_the_file(label, taken, tmp_path):
+    columns = {"when": [datetime.date(2026, 1, 1)] * 2, "a": [1, 2], "b": [3, 4], "10": [5, 6]}
+    path = write_table(tmp_path / "a.parquet", pa.table(columns))
+    source = open_source([path], label=label)
+    (batch,) = map(source.read, source.parts())
+    assert set(columns) - set(batch.columns) == {"when", taken} - {None}
+    if taken:
+        assert list(batch.columns["label"]) == columns[taken]
+
+
+@pytest.mark.parametrize(
+    ("rows", "label", "code"),
+    [
+        ({"when": [{}], "a": [1]}, "when", "label-column-type"),
+        ({"label": [1], "labels": [1]}, "labels", "label-column-taken"),
+        ({"a": [1]}, "3", "csv-column-number"),
+        ({"a": [1]}, "b", "missing"),
+    ],
+)
+def test_a_label_column_that_cannot_be_one_is_refused(rows, label, code, tmp_path):
+    path = write_table(tmp_path / "a.jsonl", pa.table(rows))
+    with raises(GraphError, code):
+        open_source([path], label=label)
+
+
+def test_files_with_other_columns_are_refused(tmp_path):
+    for number, type_ in enumerate((pa.int32(), pa.int64())):
+        table = pa.table({"x": [1], "label": pa.array([1], type_)})
+        write_table(tmp_path / f"{number}.parquet", table)
+    with raises(GraphError, "column-differs"):
+        open_source([tmp_path / "0.parquet", tmp_path / "1.parquet"])
+
+
+def test_names_and_depths_that_no_record_has(tmp_path, caplog):
+    (tmp_path / "a.jsonl").write_text('{"\\ud800": 1, "y": 2}\n')
+    with raises(GraphError, "damaged-or-not"):
+        source = open_source([tmp_path / "a.jsonl"])
+        source.read(source.parts()[0])
+    (tmp_path / "b.jsonl").write_text(f'{{"x": {"[" * 300}1{"]" * 300}, "y": 1}}\n')
+    assert open_source([tmp_path / "b.jsonl"]).features.keys() == {"y"}
