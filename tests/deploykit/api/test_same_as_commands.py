@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.data import input_benchmark, input_runner
+from deploykit.data.input_speed import input_benchmark, input_runner
 from deploykit.data.input_speed.input_runner import Stretch
 from deploykit.transforms.common.errors import FileError, GraphError, VerificationError
 from tests.deploykit.benchmarking import made_up
