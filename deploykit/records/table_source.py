@@ -77,7 +77,7 @@ class TableColumns:
         self.features = {self._name(name): item for name, item in self._columns.items()}
         if len(self.features) < len(self._columns):
             raise GraphError("label-column-taken", source=files[0], name=self._label)
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, int] | None = None
         self.classes: tuple[str, ...] = ()
         if self.features.get("label") == Feature("string") and self._label:
             self._number_labels()
@@ -101,7 +101,7 @@ class TableColumns:
             array, wrong = column_values(name, table[name].combine_chunks(), feature)
             bad = wrong | bad
             columns[self._name(name)] = array.reshape(len(array), -1) if array.ndim > 2 else array
-        if self._numbers:
+        if self._numbers is not None:
             labels = ["" if row in bad else _text(x) for row, x in enumerate(columns["label"])]
             columns["label"] = [self._numbers.get(label, -1) for label in labels]
             bad |= {

@@ -445,3 +445,10 @@ def test_names_and_depths_that_no_record_has(tmp_path, caplog):
         source.read(source.parts()[0])
     (tmp_path / "b.jsonl").write_text(f'{{"x": {"[" * 300}1{"]" * 300}, "y": 1}}\n')
     assert open_source([tmp_path / "b.jsonl"]).features.keys() == {"y"}
+
+
+def test_labels_of_which_all_are_empty_are_problems(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(lines({"x": 1, "label": ""}, {"x": 2, "label": " "}))
+    source = open_source([tmp_path / "a.jsonl"])
+    (batch,) = map(source.read, source.parts())
+    assert (list(batch.rows()), len(batch.problems)) == ([], 2)
