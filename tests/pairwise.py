@@ -2,7 +2,8 @@
 
 Most faults that a combination shows need two of its values and not three. The slow tests run such a
 sample of what would take hours, another one in each run; the marker `full` is on the rest.
-It is a plugin of pytest too, which chooses the seed before workers start, and prints it.
+It is a plugin of pytest too, which chooses the seed before workers start, and prints it. Tests with
+the marker `sampled` get `slow` in a third of the runs, and `full` in the others.
 """
 
 import heapq
@@ -17,6 +18,8 @@ import pytest
 SEED = "DEPLOYKIT_TEST_SEED"
 """The environment variable with the seed of a run, which all its processes share."""
 LARGEST = 10**6
+RUNS = 3
+"""In one of how many slow runs a test with the marker `sampled` is, on average."""
 
 Combination = TypeVar("Combination", bound=Hashable)
 
@@ -42,6 +45,16 @@ def pytest_sessionstart(session):
     line = f"{SEED}={seed()} chooses samples of slow tests, and the order with --shuffle-files"
     if reporter := session.config.pluginmanager.get_plugin("terminalreporter"):
         reporter.write_line(line)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` takes some away
+def pytest_collection_modifyitems(items):
+    """Choose the tests with the marker `sampled` that this run has, whatever their parameters."""
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            test = item.nodeid.partition("[")[0]
+            chosen = random.Random(f"{seed()} {test}").randrange(RUNS) == 0
+            item.add_marker(pytest.mark.slow if chosen else pytest.mark.full)
 
 
 def pairs(values: Sequence[Hashable]) -> set[Hashable]:
@@ -126,5 +139,5 @@ def once_each(
     for places in itertools.product(*(range(len(values)) for values in dimensions)):
         given = [values[place] for values, place in zip(dimensions, places, strict=True)]
         flat = [part for each in given for part in (each if isinstance(each, tuple) else (each,))]
-        found.append(pytest.param(*flat, marks=[] if places in few else pytest.mark.slow))
+        found.append(pytest.param(*flat, marks=[] if places in few else pytest.mark.sampled))
     return pytest.mark.parametrize(names, found)

@@ -246,7 +246,7 @@ def hostile(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("on_path", [False, True], ids=["beside", "PYTHONPATH"])
 def test_a_script_imports_what_is_installed(installed, hostile, on_path):
     variables = {"PYTHONPATH": str(hostile)} if on_path else {}
@@ -280,7 +280,7 @@ def test_tensorflow_runs_in_a_child(installed, hostile):
     assert b"Lgamma" not in fold(installed, hostile).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_workers_serve(installed, hostile):
     run(installed.bin / "deploykit", "export", fold(installed, hostile), "base")
     python = installed.bin / "python"
@@ -295,7 +295,7 @@ def test_workers_serve(installed, hostile):
         server.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_type_checker_sees_the_types(installed, hostile):
     lines = ("import deploykit", "deploykit.save_graph(3, 'a.pb')", "deploykit.quantise")
     (hostile / "typed.py").write_text("\n".join(lines))

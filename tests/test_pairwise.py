@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from tests import pairwise
 
+pytest_plugins = "pytester"
+
 LARGE = list(itertools.product(range(50), "abcdefg", "ABCD", (True, False)))
 
 
@@ -108,6 +110,33 @@ def test_lists_of_equal_length_are_drawn_independently(monkeypatch):
         assert first == again
         found.add((first, other))
     assert len(found) == 4
+
+
+def collected(pytester, *options: str) -> set[str]:
+    """Return the tests of which a run with these options consists."""
+    found = pytester.runpytest_inprocess("--collect-only", "-q", *options)
+    return {line.partition("::")[2] for line in found.outlines if "::" in line}
+
+
+def test_a_third_of_the_sampled_tests_are_slow_and_the_others_full(pytester, monkeypatch):
+    names = [f"test_{number}" for number in range(60)]
+    tests = [f"@pytest.mark.sampled\ndef {name}(value): pass\n" for name in names]
+    mark = '@pytest.mark.parametrize("value", "ab")\n'
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(f"import pytest\n{mark}{mark.join(tests)}{mark}def test_quick(value): pass")
+    pytester.makeini("[pytest]\nmarkers =\n    sampled\n    slow\n    full")
+    runs = []
+    for seed in "1123":
+        monkeypatch.setenv(pairwise.SEED, seed)
+        slow, full = collected(pytester, "-m", "slow"), collected(pytester, "-m", "full")
+        quick = collected(pytester, "-m", "not slow and not full")
+        assert quick == {"test_quick[a]", "test_quick[b]"}
+        assert slow | full == {f"{name}[{value}]" for name in names for value in "ab"}
+        assert not slow & full
+        assert {each[:-3] + "[b]" for each in slow} <= slow, "a test runs with all its values"
+        assert 20 <= len(slow) <= 60
+        runs.append(slow)
+    assert runs[0] == runs[1] != runs[2] != runs[3]
 
 
 def test_the_environment_has_the_seed(monkeypatch):

@@ -88,7 +88,7 @@ def streams(outputs):
     return "".join(each.text for each in outputs if each.output_type == "stream")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_model_in_memory_is_frozen_and_measured_and_shows_itself(run):
     cells = (MODEL, "graph = deploykit.freeze(model)\ngraph",
              "deploykit.benchmark(graph, seconds=0.1, rounds=1)")  # fmt: skip
@@ -126,7 +126,7 @@ function = tf.function(
 QUICKLY = "budget=0.5, allow_float=True"
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_models_of_every_kind_go_through_the_api_and_data_too(run):
     """All in one kernel, which has TensorFlow, models and data in memory."""
     labelled = "tf.data.Dataset.from_tensor_slices((samples, model(samples).numpy().argmax(1)))"
@@ -151,7 +151,7 @@ def test_models_of_every_kind_go_through_the_api_and_data_too(run):
     assert "passed" in shown(outputs[8])
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_an_interrupt_leaves_the_kernel_tidy(run):
     """Jupyter interrupts the kernel with all it started; the line says so, and work goes on."""
     cells = [
@@ -171,7 +171,7 @@ def test_an_interrupt_leaves_the_kernel_tidy(run):
     assert progress(verified) == showing("done-in", work="verify")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_notebook_in_the_documentation_ships_a_model(run):
     book = nbformat.read(DOCS / "ship.ipynb", nbformat.NO_CONVERT)
     assert all(not each.get("outputs") for each in book.cells)

@@ -38,7 +38,7 @@ def pages() -> dict[str, str]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch, capsys):
     pages = generator.pages()
     monkeypatch.setattr(generator, "DOCS", tmp_path)

@@ -137,7 +137,7 @@ def test_each_recipe_has_commands():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pairwise.drawn(__name__, WALKED, 3), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pairwise.drawn(__name__, WALKED, 2), ids=lambda page: page.stem)
 def test_a_page_runs_and_prints_what_it_says(page, tmp_path):
     """Blocks of text hold commands whose figures come from a clock: they are run, not compared."""
     if "weights for vnni" in page.read_text() and VNNI.isdisjoint(machine()["flags"]):

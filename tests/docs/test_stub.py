@@ -25,7 +25,7 @@ def compared(result: deploykit.BenchmarkResult) -> int:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_misspelled_keywords_and_words_are_found(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]

@@ -1,10 +1,11 @@
 """Every hostile file, and what each command does with it.
 
-The slow tests take each case with some commands: together every class of attack with every command.
-Of the cases that need a process, they take some.
+The slow tests take a third of the cases with some commands, and more where that leaves out a class
+of attack with a command. Of the cases that need a process, they take some.
 """
 
 import collections
+import random
 
 import pytest
 
@@ -110,21 +111,25 @@ def covers(combination: tuple[Case, str]) -> set[object]:
 def some_commands(seed: int) -> list[tuple[Case, set[str]]]:
     """Return the cases of the slow tests, each with the commands that these run."""
     every = [(case, name) for case in CASES for name in names(case.opened_as)]
+    drawn = {case.id for case in random.Random(seed).sample(CASES, len(CASES) // 3)}
+    left = {case.id for case in CASES} - drawn
     chosen = collections.defaultdict(set)
-    for case, name in pairwise.sample(every, covers, seed):
+    for case, name in pairwise.sample(every, lambda each: covers(each) - left, seed):
         chosen[case].add(name)
     return [(case, chosen[case]) for case in CASES if case in chosen]
 
 
-def test_some_commands_are_every_light_case_and_every_command_of_a_class():
+def test_some_commands_are_a_third_of_the_light_cases_and_every_command_of_a_class():
     found = some_commands(1)
     every = {(case.kind, name) for case in CASES for name in names(case.opened_as)}
     light = {case.id for case in CASES if not case.heavy and case.opened_as not in SERVED}
-    assert light <= {case.id for case, _ in found}
+    first, other = ({case.id for case, _ in some_commands(seed)} & light for seed in (1, 2))
+    assert first != other
+    assert len(light) // 4 <= len(first) <= len(light) // 2
     assert any(case.heavy for case, _ in found)
     assert all(wanted for _, wanted in found)
     assert {(case.kind, name) for case, wanted in found for name in wanted} == every
-    assert sum(len(wanted) for _, wanted in found) < 1.1 * len(CASES)
+    assert sum(len(wanted) for _, wanted in found) < 0.6 * len(CASES)
 
 
 @pytest.mark.slow

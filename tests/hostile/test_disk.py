@@ -11,7 +11,7 @@ import pytest
 from tests.hostile.watching import Place, environment, run
 from tests.hostile.writers import WRITERS, writer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 
 @contextmanager

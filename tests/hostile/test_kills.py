@@ -81,7 +81,7 @@ def fits(made: Writer) -> None:
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
-@pytest.mark.parametrize("name", pairwise.drawn(__name__, WRITERS, 2))
+@pytest.mark.parametrize("name", pairwise.drawn(__name__, WRITERS, 1))
 def test_killed_at_any_moment(name, rounds, tmp_path):
     place = Place(tmp_path)
     made = writer(name, place)
@@ -113,7 +113,7 @@ def test_killed_at_any_moment(name, rounds, tmp_path):
     assert absent, "no kill came before the end: the moments are wrong"
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_two_at_once_of_which_one_writes(tmp_path):
     place = Place(tmp_path)
     made = writer("optimize", place)

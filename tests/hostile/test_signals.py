@@ -119,6 +119,7 @@ def kept(name: str, path: str) -> bool:
     return path == "out/set" or end.endswith(RETAINED)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kill_of_the_first_process_ends_all(name, server, tmp_path):
     place = Place(tmp_path)

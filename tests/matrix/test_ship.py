@@ -14,6 +14,7 @@ SLOW = pairwise.sample(EVERY, lambda each: enumerate(each[:1] + each[2:]), pairw
 """Those with every library, form and file, calibrated or not: each ships and serves a model."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("library", "name", "form", "writer", "calibrated"),
     [

@@ -11,7 +11,7 @@ from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import FOLDABLE, SHARED, leftovers
 from tests.support import ops
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 RATE, SAMPLES, LOWEST = 22050, 43844, 27.5  # of the piano's 88 keys, the lowest is 27.5 Hz
 CHORDS = [(39, 43, 46), (36, 39, 43, 48), (27, 34, 41)]

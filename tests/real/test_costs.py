@@ -11,7 +11,7 @@ from tests import pairwise
 from tests.real.keras_nets import save
 from tests.support import flops_in_tensorflow, tf
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 COUNTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")  # what TensorFlow's profiler knows
 

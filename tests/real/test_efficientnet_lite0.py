@@ -11,7 +11,7 @@ from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, leftovers
 from tests.support import ops
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 
 @pytest.fixture(scope="module", params=["model.ckpt", "frozen.pb", "saved_model"])

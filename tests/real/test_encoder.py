@@ -15,7 +15,7 @@ from deploykit.transforms.runtime.child_process import call
 from tests.real import encoder
 from tests.support import ops
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 SIZE = encoder.TINY
 FED = encoder.texts(4, SIZE)

@@ -16,7 +16,7 @@ from tests.deploykit.conftest import FASHION
 from tests.real import encoder
 
 pytest.importorskip("openvino")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 NETS = ("MobileNet", "MobileNetV2", "MobileNetV3Small", "ResNet50", "InceptionV3", "DenseNet121",
         "EfficientNetB0", "NASNetMobile", "ConvNeXtTiny", "Xception")  # fmt: skip

@@ -14,7 +14,7 @@ from deploykit.transforms.ir.node import normal
 from tests.real import tensorflow_2_20
 from tests.support import building, ops, random, run, tf
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
 

@@ -13,7 +13,7 @@ from deploykit.transforms.runtime.session import Session
 from tests.real.everywhere import run_everywhere
 from tests.support import ops
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 SOURCES = {
     "html": "<!DOCTYPE html>\n<html><head><title>x</title><body><p>Hello</p></body></html>\n",

@@ -25,7 +25,7 @@ from tests.int8_cpus import needs_exact_sums
 from tests.real.conftest import made_by
 from tests.real.encoder import FORMS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 
 def in_int8(graph: Graph, data: Mapping[str, Array], folder: Path) -> tuple[Graph, Graph, Graph]:

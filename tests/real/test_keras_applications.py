@@ -14,7 +14,7 @@ from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, FOLDABLE, NO_LAYER, SHARED, leftovers
 from tests.support import ops
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 # Batch norms; scales and shifts that fold; those that stay, which are
 #   COMPUTED: residual adds (MobileNetV2 10, V3Small 6, ResNet50 16, EfficientNetB0 9), the gate of

@@ -12,7 +12,7 @@ from deploykit.client.call_options import LabelOptions
 from deploykit.client.label_image import image_input, open_image, run_on_image
 from tests.real.conftest import MODELS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from deploykit.serving.protocol.signatures import DEFAULT
 from deploykit.storage.arrays import load_data
 from tests.serving.served import Served
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
 TEXTS = [b"import os\nprint(1)\n", b"#include <stdio.h>\nint main() { return 0; }"]

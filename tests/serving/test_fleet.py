@@ -129,6 +129,7 @@ def test_a_server_that_is_killed_is_seen():
     assert set(callers.statuses) == {"UNAVAILABLE"}
 
 
+@pytest.mark.sampled
 def test_a_canary_becomes_stable_and_goes_back(tmp_path):
     base = tmp_path / "model"
     for version in (1, 2):

@@ -124,7 +124,7 @@ def test_random_orders(graph, transforms):
     check(graph, transforms)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @settings(max_examples=1500, derandomize=True)
 @given(NETS, ORDERS)
 def test_many_random_orders(graph, transforms):

@@ -258,7 +258,7 @@ def test_random_loops_and_branches_are_refused_or_right():
     assert min(counts.values()) >= 4
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_many_random_loops_and_branches():
     assert min(check_random(range(1000, 1600)).values()) >= 30
 

@@ -39,7 +39,7 @@ def test_signatures_spell_out_every_keyword():
     assert parameters["max_drop"].default == 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_part_of_a_model_holds_for_each_of_several(tmp_path):
     found = deploykit.benchmark(
         {"a": "models/fashion/fashion.keras"}, inputs=["images"], runs=3, seconds=1

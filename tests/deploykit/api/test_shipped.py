@@ -233,7 +233,7 @@ def test_settings_of_another_model_are_ignored_with_one_warning(exported, caplog
     assert tuned_of(exported, None) == api.RunConfig()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_named_file_of_settings_of_another_model_is_an_error(exported, tmp_path):
     own, other = exported / "tuned.json", exported.with_name("other.ship") / "tuned.json"
     model, data = exported / "model.pb", {"x": np.ones((2, 8), np.float32)}

@@ -56,7 +56,7 @@ def test_a_gpu_run_sees_the_gpus_that_the_user_shows(monkeypatch):
     assert RunConfig(device="all").environment == {"CUDA_VISIBLE_DEVICES": None}
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("settings", "seen"),
     [

@@ -67,7 +67,7 @@ def test_the_document(run):
         assert each["profile"]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_variables_are_in_the_processes_that_ask_for_them(deploykit, net, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     affinity = "granularity=fine,compact,1,0"

@@ -57,7 +57,7 @@ def test_requests_and_warm_up_are_read_by_the_rule(tmp_path, official, header, r
     assert found.warm_up_requests == rows
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_ship_sends_the_columns_of_a_table_as_warm_up(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"a": [1.0, 3.0] * 8, "b": [2.0, 4.0] * 8}), path)

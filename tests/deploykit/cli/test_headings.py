@@ -120,7 +120,7 @@ def test_an_example_is_a_command_line(words, example):
     check_conditions(context)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_examples_work(deploykit, tmp_path, monkeypatch):
     """The way of a model, as the examples go it; those of servers need one."""
     (tmp_path / "models").symlink_to(ROOT / "models")

@@ -48,7 +48,7 @@ def fashion(tmp_path_factory):
     return found, output
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_real_model_behind_all_styles(fashion):
     found, output = fashion
     assert found.status == 0, found.stderr
@@ -111,7 +111,7 @@ def training(tmp_path):
             "--run-ops=train", "--json")  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_training_step_and_one_style(deploykit, training):
     found = deploykit(*training, "--init=start", "--env", "KMP_AFFINITY=none,0", "--threads=1x2")
     assert found.status == 0, found.stderr
@@ -129,7 +129,7 @@ def test_a_training_step_and_one_style(deploykit, training):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_training_step_with_variables_of_openmp(deploykit, training):
     found = deploykit(*training, "--init=start", "--kmp-blocktime=0", "--omp-num-threads=1")
     assert found.status == 0, found.stderr

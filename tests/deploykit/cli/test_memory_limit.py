@@ -51,6 +51,7 @@ def limited(tmp_path, monkeypatch, deploykit):
     return run
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_model_that_needs_more_than_the_limit(command, tmp_path, limited):
     outcome = limited(command, parts=40, reserved=0)
@@ -59,6 +60,7 @@ def test_a_model_that_needs_more_than_the_limit(command, tmp_path, limited):
     assert {path.name for path in tmp_path.iterdir()} == {"m.pb", "data.npz"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_model_that_reserves_more_than_the_limit(command, limited):
     outcome = limited(command, parts=1, reserved=72)

@@ -137,13 +137,13 @@ def test_a_command_that_grows_beyond_its_limit_is_killed(tmp_path):
     assert "--memory-limit" in log
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_child_is_watched_while_its_parent_computes(tmp_path):
     code, log = ended("starts_a_child_that_grows_while_it_computes", folder=tmp_path)
     assert (code, log) == (0, "")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_limit_of_the_user_that_linux_ignores_changes_nothing(tmp_path):
     """Batch systems set it, and no process can raise it."""
     model = FASHION / "fashion.keras"

@@ -355,7 +355,7 @@ def test_frozen_metadata_serves_the_commands_without_the_option(deploykit, folde
     assert not (tmp_path / "answers").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_quantize_calibrates_as_the_twin_does(deploykit, folder, tmp_path):
     results = []
     for name, more in (("time", ("--preprocess", STATED)), ("batch", ())):
@@ -387,7 +387,7 @@ def test_placement_runs_samples_of_the_axis(deploykit, folder, tmp_path, data):
         assert (found.status, found.error.code) == (2, "array-sample-counts-differ")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("data", [False, True])
 def test_tune_tries_batches_of_the_axis(deploykit, folder, tmp_path, data):
     more = ("--data", folder / "time.npz") if data else ()

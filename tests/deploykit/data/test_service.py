@@ -122,7 +122,7 @@ def net(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow  # three starts of TensorFlow
+@pytest.mark.sampled  # three starts of TensorFlow
 def test_benchmark_runs_behind_a_service(deploykit, lines, net, address, tmp_path):
     (folder, count), output = lines, tmp_path / "result.json"
     address = address.removeprefix("grpc://")

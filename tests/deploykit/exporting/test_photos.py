@@ -368,7 +368,7 @@ def keras_nets(folder: Path):
     return nets
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_served_photos_are_as_accurate_as_keras(tmp_path):
     data = load_data(str(FASHION / "test_1000.npz"))
     values = next(each for each in data.values() if each.ndim == 4)[:200]

@@ -40,7 +40,7 @@ def runs(home, *words):
     return [each["stage"] for each in found.document["plan"] if each["act"] == "run"]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("words", [
     ("--evaluation=other.npz", "--labels=labels.txt"),
     ("--evaluation=eval.npz", "--labels=renamed.txt"),

@@ -13,7 +13,7 @@ from tests.serving.served import Served
 KINDS = ("two inputs", "text", "dict of outputs", "photos", "scalars")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", pairwise.drawn(__name__, KINDS, 1))
 def test_the_commands_of_ship_run_as_they_stand(models, kind, deploykit, tmp_path):  # noqa: F811
     folder = tmp_path / "my ship"

@@ -329,7 +329,7 @@ def long_signals():
     tf.reduce_mean(tf.nn.conv1d(x, random(300, 4, 3), 1, "VALID"), 1, name="out")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_sizes_that_do_not_fit_are_given_by_the_option_that_ship_names(tmp_path):
     save_graph(long_signals(), tmp_path / "net.pb")
     np.savez(tmp_path / "long.npz", x=random(16, 310, 4))

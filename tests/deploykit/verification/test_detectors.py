@@ -149,7 +149,7 @@ def test_a_constant_class_is_not_covered_by_scores_of_other_weights(reference, r
     assert same.passed == (set(reference[1]) <= set(reference[0])), same.reason
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", pairwise.drawn("commands", list(DETECTORS), 4))
 @pytest.mark.parametrize(
     ("command", "classes"), [("optimize", 1), ("optimize", 3), ("transform", 1), ("quantize", 1)]
@@ -162,7 +162,7 @@ def test_commands_need_no_data_for_a_detector(deploykit, tmp_path, command, kind
     assert re.search("compared before non-maximum suppression.*: .*, ", found.stdout), found.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("kind", "layer"), WRONG)
 def test_a_wrong_weight_is_more_than_noise(kind, layer):

@@ -245,7 +245,7 @@ def test_a_server_is_live_and_ready(command):
     assert shows(command("status").stdout, "server-live", server=server)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @EACH
 @pytest.mark.parametrize("load", [["--concurrency=1,3"], ["--rate=60"]], ids=["closed", "open"])
 def test_load_test(command, tmp_path, load):

@@ -118,7 +118,7 @@ def most_grown(served: Served, before: int, uploads: list[UnfinishedUpload], siz
     return most
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("largest", "count"), [(64, 16), (256, 12), pytest.param(256, 40, marks=pytest.mark.full)]
 )

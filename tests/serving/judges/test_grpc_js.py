@@ -14,7 +14,7 @@ from deploykit.transforms.ir.protos import private_pool
 from tests.environments import node_with
 from tests.support import shows
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 ASK = Path(__file__).parent / "ask.js"
 SPEC = {"name": "half_plus_two"}

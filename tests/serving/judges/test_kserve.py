@@ -7,7 +7,7 @@ import pytest
 from tests.environments import answers_of, python_with
 from tests.support import shows
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 ASK = Path(__file__).parent / "ask_kserve.py"
 

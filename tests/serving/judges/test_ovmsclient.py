@@ -6,7 +6,7 @@ import pytest
 
 from tests.environments import answers_of, python_with
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 ASK = Path(__file__).parent / "ask_ovms.py"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.environments import answers_of, python_with
 from tests.support import says
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled
 
 ASK = Path(__file__).parent / "ask_triton.py"
 CODES = {"INVALID_ARGUMENT": 400, "NOT_FOUND": 404}

@@ -137,7 +137,7 @@ def resident(server: Served) -> int:
     return int(status.split("VmRSS:")[1].split()[0]) << 10
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("chunked", [False, True])
 def test_memory_is_bounded_and_comes_back(tmp_path, chunked):
     folder = half_plus(tmp_path / "half_plus_two", 2)

@@ -203,7 +203,7 @@ def test_calls_just_sent_are_answered_or_refused(models, flags):
             server.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_callers_of_models_with_tls_and_without(models, tmp_path):
     authority = Authority(tmp_path)
     tls, config = authority.tls(), tmp_path / "ssl.config"

@@ -165,6 +165,7 @@ def swap(server: Served, base: Path, source: Path, version: int) -> None:
     shutil.rmtree(base / str(version - 1), ignore_errors=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [5, pytest.param(100, marks=pytest.mark.slow)])
 def test_no_call_fails_while_versions_are_swapped(model, served, count):
     base, source = model.parent / "swapped", model / "00000123"
@@ -199,7 +200,7 @@ def test_a_broken_new_version_leaves_the_old_one_serving(model, served, tmp_path
     shutil.rmtree(base / "2")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_memory_stays_over_ten_thousand_requests(served):
     """At most 5 MiB after the first fifth."""
     for number in range(10_000):
@@ -209,9 +210,10 @@ def test_memory_stays_over_ten_thousand_requests(served):
     assert resident(served) - before <= 5 * MIB
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "reloads",
-    [pytest.param(150, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.full)],
+    [150, pytest.param(1000, marks=pytest.mark.full)],
 )
 def test_memory_stays_over_many_reloads(model, tmp_path, reloads):
     """At most 0.1 MiB for each after the first hundred, and 10 MiB."""

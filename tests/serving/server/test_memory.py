@@ -143,7 +143,7 @@ def test_names_beyond_the_limit_are_refused_wherever_they_stand(server):
     assert asked(server, f"{PREDICTION}Predict", predict()) == "OK"
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_names_of_20_mib_are_not_kept(server):
     with nothing_kept(server):
         for number in range(5):  # five names are more than may be held
@@ -179,7 +179,7 @@ def hostile(server: Served, rng: random.Random) -> None:
         asked(server, f"/{name[:300].decode()}/{rng.random()}", rng.randbytes(size))
 
 
-@pytest.mark.parametrize("calls", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("calls", [300, pytest.param(10_000, marks=pytest.mark.sampled)])
 def test_hostile_calls_of_any_kind_leave_nothing_behind(server, calls):
     rng = random.Random(calls)
     with nothing_kept(server):

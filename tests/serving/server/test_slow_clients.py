@@ -62,6 +62,7 @@ def begun(port: int, said: bytes) -> socket.socket:
     return connection
 
 
+@pytest.mark.sampled
 def test_900_half_open_connections_are_closed_and_hold_nobody_up(served):
     ports = [(served.document["port"], said) for said in TO_GRPC]
     ports += [(served.document["rest_api_port"], said) for said in TO_REST]
@@ -120,6 +121,7 @@ def test_calls_whose_request_never_comes_make_room_for_others(served, method, as
         until(lambda: answered(ask, served))
 
 
+@pytest.mark.sampled
 def test_a_call_whose_request_never_comes_does_not_hold_up_the_end(tmp_path):
     config = tmp_path / "models.config"
     config.write_text("model_config_list {}")

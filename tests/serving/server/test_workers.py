@@ -75,7 +75,7 @@ def readiness(port: int) -> int | None:
         return None
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_readiness_probe_shows_when_workers_that_all_died_are_back(base):
     rest = free_port()
     server = Served(base, "--workers=2", f"--rest_api_port={rest}")
@@ -117,7 +117,7 @@ def test_workers_end_with_their_parent(tmp_path):
     assert not any(each.is_running() for each in processes)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
 def test_workers_that_begin_end_with_their_parent_without_a_traceback(tmp_path, seconds):
     config = tmp_path / "models.config"
@@ -169,7 +169,7 @@ def test_who_watches_does_not_hold_up_the_end(tmp_path):
     assert not any(each.is_running() for each in processes)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_worker_that_is_killed_again_and_again_comes_back_soon(tmp_path):
     """After the pauses of before, which grew to 30 seconds, it would not be there in time."""
     config = tmp_path / "models.config"

@@ -293,6 +293,7 @@ def test_the_guard_sees_what_reaches_out():
     assert "REACHED OUT: socket.getaddrinfo" in found.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "first", pairwise.drawn(__name__, ["import tensorflow as tf", "import openvino"], 1)
 )

@@ -67,7 +67,7 @@ def test_without_tensorflow_the_extra_is_named(monkeypatch):
         engines.version_of("tensorflow")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_installed_tensorflow_says_the_same():
     code = "import tensorflow; print(tensorflow.__version__)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

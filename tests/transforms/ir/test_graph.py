@@ -218,7 +218,7 @@ def test_versions_and_library_are_kept_and_bytes_are_the_same_twice():
     assert again.library == graph.library
 
 
-@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.sampled)])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_long_chain(reverse, count):
     nodes = [node("n0"), *(node(f"n{i}", f"n{i - 1}") for i in range(1, count))]

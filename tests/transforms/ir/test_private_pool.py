@@ -46,7 +46,7 @@ def check_imports(order: Sequence[str], **variables: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("order", [WITHOUT_TRITON, WITHOUT_TRITON[::-1]], ids=" ".join)
 def test_deploykit_may_be_imported_first_or_last(order):
     check_imports(order)
@@ -57,6 +57,7 @@ SLOW = pairwise.sample(ORDERS, lambda order: itertools.combinations(order, 2), p
 """Those in which each module comes before and after each other one."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "order",
     [pytest.param(each, id=" ".join(each), marks=pairwise.marks(each, SLOW)) for each in ORDERS],

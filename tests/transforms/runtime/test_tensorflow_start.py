@@ -47,12 +47,12 @@ def run(program):
     return done.stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_whole_of_tensorflow_works_afterwards():
     assert run(START + LATER) == ["False False False", "works"]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_process_that_may_do_more_imports_all_of_it():
     assert run(START.replace("expect_sessions()\n", "") + LATER) == ["True True True", "works"]
 
@@ -78,19 +78,19 @@ print("works")
     assert run(program) == ["works"]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_what_was_imported_before_is_used():
     assert run("import tensorflow\n" + START + LATER)[-1] == "works"
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_plugins_are_loaded_by_tensorflow_itself(tmp_path):
     (tmp_path / "tensorflow-plugins").mkdir()
     found = run(f"import sys\nsys.path.append({str(tmp_path)!r})\n{START}")
     assert found[-1].endswith("True")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_modules_that_a_release_moved_are_found_after_a_full_import():
     program = START.replace(
         "parts = start",

@@ -161,7 +161,7 @@ def assert_importable(graph, shapes):
             )
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("op", pairwise.drawn(__name__, sorted(PROVEN), 40))
 def test_tensorflow_imports_what_is_proven(op):
     chance = random.Random(op)

@@ -163,7 +163,7 @@ RULES = "NodeDef", "was passed"  # words of TensorFlow where a node breaks the r
 LEFT_OUT = ENTER_OPS | LOOP_EDGE_OPS  # which cannot stand alone
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("letter", op_letters())
 def test_of_each_op_wrong_nodes_are_refused_and_right_ones_are_not(tensorflow, letter):
     judged = refused = 0

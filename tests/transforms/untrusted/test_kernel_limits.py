@@ -217,6 +217,7 @@ MANY = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled
 @MANY
 @pytest.mark.parametrize("onednn", "01")
 @pytest.mark.parametrize("name", WRITERS)
@@ -231,6 +232,7 @@ def test_every_layer(name, onednn, are_all, tmp_path):
     assert found["right"] + found["left alone"]
 
 
+@pytest.mark.sampled
 @MANY
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_layer_behind_grappler(name, are_all, tmp_path):

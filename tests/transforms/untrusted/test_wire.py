@@ -86,7 +86,7 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_what_is_read_takes_no_more_than_was_reckoned(tmp_path):
     """Each is decoded in a process of its own, whose memory is measured."""
     for kind, content in EXPANDING.items():

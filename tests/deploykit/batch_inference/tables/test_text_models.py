@@ -164,7 +164,7 @@ def test_predictions_of_parts_with_other_columns(tmp_path):
     assert frame.predictions(files[:1], ()).num_rows == 0
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_dataset_of_ray_gives_one(models):
     import ray
 
@@ -270,7 +270,7 @@ def many(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [0, 1])
 def test_many_rows_by_one_command(models, many, tmp_path, number):
     command = [sys.executable, "-m", "deploykit", "infer", models[number], many, tmp_path / "out",
@@ -302,7 +302,7 @@ def test_a_run_that_is_killed_resumes_with_the_same_bytes(models, many, tmp_path
         assert (tmp_path / "killed" / path.name).read_bytes() == path.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_sentence_encoder_embeds_as_its_graph_does(tmp_path):
     """MiniLM with its real weights and vocabulary, padded to the 128 tokens that it takes."""
     built = made_by("minilm/build.py")

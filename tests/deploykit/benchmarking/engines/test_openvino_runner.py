@@ -114,7 +114,7 @@ def test_what_openvino_cannot_run_is_told_by_name(job, graph):
         opened(job(graph=build(words, ["x"], ["y"]), batches=((random(4),),)))
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_first_calls_of_a_process_may_be_several_at_once(job):
     """Of a hundred processes whose first two calls meet, two or more hung in OpenVINO."""
     asked = job(RunConfig(engine="openvino", concurrency=2))

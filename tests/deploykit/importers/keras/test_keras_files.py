@@ -201,7 +201,7 @@ def test_a_folder_and_files_with_other_names(model, feeds, tmp_path):
         np.testing.assert_allclose(run(graph, feeds)[0], model(feeds)[0], rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_backend_that_the_user_has_set_for_training_does_not_count(model, tmp_path):
     model.save(tmp_path / "model.keras")
     environment = {**os.environ, "KERAS_BACKEND": "torch"}

@@ -48,7 +48,7 @@ def of_others(rng: np.random.Generator) -> Charts:
     yield classes(made_up.an_accuracy(rng))
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("make", [of_benchmarks, of_profiles, of_layers, of_others])
 def test_nothing_is_cut_off_or_covered(make: Callable[[np.random.Generator], Charts], seed):
