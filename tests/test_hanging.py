@@ -80,6 +80,7 @@ def test_a_test_that_hangs_fails(tmp_path, content, name):
     assert re.search(r"test_it.py\", line \d+ in (test_)?hangs", done.stderr)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kept", "status"),
     pairwise.drawn(

@@ -260,6 +260,7 @@ def test_a_script_imports_what_is_installed(installed, hostile, on_path):
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", [["deploykit"], ["python", "-m", "deploykit"]], ids=" ".join)
 def test_both_commands_run(installed, hostile, command):
     program, *arguments = command
@@ -276,6 +277,7 @@ def fold(installed: Installed, hostile: Path) -> Path:
     return folded
 
 
+@pytest.mark.sampled
 def test_tensorflow_runs_in_a_child(installed, hostile):
     assert b"Lgamma" not in fold(installed, hostile).read_bytes()
 

@@ -66,6 +66,7 @@ def test_calls_in_flight_have_a_caller_each_and_share_the_threads(samples):
     assert settings == "batch 1, threads 1"
 
 
+@pytest.mark.sampled
 def test_a_runtime_may_have_a_way_of_its_own_to_keep_calls_in_flight(samples):
     ((calls, _),) = ask("run", "a.model", samples, 3, 2, 2, lines=[["run", 0]])
     assert calls == [3] * 5
@@ -73,6 +74,7 @@ def test_a_runtime_may_have_a_way_of_its_own_to_keep_calls_in_flight(samples):
     assert len(calls) == 1
 
 
+@pytest.mark.sampled
 def test_quantize_gets_the_samples_one_by_one(samples, tmp_path):
     target = tmp_path / "small.npz"
     assert ask("quantize", "a.model", samples, target, "transformer", 9) == []
@@ -82,6 +84,7 @@ def test_quantize_gets_the_samples_one_by_one(samples, tmp_path):
     np.testing.assert_array_equal(small["last"], [[9, 10, 11]])
 
 
+@pytest.mark.sampled
 def test_quantize_gets_the_first_samples_and_the_layers_that_stay_float(samples, tmp_path):
     target = tmp_path / "small.npz"
     assert ask("layers", "a.model") == [["a.model", "b"]]

@@ -117,7 +117,7 @@ def failures(text: str, api=deploykit) -> str:
 @pytest.mark.parametrize(
     "name",
     [
-        *pairwise.drawn(__name__, [name for name in EXAMPLES if name not in LONG], 8, quick=13),
+        *pairwise.drawn(__name__, [name for name in EXAMPLES if name not in LONG], 8, quick=5),
         *(pytest.param(name, marks=pytest.mark.full) for name in LONG),
     ],
 )

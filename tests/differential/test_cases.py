@@ -27,7 +27,7 @@ def parameters(kind: type) -> list:
                 found.append((f"{name}: {case.what}", case))
     long = [name for name, case in found if getattr(case, "slow", False)]
     short = [name for name, case in found if not getattr(case, "slow", False)]
-    others = long + (short[1::2] if kind is Case else [])
+    others = long + [name for place, name in enumerate(short) if place % 3 and kind is Case]
     slow = random.Random(f"{pairwise.seed()} {__name__}").sample(others, len(others) // 3)
     quick = {*short}.difference(others)
     return [

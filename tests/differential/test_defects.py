@@ -6,6 +6,7 @@ import pkgutil
 import pytest
 
 from deploykit.transforms.common.errors import Error
+from tests import pairwise
 from tests.differential import defects
 from tests.differential.case import placed
 from tests.differential.defects.defect import Defect
@@ -21,7 +22,7 @@ DEFECTS: list[Defect] = [
 IDS = [f"{defect.transform}: {defect.what}" for defect in DEFECTS]
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=IDS)
+@pytest.mark.parametrize("defect", pairwise.drawn(__name__, DEFECTS, 40, quick=50), ids=IDS)
 def test_right_where_the_original_is_not(defect: Defect, original, tmp_path):
     defect.files(tmp_path)
     before, text = defect.graph(), placed(defect.transforms, tmp_path)

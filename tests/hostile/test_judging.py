@@ -86,6 +86,7 @@ def test_stray_files_are_seen(path, status, kinds, tmp_path):
     assert judge(case, "optimize", ended, place, before, "model.pb").kinds == kinds
 
 
+@pytest.mark.sampled
 def test_the_runner_outlives_a_death_and_a_hang(tmp_path):
     place, runner = Place(tmp_path), Runner()
     try:
@@ -99,6 +100,7 @@ def test_the_runner_outlives_a_death_and_a_hang(tmp_path):
         runner.close()
 
 
+@pytest.mark.sampled
 def test_the_importer_is_asked(tmp_path):
     runner = Runner()
     try:

@@ -59,6 +59,7 @@ def computed(content, outputs, feeds):
     return OpenVinoSession(content, Compiling()).run(outputs, feeds)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
 )

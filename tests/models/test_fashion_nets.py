@@ -30,6 +30,7 @@ def save(name: str, path: str) -> None:
     model.save(path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name",  # this net has all kinds of leftovers
     [pytest.param(name, marks=() if name == "mobilenet_v3" else pytest.mark.slow) for name in NETS],

@@ -41,6 +41,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
+@pytest.mark.sampled
 def test_what_is_wanted_is_unpacked_and_nothing_else(wheel, tmp_path):
     folder = fetch(wheel, "toy/data/model/", tmp_path / "new" / "fetched")
     assert files(folder) == ["saved_model.pb", "variables/index"]
@@ -54,6 +55,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path):
     assert not files(tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("version", "sha256", "message"),
     [("2.0", None, "pip cannot download toy 2.0 from PyPI: "), ("1.0", "0" * 64, "has SHA-256")],
@@ -108,11 +110,13 @@ def package(tmp_path, monkeypatch) -> DebianPackage:
     return DebianPackage("toy", "1.0", digest)
 
 
+@pytest.mark.sampled
 @needs_debian
 def test_a_debian_package_is_unpacked(package, tmp_path):
     assert files(unpack(package, tmp_path / "new" / "package")) == ["data.txt"]
 
 
+@pytest.mark.sampled
 @needs_debian
 @pytest.mark.parametrize(
     ("version", "sha256", "message"),
@@ -128,6 +132,7 @@ def test_another_debian_package_or_none_is_refused(package, version, sha256, mes
     assert not files(tmp_path / "package")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.parent.name)
 def test_scripts_run_from_anywhere(script, tmp_path):
     done = subprocess.run(

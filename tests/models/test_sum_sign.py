@@ -17,6 +17,7 @@ def graph():
     return build.training_graph()
 
 
+@pytest.mark.sampled
 def test_each_label_is_the_sign_of_the_sum_of_what_is_read_back(tmp_path):
     build.write_csv(tmp_path / "csv")
     files = sorted((tmp_path / "csv").iterdir())
@@ -31,6 +32,7 @@ def test_each_label_is_the_sign_of_the_sum_of_what_is_read_back(tmp_path):
     assert len(np.unique(values[:, 0])) > 290  # no line twice
 
 
+@pytest.mark.sampled
 def test_training_lowers_the_loss(graph):
     random = np.random.default_rng(0)
     x, label = build.samples(64, random)
@@ -44,6 +46,7 @@ def test_without_training_the_loss_stays(graph):
     assert found[-1] > found[0] / 2
 
 
+@pytest.mark.sampled
 def test_the_net_freezes_and_runs(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "STEPS", 150)
     accuracy = build.train(graph, tmp_path / "model.ckpt")

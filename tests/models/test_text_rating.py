@@ -71,6 +71,7 @@ def test_words_are_cut_and_padded():
     assert found.tolist() == [[b"a", b"b", b"c"], [b"d", b"", b""], [b"e", b"f", b"g"]]
 
 
+@pytest.mark.sampled
 def test_training_lowers_the_loss(graph):
     feeds = build.feeds(list(reviews(64, 3)))
     found = losses(graph, feeds, 30)
@@ -78,6 +79,7 @@ def test_training_lowers_the_loss(graph):
     assert losses(graph, feeds, 30, op="init")[-1] > found[0] / 2
 
 
+@pytest.mark.sampled
 def test_frozen_it_keeps_its_table_and_its_answers(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "TRAINED_ON", 1280)
     monkeypatch.setattr(build, "TESTED_ON", 200)

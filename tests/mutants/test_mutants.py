@@ -92,6 +92,7 @@ def test_the_seed_alone_chooses_and_an_edit_elsewhere_changes_little():
     assert len(texts & others) >= 6
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("module", MODULES)
 def test_each_module_has_its_tests(module):
     assert (ROOT / own_tests(module)).exists()

@@ -73,6 +73,7 @@ def test_golden(net):
     assert_golden(net, transform(net, TO_NCHW))
 
 
+@pytest.mark.sampled
 def test_a_processor_with_onednn_computes_the_same_in_nchw(net):
     turned = transform(net, TO_NCHW)
     graphs = (b"".join(graph.serialized()) for graph in (net, turned))

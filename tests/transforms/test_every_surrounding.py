@@ -180,9 +180,9 @@ ONE_EACH = first_of_each(range(len(EXAMPLES)))
 def quick() -> list[tuple[str, str, int]]:
     """Return an example of each transform in a loop or a branch, of some in other surroundings."""
     firsts = sorted(ONE_EACH.values())
-    found = [("effects", "", number) for number in firsts[::4]]
+    found = [("effects", "", number) for number in firsts[::8]]
     for tested, arounds, numbers in (
-        ("used elsewhere", AROUND, firsts[::2]),
+        ("used elsewhere", AROUND, firsts[::3]),
         ("nested", WRAPS, sorted(first_of_each(NESTED).values())),
     ):
         turns = itertools.cycle(around for around in arounds if around not in ALWAYS_SLOW)

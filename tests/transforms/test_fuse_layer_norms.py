@@ -92,6 +92,7 @@ def test_epsilon_counts(epsilon):
     assert error(graph, result, fed(graph, 2)) > 1e-3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("onednn", ["0", "1"])
 def test_runs_with_and_without_the_flag(onednn):
     graph = net()

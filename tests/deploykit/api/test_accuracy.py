@@ -55,6 +55,7 @@ def text(found):
     return "\n".join(drawn(lines(found)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("softmax", [True, False])
 @pytest.mark.parametrize("one_hot", [True, False])
 def test_two_models_on_the_same_samples(softmax, one_hot):

@@ -97,6 +97,7 @@ def graph_file(tmp_path_factory):
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "option",
     [

@@ -74,6 +74,7 @@ SIDE = [X, relu("r", "x"), Node("u", "Mine", ("r",)), relu("y", "r")]
 FRONT = [X, Node("u", "Mine", ("x",)), relu("h", "u:1"), relu("y", "h")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("nodes", "named", "is_sound"),
     [
@@ -114,6 +115,7 @@ def test_an_output_that_is_not_there_is_an_error(path):
             deploykit.check(deploykit.ModelSource(written(path, nodes), outputs=["z"]))
 
 
+@pytest.mark.sampled
 def test_a_custom_op_beside_the_signatures_of_a_saved_model_is_a_warning(saved, tmp_path):
     def edit(model):
         node = Node("u", "Mine", ("serving_default_x",)).to_proto()
@@ -156,6 +158,7 @@ def test_what_tensorflow_alone_refuses_is_a_problem(path):
     deploykit.load_graph(path)  # which does not start TensorFlow
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("content", [b"", b"\x0a", b"\x80\x04x", b"\x0a\x00" * 2_000_000])
 def test_a_file_that_cannot_be_read_is_a_problem(path, content):
     path.write_bytes(content)
@@ -226,6 +229,7 @@ def add_writing(model, role):
         meta.signature_def["__saved_model_init_op"].outputs["more"].name = "evil"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("role", ["signature", "initialiser", "nobody"])
 def test_who_writes_a_file_counts(saved, tmp_path, role):
     found = deploykit.check(changed(saved, tmp_path, lambda model: add_writing(model, role)))
@@ -241,6 +245,7 @@ def test_a_signature_that_saves_counts(saved, tmp_path):
     assert "SaveV2" in deploykit.check(changed(saved, tmp_path, edit)).refused_ops
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("op", ["Unstage", "MapPeek"])
 @pytest.mark.parametrize("run", [True, False])
 def test_what_waits_counts_where_a_signature_runs_it(saved, tmp_path, op, run):

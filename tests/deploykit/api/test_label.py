@@ -48,6 +48,7 @@ def test_options_are_fields_with_the_defaults_of_the_command(files):
         api.label(*files, preprocess="steps.json", input_mean=3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
 @pytest.mark.parametrize("channels", [3, 4])
 def test_an_array_is_taken_as_its_file_is(files, dtype, channels):
@@ -110,6 +111,7 @@ def test_a_model_may_know_its_labels_and_what_becomes_of_a_photo(deploykit, file
     assert found.document["labels"] is None
 
 
+@pytest.mark.sampled
 def test_what_is_given_wins(deploykit, files, tmp_path):
     photo, net, labels = files
     knowing(net, labels=["another"] * 48)

@@ -70,6 +70,7 @@ def graph(where):
     return Graph(nodes, ("x",), ("y",), library=library)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", ["before", "beside", "function", "nested function"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_refuses_it_and_leaves_nothing(name, where, tmp_path, monkeypatch):
@@ -123,6 +124,7 @@ def test_what_keeps_checkpoints_counts_only_where_it_is_run():
         )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_a_saved_model_does_when_it_is_loaded_counts(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -109,6 +109,7 @@ DAMAGED = ['{"format": 1, "kind": "ship", "na', {"format": 9, "kind": "ship", "n
            "\x00\xff"]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("document", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_report_is_warned_of_and_the_models_are_served(ship, document):
     written(ship, document)
@@ -126,6 +127,7 @@ def test_models_beside_a_damaged_report_are_served(ship, caplog):
     assert shows(caplog.text, "tuned-left-out", file="tuned.json")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("document", [{"kind": "benchmark"}, [], "7", {"a": 1}])
 def test_a_report_of_others_says_nothing(ship, document):
     written(ship, document)
@@ -151,6 +153,7 @@ UNUSABLE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "content",
     pairwise.drawn(
@@ -293,6 +296,7 @@ def test_one_command_serves_what_was_shipped(deploykit, tmp_path):
     assert len(lines_with(said, "tuned-used", **used)) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["tuned.json", "report.json"])
 @pytest.mark.parametrize("kind", ["fifo", "device", "folder", "dangling"])
 def test_what_is_there_instead_of_a_file_is_not_passed_over_in_silence(ship, name, kind, caplog):

@@ -107,6 +107,7 @@ def test_a_variable_wins_and_that_is_said(name, served):
         assert (found.loading.intra_op, found.loading.inter_op) == (7, 3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(30))
 def test_any_of_them_together(seed, served):
     """As many lines as the user holds settings; the others are used."""

@@ -39,6 +39,7 @@ def in_small_parts(monkeypatch, rows):
     monkeypatch.setattr(partitions, "MAX_ROWS", rows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch", [None, 3])
 def test_rows_keep_their_order_and_know_their_source(tmp_path, data, monkeypatch, batch):
     path, rows = data
@@ -55,6 +56,7 @@ def test_rows_keep_their_order_and_know_their_source(tmp_path, data, monkeypatch
     np.testing.assert_allclose(answers, scores_of(rows), rtol=1e-6)
 
 
+@pytest.mark.sampled
 def test_the_files_are_the_same_bytes_however_many_workers_wrote_them(tmp_path, data, monkeypatch):
     path, _ = data
     in_small_parts(monkeypatch, 9)
@@ -77,6 +79,7 @@ def test_a_model_that_demands_a_batch_gets_it_and_answers_each_row_once(tmp_path
         deploykit.infer(tiny_model(batch=4), path, tmp_path / "other", batch=5, format="npz")
 
 
+@pytest.mark.sampled
 def test_nothing_is_left_in_the_folder_but_results(tmp_path, data):
     out = tmp_path / "out"
     out.mkdir()
@@ -87,6 +90,7 @@ def test_nothing_is_left_in_the_folder_but_results(tmp_path, data):
     ]  # fmt: skip
 
 
+@pytest.mark.sampled
 def test_of_damaged_photos_it_is_said_what_is_wrong(tmp_path):
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, (None, 8, 8, 3), "x")
@@ -148,6 +152,7 @@ def test_a_record_that_is_no_example_is_a_bad_row(tmp_path):
     assert (found.rows, [each["row"] for each in found.skipped]) == (19, [6])
 
 
+@pytest.mark.sampled
 def test_records_without_an_index_that_are_no_examples_are_bad_rows(tmp_path):
     good = made_up.example(x=[1.0, 2.0, 3.0, 4.0])
     records = [b"\xff\xff", good, b"", good]
@@ -188,6 +193,7 @@ def unlike(path, kind, places, is_packed=False):
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "places"), pairwise.drawn("one_record_unlike_most_is_a_bad_row", PLACES, 3, quick=7)
 )
@@ -200,6 +206,7 @@ def test_one_record_unlike_most_is_a_bad_row(tmp_path, kind, places, is_packed):
     assert all(re.search(OTHERS[kind][1], each["reason"]) for each in found.skipped)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["empty", "other length"])
 def test_lists_of_other_lengths_than_the_model_takes_are_bad_rows_even_if_most_have_them(
     tmp_path, kind
@@ -224,6 +231,7 @@ def test_the_type_of_most_records_decides(tmp_path, kind):
 LENGTHS = [[2, 3, 4], [4, 3], [4, 5], [5, 5, 4], [4, 3, 3], [0, 4, 8]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "lengths",
     pairwise.drawn("only_rows_of_the_size_that_a_model_takes_are_read", LENGTHS, 2, quick=2),
@@ -319,6 +327,7 @@ def test_csv_values_that_are_not_whole_are_bad_rows(tmp_path):
     assert np.load(part)["y"].tolist() == [[1, 2], [5, 6]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("dtype", "good", "bad"),
     [("int32", 7, 2147483653), ("int8", 127, -129)],
@@ -362,6 +371,7 @@ def empty_file(folder: Path, end: str) -> Path:
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("end", "format_"),
     [*((end, "parquet")
@@ -389,6 +399,7 @@ def test_data_without_rows_gives_a_result_without_rows(tmp_path, end, format_):
         deploykit.verify(tiny_model(), tiny_model(), data=path)
 
 
+@pytest.mark.sampled
 def test_a_folder_of_records_without_any_gives_a_result_without_rows(tmp_path):
     first = empty_file(tmp_path, "parquet")
     deploykit.infer(tiny_model(), first, tmp_path / "out", format="tfrecord")
@@ -427,6 +438,7 @@ def test_a_header_without_rows_keeps_its_columns(tmp_path):
         deploykit.infer(graph.as_graph_def(), tmp_path / "b.csv", tmp_path / "o")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["arrow", "pandas", "untyped pandas", "polars"])
 def test_a_table_in_memory_without_rows_gives_one_without_rows(kind):
     table = pyarrow.table(EMPTY)

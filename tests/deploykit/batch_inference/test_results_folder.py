@@ -107,6 +107,7 @@ def test_a_run_that_was_interrupted_goes_on(tmp_path, whole, most):
     assert contents(tmp_path / "out") == contents(whole)
 
 
+@pytest.mark.sampled
 def test_a_journal_that_is_cut_anywhere_tells_of_whole_parts_alone(begun):
     journal = PartsJournal(begun / JOURNAL)
     content = journal.path.read_bytes()
@@ -161,6 +162,7 @@ def damage(path, how):
         path.write_bytes(content[: int(how)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["gone", "a bit", "0", "100"])
 @pytest.mark.parametrize("is_finished", [False, True])
 @pytest.mark.parametrize("number", range(3))
@@ -247,6 +249,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_finished", [False, True])
 @pytest.mark.parametrize("said", OTHERS, ids=" ".join)
 def test_what_is_of_something_else_is_refused_and_says_what(out, begun, said, is_finished):
@@ -459,6 +462,7 @@ def died(folder, *how):
     )  # fmt: skip
 
 
+@pytest.mark.sampled
 def test_after_a_death_before_any_act_the_same_command_goes_on(tmp_path):
     done = died(tmp_path)
     assert done.returncode == 0, done.stderr
@@ -467,6 +471,7 @@ def test_after_a_death_before_any_act_the_same_command_goes_on(tmp_path):
     assert min(map(int, counts.values())) > 20
 
 
+@pytest.mark.sampled
 def test_a_death_that_leaves_an_index_without_its_parts_would_be_seen(tmp_path):
     done = died(tmp_path, "wrong")
     assert done.returncode == 1

@@ -36,6 +36,7 @@ def in_turn():
     return result, steps
 
 
+@pytest.mark.sampled
 def test_what_comes_next_is_announced(in_turn):
     _, steps = in_turn
     names = [name for name, count in steps if count]
@@ -54,6 +55,7 @@ def test_who_agrees_in_what_tensorflow_starts_with_shares_processes(in_turn):
     assert all(turn.cpu_ms > 0 for turn in a.turns)
 
 
+@pytest.mark.sampled
 def test_other_threads_are_other_processes():
     settings = [RunConfig(threads=(1, 1)), RunConfig(threads=(2, 1))]
     found = benchmark({"a": dense()}, settings, runs=8, rounds=8).measurements

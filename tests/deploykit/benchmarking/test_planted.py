@@ -23,6 +23,7 @@ def fifth_of_a_millisecond_each(job):
     return 0.0002 * sum(node.op == "Conv2D" for node in graph.node)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("lengths", [(10, 30), (30, 10), (10, 10)])
 def test_three_times_the_work_is_slower(monkeypatch, lengths):
     take_made_up_processes(monkeypatch, fifth_of_a_millisecond_each)
@@ -32,6 +33,7 @@ def test_three_times_the_work_is_slower(monkeypatch, lengths):
         assert comparison[figure]["value"] == pytest.approx(lengths[0] / lengths[1], rel=0.01)
 
 
+@pytest.mark.sampled
 def test_real_processes_take_turns_and_are_compared():
     found, comparison = compared(1.5, short=10, long=30)
     ratio = comparison["ratio"]

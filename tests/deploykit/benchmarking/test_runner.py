@@ -85,6 +85,7 @@ def devices_of(runner):
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["feed", "tfdata"])
 @pytest.mark.parametrize("devices", [(), TWO], ids=["one", "two"])
 def test_outputs_are_those_of_the_graph_and_batches_go_round(graph, job, way, devices):
@@ -206,6 +207,7 @@ def test_a_node_keeps_its_own_device_and_one_that_is_not_there_becomes_the_cpu(j
     assert set(devices_of(job(graph, batches))) == {"CPU:0"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["feed", "tfdata", "resident"])
 @pytest.mark.parametrize("devices", [(), TWO], ids=["one", "two"])
 def test_several_calls_in_flight(graph, job, way, devices):

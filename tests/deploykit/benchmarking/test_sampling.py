@@ -227,6 +227,7 @@ def test_without_devices_nothing_is_said():
     assert lines == []
 
 
+@pytest.mark.sampled
 def test_a_process_tells_its_cpu_use_and_memory():
     busy = "import sys; data = bytearray(64 << 20); print(flush=True)\nwhile True: pass"
     idle = "import sys; print(flush=True); sys.stdin.read()"

@@ -23,6 +23,7 @@ def two(gain, threads=BOTH, seed=0, kind="plain", settings=ONE, **more):
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("gain", "says"), [(0.7, True), (0.95, True), (1.0, True), (1.2, False), (1.9, False)]
 )

@@ -44,6 +44,7 @@ def rates(kind, count, **planted):
     return {each: found.count(each) / count for each in (FASTER, SLOWER, ALIKE, UNDECIDED)}
 
 
+@pytest.mark.sampled
 @NUMBERS
 @pytest.mark.parametrize("processes", ["shared", "apart"])
 @pytest.mark.parametrize(
@@ -55,23 +56,27 @@ def test_models_that_are_alike_differ_by_chance_only(kind, processes, count):
     assert found[FASTER] + found[SLOWER] <= 0.05
 
 
+@pytest.mark.sampled
 @NUMBERS
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_work_of_5_percent_is_found_on_any_machine(kind, count):
     assert rates(kind, count, slowdown=1.05)[SLOWER] >= 0.9
 
 
+@pytest.mark.sampled
 @NUMBERS
 @pytest.mark.parametrize("kind", ["plain", "drifting", "autocorrelated"])
 def test_less_work_of_5_percent_is_found_where_others_do_not_take_the_cores(kind, count):
     assert rates(kind, count, slowdown=1 / 1.05)[FASTER] >= 0.9
 
 
+@pytest.mark.sampled
 @NUMBERS
 def test_between_processes_10_percent_are_found(count):
     assert rates("plain", count, slowdown=1.1, processes="apart")[SLOWER] >= 0.9
 
 
+@pytest.mark.sampled
 def test_what_only_cpu_time_shows_is_slower_but_never_faster():
     """The wall clock sees no difference, whatever the work."""
     more = [in_turns(seed, "contended", work=1.08) for seed in range(20)]
@@ -88,6 +93,7 @@ def test_the_wall_clock_comes_first():
     assert found.cpu.high < 1
 
 
+@pytest.mark.sampled
 @NUMBERS
 def test_sessions_decide_and_not_turns(count):
     """A session that is slower by its place in memory is no slower model, however often it runs."""
@@ -137,6 +143,7 @@ def test_disturbed_turns_are_left_out_by_the_rule():
     assert undisturbed(replace(one, settings=GPU)).all()
 
 
+@pytest.mark.sampled
 def test_leaving_out_disturbed_turns_narrows_the_interval(monkeypatch):
     pairs = [in_turns(seed, "contended") for seed in range(20)]
     narrow = np.median([judge(*pair).wall.reach for pair in pairs])
@@ -183,6 +190,7 @@ INTERVALS = some.builds(
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @given(INTERVALS, some.none() | INTERVALS, some.sampled_from(["", BUSY]),
        some.sampled_from([0.0, 0.1]))  # fmt: skip
 def test_a_verdict_says_what_its_intervals_do(wall, cpu, busy, drift):
@@ -242,6 +250,7 @@ def test_apart_a_machine_that_was_slower_is_told_from_a_model_that_is():
     assert compare_apart(*reversed(slow), slower=1 / 1.6).kind != FASTER
 
 
+@pytest.mark.sampled
 def test_apart_the_gate_at_5_percent():
     """Processes of the same model pass, and 10 % more work do not."""
     for seed in range(30):

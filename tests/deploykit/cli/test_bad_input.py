@@ -83,6 +83,7 @@ FILES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", FILES)
 def test_bad_files(case, deploykit, tmp_path):
     content, status, message = FILES[case]
@@ -148,6 +149,7 @@ def test_a_folder_is_no_model_to_inspect(deploykit, tmp_path):
     assert deploykit("inspect", tmp_path).status == 4
 
 
+@pytest.mark.sampled
 def test_unwritable_folder(small):
     """In a child without root's powers, which would override the folder's mode."""
     small.parent.chmod(0o755)
@@ -170,6 +172,7 @@ def test_unwritable_folder(small):
     assert list(small.parent.iterdir()) == [small]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["x.pb", "x.keras", "x.h5", "x.meta", "saved_model.pb"])
 def test_fifo_and_device_are_no_models(deploykit, tmp_path, name):
     os.mkfifo(tmp_path / name)
@@ -220,6 +223,7 @@ def test_side_effect_ops_are_refused_where_the_graph_would_run(deploykit, tmp_pa
     assert "--allow-op ReadFile" in found.stderr
 
 
+@pytest.mark.sampled
 def test_data_that_does_not_fit(deploykit, small, tmp_path):
     cases = {
         "wrong name": (

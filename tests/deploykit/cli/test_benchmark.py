@@ -109,6 +109,7 @@ def test_every_file_is_written(run):
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.sampled
 def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
     output = tmp_path / "result.json"
     output.write_text("old")
@@ -150,6 +151,7 @@ def test_what_cannot_be_made_up_is_asked_for(deploykit, tmp_path):
         assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.sampled
 def test_an_op_that_ends_the_process_is_refused(deploykit, tmp_path):
     path = written(aborting(), tmp_path / "abort.pb")
     for command in ("benchmark", "tune", "placement"):
@@ -172,6 +174,7 @@ def test_a_crash_of_tensorflow_is_one_sentence(deploykit, tmp_path, command):
     assert not out.exists()
 
 
+@pytest.mark.sampled
 def test_a_model_that_hangs_is_given_up(deploykit, tmp_path):
     path = written(hanging(), tmp_path / "hang.pb")
     found = deploykit("benchmark", path, "--timeout=4", "--allow-op=QueueDequeueV2")
@@ -179,6 +182,7 @@ def test_a_model_that_hangs_is_given_up(deploykit, tmp_path):
     assert shows(found.stderr, "child-timeout", runs="TensorFlow", seconds=4.0, source="hang.pb")
 
 
+@pytest.mark.sampled
 def test_no_gpu(deploykit, net):
     found = deploykit("benchmark", net, "--device=gpu", "--runs=1")
     if found.status == 0:

@@ -71,6 +71,7 @@ def test_limits_hold(deploykit, small, monkeypatch):
     assert shows(found.stderr, "child-timeout", source=small, seconds=0.01)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["optimize", "freeze", "quantize", "export", "transform"])
 def test_what_tensorflow_refuses_at_import_is_never_written(deploykit, path, command):
     node = Node("y", "MatMul", ("x", "x")).with_attrs(T=X.attr("dtype"))

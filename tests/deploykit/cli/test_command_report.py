@@ -20,6 +20,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.sampled
 def test_a_page_lies_in_the_folder_that_it_shows(deploykit, here):
     found = deploykit("report", "shapes.ship")
     assert found.status == 0, found.stderr

@@ -58,6 +58,7 @@ def test_transform_verify_keeps_a_broken_graph_from_being_written(deploykit, sma
     assert set(found.document) >= COMPARED
 
 
+@pytest.mark.sampled
 def test_verify(deploykit, small):
     quantized = small.parent / "small.quantized.pb"
     assert deploykit("quantize", small).status == 0

@@ -67,6 +67,7 @@ def test_scripts_ask_deploykit(deploykit, shell):
     assert deploykit("completion", "tcsh").status == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_script_completes_in_bash():
     code = (

@@ -86,6 +86,7 @@ def run(tmp_path, deploykit, monkeypatch):
     return command
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "line",
     [pytest.param(line, marks=pytest.mark.slow if name in COSTLY else ()) for name, line in

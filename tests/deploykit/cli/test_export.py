@@ -117,6 +117,7 @@ def test_provenance(deploykit, small, tmp_path):
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "source", pairwise.drawn("fashion", ["tf1/model.ckpt", "fashion.keras"], 1, quick=1)
 )
@@ -254,6 +255,7 @@ def test_a_signature_keeps_its_method(deploykit, signed, tmp_path):
     assert shows(found.stderr, "warmup-takes-examples", signature="parsed")
 
 
+@pytest.mark.sampled
 def test_all_signatures_stay(deploykit, tmp_path):
     """TensorFlow 2 gives inputs of the same alias in two signatures a node each."""
 

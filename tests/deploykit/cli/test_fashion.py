@@ -36,6 +36,7 @@ def photos():
     return load_data(FASHION / "test_1000.npz")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SOURCES)
 def test_inputs_and_outputs_are_found(frozen, name):
     assert frozen[name].inputs == ("images",)
@@ -53,6 +54,7 @@ def test_every_batch_norm_folds(frozen, name):
     assert after["BiasAdd"] == 12
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("name", SOURCES)
 def test_optimized_within_the_bar(frozen, photos, name):
@@ -63,6 +65,7 @@ def test_optimized_within_the_bar(frozen, photos, name):
     assert found.accuracy[0] > 0.88
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("name", SOURCES)
 def test_quantized_keeps_accuracy_and_loses_size(frozen, quantized, photos, name):
@@ -107,6 +110,7 @@ def test_every_result_runs_everywhere(frozen, quantized, photos):
         np.testing.assert_allclose(single, triple[:1], atol=1e-5)
 
 
+@pytest.mark.sampled
 def test_freezing_says_what_it_assumed(deploykit, tmp_path):
     found = deploykit("freeze", SOURCES["tf1"], "-o", tmp_path / "x.pb", "--json")
     assert found.status == 0, found.stderr
@@ -124,6 +128,7 @@ def test_freezing_gives_the_same_bytes_twice(frozen, tmp_path):
         assert list(again.serialized()) == list(frozen[name].serialized())
 
 
+@pytest.mark.sampled
 def test_frozen_tf1_equals_the_checkpoint_run_by_tensorflow(frozen, photos):
     """The judge is TensorFlow's own Saver on the original MetaGraph."""
     expected = call(
@@ -158,6 +163,7 @@ def test_other_ways_to_name_a_checkpoint():
     assert find_checkpoint(SOURCES["keras"]) is None
 
 
+@pytest.mark.sampled
 def test_a_graph_def_in_place_of_the_meta_file(frozen, tmp_path):
     prefix = SOURCES["tf1"]
     meta = MetaGraphDef.FromString(prefix.with_name("model.ckpt.meta").read_bytes())
@@ -190,6 +196,7 @@ def test_damaged_models_are_refused_in_a_sentence(deploykit, tmp_path):
         assert not (tmp_path / "out.pb").exists()
 
 
+@pytest.mark.sampled
 def test_a_graph_with_variables_alone_is_not_frozen(deploykit, tmp_path):
     meta = MetaGraphDef.FromString(SOURCES["tf1"].with_name("model.ckpt.meta").read_bytes())
     path = tmp_path / "graph.pb"

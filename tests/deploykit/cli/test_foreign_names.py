@@ -95,6 +95,7 @@ def misspellings(option):
     yield f"{option}s"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("words", [*COMMANDS])
 def test_no_suggestion_lifts_a_protection(words):
     command, parameters = COMMANDS[words], {}

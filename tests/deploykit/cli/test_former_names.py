@@ -29,6 +29,7 @@ def test_options_are_called_as_in_python():
                 assert spelled & {name, f"no-{name}"}, (words, name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "option", "spelling"), FORMER, ids=lambda each: str(each)[:30])
 def test_a_former_option_works_and_help_does_not_show_it(words, option, spelling):
     assert spelling in option.opts

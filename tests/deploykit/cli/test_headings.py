@@ -105,6 +105,7 @@ def test_each_command_has_two_examples_and_a_short_text(words):
     assert len(text.splitlines()) <= 25
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "example"), EXAMPLES)
 def test_an_example_is_a_command_line(words, example):
     """It is read without a complaint, and help shows it in one piece."""

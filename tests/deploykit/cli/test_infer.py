@@ -55,6 +55,7 @@ def test_best_classes_of_a_table(deploykit, work, tmp_path):
     assert [row["top_labels[0]"] for row in table] == [names[first] for first, _ in best]
 
 
+@pytest.mark.sampled
 def test_other_data_are_refused_unless_forced(deploykit, work, tmp_path):
     model, data, rows = work
     out = tmp_path / "out"
@@ -71,6 +72,7 @@ def test_other_data_are_refused_unless_forced(deploykit, work, tmp_path):
     assert json.loads((out / "rows.index.json").read_text())["rows"] == 20
 
 
+@pytest.mark.sampled
 def test_a_bad_row_ends_the_run_or_is_left_out_and_named(deploykit, work, tmp_path):
     model, _, rows = work
     (tmp_path / "table").mkdir()

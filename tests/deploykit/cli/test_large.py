@@ -27,6 +27,7 @@ def test_chain(count):
     assert len(graph) == count + 1
 
 
+@pytest.mark.sampled
 @COUNTS
 def test_fan_out_of_constants_and_identities(count):
     attrs = {"T": DType("float32")}

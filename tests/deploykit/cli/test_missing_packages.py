@@ -72,6 +72,7 @@ def model(tmp_path_factory):
     return path
 
 
+@pytest.mark.sampled
 def test_graphs_are_read_without_tensorflow(hidden, model):
     found = hidden("inspect", model)
     assert (found.returncode, found.stderr) == (0, "")
@@ -80,6 +81,7 @@ def test_graphs_are_read_without_tensorflow(hidden, model):
     assert (same.returncode, same.stdout) == (0, showing("graphs-equal", nodes=3))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [

@@ -107,6 +107,7 @@ def test_outputs_are_found():
     }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "output"), OUTPUTS)
 def test_a_file_that_cannot_be_written(refused, tmp_path, garbage, words, output):
     there = tmp_path / "there.svg"

@@ -124,6 +124,7 @@ def test_a_tiny_net_as_it_is_measured(real):
         assert before["interval"][0] < before["value"] < before["interval"][1]
 
 
+@pytest.mark.sampled
 def test_an_8_bit_graph_is_written(deploykit, net, data, clock):
     found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=15", "--json")
     assert (found.status, unfed(found)) == (0, [])
@@ -152,6 +153,7 @@ def test_an_8_bit_graph_is_written(deploykit, net, data, clock):
     assert document["bytes_out"] == (net.parent / "net.quantized.pb").stat().st_size
 
 
+@pytest.mark.sampled
 def test_what_people_read(deploykit, net, data, clock):
     clock.int8_ns["dense"] = 80_000
     found = deploykit("quantize", net, "--calibration", data, "--evaluation", data, "--max-drop=1")
@@ -165,6 +167,7 @@ def test_what_people_read(deploykit, net, data, clock):
     assert lines[-1] == Containing("int8 (int8", "2.00x (99.8 %", "CI 1.9-2.1)", "float32)")
 
 
+@pytest.mark.sampled
 def test_groups_of_held_out_samples(deploykit, net, data, clock):
     """Of each four samples of a kind, one is held out."""
     clock.int8_ns["dense"] = 80_000
@@ -185,6 +188,7 @@ def test_groups_of_held_out_samples(deploykit, net, data, clock):
     assert ["night", "8"] in rows
 
 
+@pytest.mark.sampled
 def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeypatch):
     command = ("quantize", net, "--calibration", data, "--min-sqnr=15")
 
@@ -226,6 +230,7 @@ def assert_not_quantized(found, why):
 SLOW = (0.9, 0.855, 0.945)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("allow", [False, True])
 @pytest.mark.parametrize(
     ("options", "speed", "why"),
@@ -279,6 +284,7 @@ def test_the_policy(deploykit, net, data, clock, monkeypatch, options, speed, wh
     assert ("inconclusive" in document["reason"]) == is_open
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["weights", "nodes"])
 @pytest.mark.parametrize("allow", [False, True])
 def test_nothing_to_quantize(deploykit, tmp_path, mode, allow):
@@ -339,6 +345,7 @@ def test_wrong_usage(deploykit, net, data, clock, monkeypatch):
     assert sorted(net.parent.iterdir()) == before
 
 
+@pytest.mark.sampled
 def test_a_graph_in_8_bits_is_not_quantized_again(deploykit, net, data, clock):
     assert deploykit("quantize", net, "--calibration", data, "--min-sqnr=15").status == 0
     found = deploykit("quantize", net.parent / "net.quantized.pb", "--calibration", data)
@@ -381,6 +388,7 @@ def classifier_file(folder, bias):
     return folder / "net.pb"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("labels", [None, np.arange(64) % 10])
 def test_answers_of_one_class_stop_it(deploykit, tmp_path, clock, monkeypatch, labels):
     net = classifier_file(tmp_path, np.eye(10, dtype=np.float32)[3] * 100)

@@ -31,6 +31,7 @@ def test_a_pipe_gets_whole_names(deploykit, long, monkeypatch):
     assert " kB " in line
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_columns_say_how_wide_tables_are(deploykit, long, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -44,6 +45,7 @@ def test_columns_say_how_wide_tables_are(deploykit, long, monkeypatch, width):
     assert f'"input_file": "{long}"' in printed(deploykit, long, "--json")
 
 
+@pytest.mark.sampled
 def test_a_terminal_has_its_own_width():
     code = (
         "from deploykit.cli.output import Report, show;"
@@ -63,6 +65,7 @@ def test_a_terminal_has_its_own_width():
     assert NAME in "".join(line.split(" ")[0] for line in lines)
 
 
+@pytest.mark.sampled
 def test_an_encoding_without_our_line():
     code = (
         "import sys; sys.stdout.reconfigure(encoding='ascii');"

@@ -87,6 +87,7 @@ def test_wrong_flags(argument, words):
         parsed(argument)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_a_flag_without_effect_says_so_unless_it_asks_for_what_is(deploykit, name):
     held, reason = WITHOUT_EFFECT[name]
@@ -250,6 +251,7 @@ def empty(tmp_path):
     return f"--model_config_file={config}"
 
 
+@pytest.mark.sampled
 def test_a_port_in_use(empty):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -262,6 +264,7 @@ def test_a_port_in_use(empty):
     assert re.fullmatch(f"deploykit: error: {words}\n", said)
 
 
+@pytest.mark.sampled
 def test_a_port_in_use_is_said_before_tensorflow_starts(tmp_path):
     (tmp_path / "model" / "1").mkdir(parents=True)
     with socket.socket() as taken:

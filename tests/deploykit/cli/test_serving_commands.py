@@ -185,6 +185,7 @@ def test_a_model_that_is_not_ready_is_status_5(deploykit, official, address):
     assert "GetModelMetadata" not in official.calls
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", [["predict", "--input", "1"], ["status"],
                                      ["load-test", "--data", "x.npz"]])  # fmt: skip
 def test_no_server(deploykit, command):
@@ -199,6 +200,7 @@ def data(tmp_path):
     return tmp_path / "x.npz"
 
 
+@pytest.mark.sampled
 def test_a_load_of_callers(deploykit, official, address, data, tmp_path):
     official.seconds = 0.01
     plot = tmp_path / "load.svg"
@@ -218,6 +220,7 @@ def test_a_load_of_callers(deploykit, official, address, data, tmp_path):
     assert because("closed-loop") in plot.read_text()
 
 
+@pytest.mark.sampled
 def test_a_load_at_a_rate_from_several_processes(deploykit, official, address, data):
     found = deploykit("load-test", address, "echo", "--data", data, "--rate", "50", "--batch", "5",
                       "--seconds", "1", "--processes", "2")  # fmt: skip
@@ -237,6 +240,7 @@ def test_the_highest_rate_that_holds(deploykit, official, address, data):
     assert all(each["rate"] for each in found.document["loads"][1:])
 
 
+@pytest.mark.sampled
 def test_refusals_are_counted(deploykit, official, address, data, monkeypatch):
     """The first call, which says what is wrong, passes; then the server is full."""
     seen = Official.seen

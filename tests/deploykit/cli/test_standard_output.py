@@ -56,6 +56,7 @@ def test_a_reader_that_ends_changes_no_exit_status(shell):
     assert (status, said.count("\n")) == (4, 1)
 
 
+@pytest.mark.sampled
 @once_each(["end"], ["<&- 2>&-", "2> /dev/full", "2>&-", "<&-", "2> >(true)"], quick=1)
 def test_other_streams_change_no_result(end, shell, tmp_path):
     assert shell("diff f.pb q.pb --json > out.json", end)[0] == 5
@@ -66,6 +67,7 @@ def test_other_streams_change_no_result(end, shell, tmp_path):
     assert shell("inspect nofile", end)[0] == 4
 
 
+@pytest.mark.sampled
 @once_each(
     ["end", "line"],
     [CLOSED, FULL],

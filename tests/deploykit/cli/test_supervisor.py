@@ -50,11 +50,13 @@ def alive(pid):
     return False
 
 
+@pytest.mark.sampled
 @once_each(["status"], [0, 6, 1, 2, 5], quick=2)
 def test_the_status_of_the_command_is_passed_on(status, tmp_path):
     assert ended("ends", status, folder=tmp_path) == (status, "")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("number", "status", "said"),
     pairwise.drawn(
@@ -77,6 +79,7 @@ def test_a_death_is_one_sentence_and_a_status(number, status, said, tmp_path):
     assert not list((tmp_path / "tmp").iterdir())
 
 
+@pytest.mark.sampled
 @once_each(
     ("number", "status", "code", "arguments", "is_json"),
     [(signal.SIGSEGV, 2, "command-crashed"), (signal.SIGKILL, 6, "command-killed"),
@@ -102,6 +105,7 @@ def test_a_death_is_a_document_for_a_command_that_prints_json(
         assert log == f"deploykit: error: {error['message']}\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("arguments", [["m.pb", "--json"], ["m.pb", "-o", "-"], ["x", "--json"]])
 def test_a_death_behind_the_document_adds_no_second_one(arguments, small, tmp_path):
     (tmp_path / "m.pb").write_bytes(small.read_bytes())
@@ -112,6 +116,7 @@ def test_a_death_behind_the_document_adds_no_second_one(arguments, small, tmp_pa
     assert ("error" in json.loads(output)) is (arguments[1] == "x")
 
 
+@pytest.mark.sampled
 def test_a_death_before_the_options_are_known_follows_the_arguments(tmp_path):
     for arguments, is_json in ((["x", "--json"], True), (["--", "--json"], False)):
         process = started("dies", 9, folder=tmp_path, arguments=arguments)
@@ -157,6 +162,7 @@ def test_a_limit_of_the_user_that_linux_ignores_changes_nothing(tmp_path):
     assert shows(outcome.stderr, "child-memory-limit", size="30 MiB")
 
 
+@pytest.mark.sampled
 def test_too_little_address_space_is_a_lack_of_memory():
     model = FASHION / "fashion.keras"
     command = [sys.executable, "-m", "deploykit", "verify", model, model]
@@ -166,10 +172,12 @@ def test_too_little_address_space_is_a_lack_of_memory():
     assert shows(outcome.stderr, "not-enough-memory")
 
 
+@pytest.mark.sampled
 def test_a_share_of_the_available_memory_is_the_cap_where_none_is_given(tmp_path):
     assert ended("has_default_caps", folder=tmp_path) == (0, "")
 
 
+@pytest.mark.sampled
 @once_each(["how"], [1, -signal.SIGABRT, -signal.SIGSEGV], quick=2)
 def test_a_library_that_ends_the_process_under_a_cap_has_reached_it(how, tmp_path):
     code, log = ended("dies_under_a_cap", int(how), folder=tmp_path)

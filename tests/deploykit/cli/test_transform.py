@@ -84,6 +84,7 @@ def test_a_mistake_is_told_in_a_sentence(here, deploykit, small):
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.sampled
 def test_the_module_command_finds_it_too(here, small):
     command = [
         sys.executable, "-m", "deploykit", "transform", f"--in_graph={small}", "--out_graph=out.pb",

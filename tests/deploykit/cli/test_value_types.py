@@ -83,6 +83,7 @@ NOT_EMPTY = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "name"), NOT_EMPTY)
 def test_an_empty_path_is_refused(deploykit, words, name):
     found = deploykit(*line_with(words, name, "", "nothing.pb"))

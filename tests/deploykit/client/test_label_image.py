@@ -95,6 +95,7 @@ def values(label):
     return run
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["png", "bmp", "gif"])
 def test_kinds_of_images(values, kind):
     np.testing.assert_allclose(values(encoded(kind)), PIXELS.ravel() / 255, rtol=1e-6)
@@ -110,6 +111,7 @@ def test_jpeg(values):
     np.testing.assert_allclose(values(image), expected.ravel() / 255, rtol=1e-6)
 
 
+@pytest.mark.sampled
 def test_transparency_is_dropped_and_grey_is_every_colour(values):
     clear = np.concatenate([PIXELS, np.full((4, 4, 1), 7, np.uint8)], axis=2)
     for kind in ("png", "bmp"):
@@ -130,6 +132,7 @@ def test_mean_and_std(values, dash):
     assert np.abs(found - (PIXELS.ravel() / 64 - 127.5)).max() > 1  # nor the other way round
 
 
+@pytest.mark.sampled
 def test_an_image_is_resized_as_label_image_does(values):
     """Halving takes every second pixel: TensorFlow's first ResizeBilinear, corners at 0."""
     expected = PIXELS[::2, ::2].ravel() / 255
@@ -206,6 +209,7 @@ def declared(tmp_path, **steps):
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["png", "jpeg"])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_declared_preprocessing_gives_what_calibration_takes(values, tmp_path, kind, dtype):
@@ -230,6 +234,7 @@ def test_the_feature_of_records_is_the_image(values, tmp_path):
     )
 
 
+@pytest.mark.sampled
 def test_what_was_done_can_be_declared(label, values, tmp_path):
     graph = model((None, 2, 3, 3))
     options = ("--input_mean=127.5", "--input_std=64")
@@ -393,6 +398,7 @@ SPELLINGS = {  # of label_image in C++ and in Python, of its first version, and 
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("root", SPELLINGS["root"])
 def test_the_flags_of_label_image(deploykit, files, tmp_path, root):
     """Each spelling of one beside spellings of the others says the same."""
@@ -426,6 +432,7 @@ def test_a_folder_before_all_paths_is_joined_as_label_image_does(deploykit, file
     assert f"{tmp_path}{tmp_path}/image: No such file" in found.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("given", "options"),
     [

@@ -92,6 +92,7 @@ def written(tmp_path):
     return write
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(("kind", "damage", "says"), DAMAGES, ids=lambda v: str(v)[:20])
 def test_damage_is_named(written, kind, damage, says, style):
@@ -121,6 +122,7 @@ def test_an_example_without_a_feature(tmp_path, style):
         run_through(style, pipeline(data))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_an_example_of_another_length_or_type(tmp_path, style):
     features = {"x": Feature("float32", (2,))}
@@ -151,6 +153,7 @@ def image_records(folder, broken, compression=""):
     return pipeline(data, {"image": Steps(resize=(8, 8)), "id": Steps()})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_a_damaged_image_in_a_record_is_named(tmp_path, style):
     piped = image_records(tmp_path / "records", {3})
@@ -159,6 +162,7 @@ def test_a_damaged_image_in_a_record_is_named(tmp_path, style):
     assert shows(found.value, "record-not-usable")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_damaged_images_in_records_are_left_out(tmp_path, compression):
     """Records 0, 1 are all of the first shard, which then is empty; 3 lies within the second."""
@@ -205,6 +209,7 @@ def test_lines_are_not_skipped(written, tmp_path):
         without_damaged(written("csv", line("1")), tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_a_class_name_in_a_line(tmp_path, style):
     path = tmp_path / "a.csv"

@@ -90,6 +90,7 @@ def time_major():
     return with_batch_axes(lstm(True), AXES)[0]
 
 
+@pytest.mark.sampled
 def test_the_lstm_computes_what_numpy_does():
     for is_major, arrays in ((True, SECOND), (False, FIRST)):
         inputs = {name: arrays[name] for name in ("x", "offsets")}
@@ -116,6 +117,7 @@ def test_parts_of_samples_are_those_of_the_twin(time_major):
             np.testing.assert_array_equal(part(ours).arrays[name], array)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("given", [AXES, STATED, preprocessing_from(AXES)])
 def test_every_form_of_the_preprocessing_states_the_axis(given, folder):
     for data in (SECOND, str(folder / "time.npz")):
@@ -162,6 +164,7 @@ IDS = np.arange(COUNT)
 EXTRA = {"labels": LABELS, "patient": IDS // 2, "id": IDS, "note": np.array(["a"] * COUNT)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch", [None, 6])
 @pytest.mark.parametrize("name", ["x", "images"])  # by its name, and as the only array of floats
 @pytest.mark.parametrize("extra", [(), ("labels",), ("note",), ("id",), ("labels", "patient"),
@@ -213,6 +216,7 @@ def test_the_axis_of_another_model_is_its_own(time_major, folder):
     np.testing.assert_array_equal(back.feeds(COUNT)[0]["x"], SECOND["x"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stated", ["x", "y"])
 @pytest.mark.parametrize("baseline", ["x", "y"])
 def test_models_with_other_input_names_share_the_axis(deploykit, stated, baseline, tmp_path):
@@ -248,6 +252,7 @@ def test_a_name_of_no_model_is_refused_with_the_models(deploykit, command, tmp_p
     assert found.stderr == Containing("x.pb", "y.pb")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch", [None, 1, 5])
 def test_synthetic_samples_are_counted_on_the_axis(batch):
     graph = with_batch_axes(lstm(True, batch), AXES)[0]
@@ -302,6 +307,7 @@ def test_confidence_is_that_of_the_twin(length):
     assert ours.sqnr_low_db == pytest.approx(twin.sqnr_low_db, rel=1e-4)
 
 
+@pytest.mark.sampled
 def test_optimize_counts_samples_and_keeps_the_axis(deploykit, folder, tmp_path):
     for data in ((), ("--data", folder / "time.npz")):
         out = tmp_path / f"{len(data)}.pb"
@@ -322,6 +328,7 @@ def test_optimize_counts_samples_and_keeps_the_axis(deploykit, folder, tmp_path)
     assert again.document["accuracy_after"] == pytest.approx(RIGHT)
 
 
+@pytest.mark.sampled
 def test_frozen_metadata_serves_the_commands_without_the_option(deploykit, folder, tmp_path):
     frozen = tmp_path / "frozen.pb"
     given = ("freeze", folder / "time.pb", "--preprocess", STATED, "-o", frozen)
@@ -377,6 +384,7 @@ def freeze(deploykit, folder, tmp_path):
     return frozen
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("data", [False, True])
 def test_placement_runs_samples_of_the_axis(deploykit, folder, tmp_path, data):
     more = ("--data", folder / "time.npz") if data else ()
@@ -484,6 +492,7 @@ def test_a_scalar_has_no_axis():
     assert caught.value.code == "batch-axis-rank"
 
 
+@pytest.mark.sampled
 def test_labels_name_the_axis_that_has_as_many_values(deploykit, folder, tmp_path):
     given = ("optimize", folder / "time.pb", "--data", folder / "time.npz", "-o", tmp_path / "o.pb")
     graph = lstm(True)

@@ -69,6 +69,7 @@ def test_folders_are_classes_by_the_names_of_the_labels_file(tmp_path, graph, la
     assert few.files == (found.files[0], found.files[-1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("others", [["notes/x.txt"], ["misc/deep/"], ["0/", "z/x.csv"]])
 @pytest.mark.parametrize("classes", [FLOWERS, ("0", "1", "2", "10"), ("3",)])
 @pytest.mark.parametrize("has_labels", [True, False])

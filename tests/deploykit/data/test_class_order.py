@@ -156,6 +156,7 @@ def test_folders_numbered_as_text_by_keras_are_found(tmp_path):
     assert found.value.fields["other_names"] == sorted(map(str, range(12)))
 
 
+@pytest.mark.sampled
 def test_a_list_of_labels_is_checked_alike(home):
     folder = home / "photos"
     listed = [f"{name}/{n}.png,{name}\n" for name in FLOWERS for n in range(EACH)]
@@ -178,6 +179,7 @@ class Seen(Exception):
     """Ends a command once its samples are read."""
 
 
+@pytest.mark.sampled
 def test_the_order_of_labels_applies_to_all_data_of_quantize(home, monkeypatch):
     seen = []
 
@@ -200,6 +202,7 @@ def test_the_order_of_labels_applies_to_all_data_of_quantize(home, monkeypatch):
     assert all(item.is_order_given for item in seen)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("given", [None, FLOWERS])
 def test_nested_folders_belong_to_the_first_one(deploykit, tmp_path, given):
     net = classifier()

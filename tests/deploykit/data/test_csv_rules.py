@@ -281,6 +281,7 @@ def test_the_header_can_be_stated(tmp_path, rule, count, names):
     assert len([*csv_files.rows_of(path.read_bytes(), layout, path)]) == count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("block", [7, 8, 9, 64])
 @pytest.mark.parametrize("empty_lines", [0, 1, 9])
@@ -470,6 +471,7 @@ def test_headers_that_differ_late_are_told_apart(tmp_path):
     assert caught.value.fields["got"] != caught.value.fields["expected"]
 
 
+@pytest.mark.sampled
 def test_a_long_record_is_split_a_few_times(tmp_path, monkeypatch):
     """Not once for each block that it takes."""
     splits = []

@@ -472,6 +472,7 @@ PHOTOS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("read", [converted, loaded, inferred])
 @pytest.mark.parametrize("case", PHOTOS, ids=ids(PHOTOS))
 def test_image_folders(case, read, tmp_path):

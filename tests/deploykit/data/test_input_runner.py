@@ -55,6 +55,7 @@ def runner(graph, lines, tmp_path):
         each.session.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_the_model_sees_each_record_once(runner, style):
     found = runner(style, fetches=("total", "train"), init=("init",))
@@ -77,6 +78,7 @@ def test_computing_alone_takes_nothing_from_the_input(runner, style):
     assert found.run("both", DONE).items == COUNT - 4
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_phases(runner, style):
     found = runner(style, fetches=("out",), init=("init",), epochs=None)
@@ -87,6 +89,7 @@ def test_phases(runner, style):
         assert stretch.cpu_seconds >= 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_a_wait_in_place_of_a_model(lines, style):
     found = InputRunner(InputJob(style, pipeline(lines, epochs=None), wait_ms=30))
@@ -99,6 +102,7 @@ def test_a_wait_in_place_of_a_model(lines, style):
         found.stop()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_a_wait_leaves_the_model_out(runner, style):
     """The model would fail without its init op."""

@@ -144,6 +144,7 @@ def test_it_is_measured_beside_tfdata(place):
     assert [each.style for each in only.styles] == ["pipeline"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["alone", "python", "endless"])
 def test_data_that_only_it_can_read(place, name, caplog):
     caplog.set_level("INFO", "deploykit")

@@ -118,6 +118,7 @@ def test_nobody_says_it(folder, model, preprocess):
     assert np.abs(values[0] - values[1]).max() > 0.5
 
 
+@pytest.mark.sampled
 def test_what_was_stated_besides_stays(folder):
     """The lines of the message keep the steps that were given; so does a range what is kept."""
     wide = steps(resize=[16, 12], crop=[8, 6])

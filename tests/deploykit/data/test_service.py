@@ -43,6 +43,7 @@ def arrays(tmp_path_factory):
     return path
 
 
+@pytest.mark.sampled
 def test_an_epoch_is_every_record_once(address, lines, arrays):
     folder, count = lines
     assert check_epoch(open_data(str(folder)), address) == count
@@ -77,6 +78,7 @@ def test_the_pipeline_of_the_workers_gives_each_record_once_an_epoch(address, li
     assert sorted(found) == sorted([*range(count)] * 2)
 
 
+@pytest.mark.sampled
 def test_batches_are_whole_where_the_model_demands_it(address, lines):
     folder, count = lines
     data = open_data(str(folder))
@@ -101,6 +103,7 @@ def test_what_is_no_address_is_refused(address):
         reachable(address)
 
 
+@pytest.mark.sampled
 def test_a_dataset_may_be_distributed_by_hand(address):
     numbers = distributed(tf.data.Dataset.range(20), address)
     assert sorted(numbers.as_numpy_iterator()) == [*range(20)]

@@ -59,6 +59,7 @@ def epochs(every):
     return {(kind, style): epoch(style, each) for kind, each in every.items() for style in STYLES}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("style", STYLES)
 def test_one_epoch_exactly_in_order(epochs, every, kind, style):
@@ -120,6 +121,7 @@ def test_threads_and_shuffling_lose_nothing(every, kind, style):
     assert found != [*range(count)] * 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_a_lost_file_is_seen(every, style):
     data = replace(every["csv"].data, files=every["csv"].data.files[:-1])

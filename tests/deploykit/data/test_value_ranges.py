@@ -69,6 +69,7 @@ def read(style, data, steps):
     return np.concatenate([batch["x"].reshape(-1) for batch in found])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "dtype", "result", "good", "bad"), pairwise.drawn(__name__, CASES, 4, quick=4)
 )

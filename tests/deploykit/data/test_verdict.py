@@ -118,6 +118,7 @@ KIND = st.sampled_from(["csv", "images", "records", "arrays"])
 WHERE = st.sampled_from(["cpu", "gpu", "simulated"])
 
 
+@pytest.mark.sampled
 @given(MADE, STYLE, KIND, WHERE)
 def test_rules_hold_for_all_rates(made, style, kind, computes):
     found = verdict(style, kind, made, computes)

@@ -239,6 +239,7 @@ def batches_of(text):
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
 def test_the_written_file_gives_the_batches_of_deploykit(source, tmp_path):
     pipeline = pipeline_of(source, tmp_path)
@@ -350,6 +351,7 @@ def written_dataset(text):
     return module["dataset"]()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", pairwise.drawn("options", list(OPTIONS), 2, quick=2))
 @pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
 def test_the_written_file_builds_the_very_dataset_that_is_measured(source, options, tmp_path):
@@ -394,6 +396,7 @@ def test_another_scale_is_seen(tmp_path):
         assert_same(batches_of(broken), list(batches_eagerly(pipeline)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("source", [csv_folder, text_records, class_folders, arrays])
 def test_shuffled_it_gives_every_record_once(source, tmp_path):
     text = written(pipeline_of(source, tmp_path, batch=1))

@@ -52,6 +52,7 @@ def test_a_name_replaces_the_default_one(deploykit, small, tmp_path):
     assert names == {"predict_images"}
 
 
+@pytest.mark.sampled
 def test_in_python_and_of_a_model_with_a_sidecar(tmp_path):
     graph = public.freeze(FASHION / "fashion.keras")
     public.save_graph(graph, tmp_path / "fashion.pb")

@@ -87,6 +87,7 @@ def codes(tmp_path):
     return tmp_path / "net.pb"
 
 
+@pytest.mark.sampled
 def test_a_float_model_is_written_for_both(tmp_path):
     found = deploykit.export(live(doubled, (None, 3)), tmp_path, name="m", engine="openvino")
     content = assert_openvino_answers(found.folder)
@@ -104,6 +105,7 @@ def test_tensorflow_alone_computes_what_is_exported_without_a_word(tmp_path):
     assert found.engine.lines() == []
 
 
+@pytest.mark.sampled
 def test_a_graph_in_codes_is_fast_in_tensorflow_and_openvino(codes, tmp_path):
     found = deploykit.export(str(codes), tmp_path / "base")
     content = assert_openvino_answers(found.folder)
@@ -205,6 +207,7 @@ def test_signatures_that_openvino_cannot_compute_are_left_to_tensorflow(tmp_path
     assert_tensorflow_answers(found.folder, content)
 
 
+@pytest.mark.sampled
 def test_photos_are_decoded_by_tensorflow(tmp_path):
     def net(images):
         import tensorflow as tf
@@ -239,6 +242,7 @@ def test_answers_too_large_for_a_server_are_left_out(tmp_path, monkeypatch):
         deploykit.export(model, tmp_path, name="m", engine="openvino")
 
 
+@pytest.mark.sampled
 def test_files_that_run_it_install_openvino(tmp_path):
     from deploykit.exporting.deployment import Manifests
 
@@ -255,6 +259,7 @@ def test_files_that_run_it_install_openvino(tmp_path):
     assert not alone.exists(), "it would lack a model"
 
 
+@pytest.mark.sampled
 def test_the_command_says_who_computes_what(deploykit, codes, tmp_path):
     found = deploykit("export", codes, tmp_path / "base", "--json")
     assert found.document["engine"]["signatures"] == ["serving_default"]

@@ -31,6 +31,7 @@ def written(name: str, folder: Path) -> Any:
     return (keras_models() | tf2_models() | tf1_models())[name](folder)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
 )

@@ -162,6 +162,7 @@ def kubernetes(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.sampled
 @BOTH
 def test_kubernetes(deployment, tmp_path):
     text = manifests(deployment, ["kubernetes"])["kubernetes.yaml"]
@@ -196,6 +197,7 @@ def test_whoever_ends_our_server_grants_the_time_that_it_takes():
     assert before + float(shorter.partition("=")[2]) + REST_OF_END <= OF_KUBERNETES
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -218,6 +220,7 @@ def hadolint(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([BIN / "hadolint", path], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.sampled
 @BOTH
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.deploykit", "Dockerfile.openvino"])
 def test_dockerfiles(deployment, name, tmp_path):

@@ -158,6 +158,7 @@ def test_equal_to_the_last_bit(steps, dtype, tmp_path):
     served.close()
 
 
+@pytest.mark.sampled
 def test_equal_to_what_the_other_commands_feed(tmp_path):
     from deploykit.data.samples import open_samples
 
@@ -191,6 +192,7 @@ def claims(width: int, height: int) -> dict[str, bytes]:
     }  # fmt: skip
 
 
+@pytest.mark.sampled
 def test_a_damaged_photo_is_named_by_its_place(tmp_path):
     sound = photos(8)
     served = opened(echo(), tmp_path, preprocess="0..1")
@@ -212,6 +214,7 @@ def test_a_damaged_photo_is_named_by_its_place(tmp_path):
     served.close()
 
 
+@pytest.mark.sampled
 def test_images_are_bounded_before_they_are_decoded(tmp_path):
     served = opened(echo(), tmp_path, preprocess="0..1", max_pixels=12 * 12)
     fits = written(np.zeros((12, 12, 3), np.uint8), "png")
@@ -225,6 +228,7 @@ def test_images_are_bounded_before_they_are_decoded(tmp_path):
     served.close()
 
 
+@pytest.mark.sampled
 def test_every_kind_of_webp_is_served_within_its_bound(tmp_path):
     served = opened(echo(), tmp_path / "fits", preprocess="0..1", max_pixels=7 * 5)
     kinds = [WEBP["lossy"], WEBP["lossless"]]
@@ -237,6 +241,7 @@ def test_every_kind_of_webp_is_served_within_its_bound(tmp_path):
     served.close()
 
 
+@pytest.mark.sampled
 def test_models_that_demand_a_batch(tmp_path):
     served = opened(echo((2, 12, 12, 3)), tmp_path, preprocess="0..1")
     assert run(served, "serving_default", bytes=texts(photos(2)))["x_out"].shape == (2, 12, 12, 3)
@@ -245,6 +250,7 @@ def test_models_that_demand_a_batch(tmp_path):
     served.close()
 
 
+@pytest.mark.sampled
 def test_no_photo_at_all(tmp_path):
     served = opened(echo(), tmp_path, preprocess="0..1")
     assert run(served, "serving_default", bytes=texts([]))["x_out"].shape == (0, 12, 12, 3)
@@ -275,6 +281,7 @@ def test_several_inputs(tmp_path):
     one.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("producer", [8, 21, 134])
 def test_graphs_of_any_age(producer, tmp_path):
     served = opened(echo(producer=producer), tmp_path, preprocess="0..1")
@@ -476,6 +483,7 @@ def test_what_has_no_photos_is_refused(tmp_path):
     assert not (tmp_path / "base" / "m").exists()
 
 
+@pytest.mark.sampled
 def test_what_is_known_of_a_model(tmp_path):
     path = tmp_path / "m.pb"
     graph = scored()

@@ -82,6 +82,7 @@ def served(models, tmp_path_factory):
     server.kill()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_request_runs_as_it_stands(served, kind, deploykit):
     address, commands = served
@@ -101,6 +102,7 @@ def test_export_prints_the_commands(models, tmp_path, deploykit):
     }
 
 
+@pytest.mark.sampled
 def test_the_sample_is_synthetic_unless_warm_up_samples_are_named(models, tmp_path):
     given = np.full((3, 2), 7, np.float32)
     for number, (warmup, named) in enumerate([(None, False), ({"x": given}, True)], 1):

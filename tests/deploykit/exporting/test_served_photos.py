@@ -43,6 +43,7 @@ def server(tmp_path_factory):
     served.end()
 
 
+@pytest.mark.sampled
 def test_predict_needs_no_flag(deploykit, server, folder):
     found = deploykit("predict", server.address, "fashion", folder / "0.png", "--json")
     assert found.status == 0, found.stderr
@@ -96,6 +97,7 @@ def test_status_says_what_is_sent(deploykit, server):
     assert "photos" not in inputs["tensors"]["images"]
 
 
+@pytest.mark.sampled
 def test_folders_of_photos_are_sent_as_files(deploykit, server, folder):
     load = ("--seconds", "1", "--concurrency", "1", "--json")
     found = deploykit("load-test", server.address, "fashion", "--data", folder, *load)

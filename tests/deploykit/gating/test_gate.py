@@ -58,6 +58,7 @@ def test_the_same_model_never_fails():
     assert (found.samples, found.batch) == (COUNT, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "labelled", pairwise.drawn("perturbed_weights_fail", [True, False], 1, quick=1)
 )
@@ -77,6 +78,7 @@ def test_perturbed_weights_fail(labelled):
     assert check.interval[0] < check.change < check.interval[1]
 
 
+@pytest.mark.sampled
 def test_few_samples_are_inconclusive():
     few = {name: values[:30] for name, values in samples().items()}
     limits = api.GateLimits(max_accuracy_drop=0.001, min_agreement=0.99, **OFF)
@@ -109,6 +111,7 @@ def test_a_scalar_output_may_not_become_a_vector():
     assert shows(found.checks[0].note, "shape-instead", shape="[?, 8]", expected="[]")
 
 
+@pytest.mark.sampled
 def test_a_candidate_may_accept_and_return_more():
     found = api.gate(classifier(batch=4), classifier(), samples(), budget=BRIEF, **OFF)
     assert found.checks[0].verdict == PASS
@@ -123,6 +126,7 @@ def test_both_models_run_requests_of_the_same_size():
             assert [len(item.job.batches[0][0]) for item in (first, second)] == [4, 4]
 
 
+@pytest.mark.sampled
 def test_a_changed_signature_can_be_allowed():
     found = api.gate(classifier(), classifier(name="images"), samples(), budget=BRIEF,
                      allow_signature_change=True, **OFF)  # fmt: skip

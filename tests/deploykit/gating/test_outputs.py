@@ -46,6 +46,7 @@ def named(name, verdict=FAIL, note=""):
 TEXT = some.text(some.characters(codec="utf-8"), max_size=30)
 
 
+@pytest.mark.sampled
 @given(TEXT)
 def test_junit_is_xml_with_the_counts_of_its_cases(text):
     root = ElementTree.fromstring(junit_xml(named(text)))

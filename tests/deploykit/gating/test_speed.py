@@ -35,6 +35,7 @@ def test_wall_time_decides_where_it_can(slowdown, verdict):
     assert found.interval[0] < slowdown - 1 < found.interval[1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(20))
 def test_equal_models_never_fail_and_slow_ones_never_pass(seed):
     assert checks(in_turns(seed, "contended"))["latency p50"].verdict != FAIL

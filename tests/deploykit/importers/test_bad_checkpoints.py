@@ -163,6 +163,7 @@ def test_bad_indexes(kind, tmp_path):
     assert str(again.value) == str(found.value)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["a negative size", "a size that overflows", "a negative part"])
 def test_without_the_judgement_tensorflow_would_die(kind, tmp_path):
     prefix = written(tmp_path, BAD[kind])
@@ -193,6 +194,7 @@ def test_names_that_unfold_take_no_memory(tmp_path, monkeypatch):
         list(read_table(f"{prefix}.index", "index"))
 
 
+@pytest.mark.sampled
 def test_thousands_of_shards(tmp_path):
     count = 3000
     shards = [(b"%05d" % n, entry((4,), size=16, shard_id=n)) for n in range(count)]
@@ -268,6 +270,7 @@ def damaged(rng: random.Random) -> tuple[bytes, bytes]:
     return bytes(index), bytes(data)
 
 
+@pytest.mark.sampled
 def test_hundreds_of_damaged_checkpoints(tmp_path):
     rng = random.Random(1)
     became: dict[str, int] = {}

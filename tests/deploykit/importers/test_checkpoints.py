@@ -56,6 +56,7 @@ def freeze(source, **wanted):
     return deploykit.freeze(source, inputs=["ids"], outputs=["answer"], **wanted)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("saved", "source"),
     pairwise.drawn(
@@ -81,6 +82,7 @@ def test_checkpoints_of_every_form(saved, source, tmp_path):
     np.testing.assert_array_equal(run(graph, IDS)[0], expected)
 
 
+@pytest.mark.sampled
 def test_the_folder_has_moved_from_another_machine(tmp_path):
     expected = save(tmp_path)
     for text in ("/home/someone/run 7/model.ckpt", "C:\\\\\\\\runs\\\\\\\\model.ckpt"):
@@ -115,6 +117,7 @@ def test_a_variable_that_the_checkpoint_lacks_is_named(tmp_path):
         freeze(tmp_path / "less")
 
 
+@pytest.mark.sampled
 def test_a_variable_that_nothing_initialises_is_named(tmp_path):
     save(tmp_path, dropped=["half"])
     with raises(GraphError, "not-initialised", node="half", what="variable", op="VarHandleOp"):
@@ -148,6 +151,7 @@ def test_a_shape_or_a_type_that_disagrees(tmp_path, size, dtype, code, fields, i
         freeze(tmp_path / "model.ckpt", graph=tmp_path / "graph.pb")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("end", [".index", ".data-00000-of-00001"])
 def test_a_missing_file_is_named(end, tmp_path):
     save(tmp_path)
@@ -156,6 +160,7 @@ def test_a_missing_file_is_named(end, tmp_path):
         freeze(tmp_path / "model.ckpt")
 
 
+@pytest.mark.sampled
 def test_a_damaged_checkpoint(tmp_path):
     save(tmp_path)
     path = tmp_path / "model.ckpt.index"

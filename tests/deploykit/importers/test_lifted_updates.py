@@ -119,6 +119,7 @@ SCRATCH = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "function", pairwise.drawn("every_call_answers_as_tensorflow", SCRATCH, 1, quick=2)
 )

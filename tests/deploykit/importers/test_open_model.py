@@ -63,6 +63,7 @@ def answers(graph, *feeds):
     return run(graph, dict(zip(graph.inputs, feeds, strict=True)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("make", [sequential, called, subclassed])
 def test_a_live_model_of_keras(make, package):
@@ -142,6 +143,7 @@ def test_what_cannot_open_says_how():
             deploykit.open_model(thing)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", FASHION_FILES, ids=lambda path: path.name)
 def test_a_model_that_is_open_is_not_read_again(path, monkeypatch):
     opened = deploykit.open_model(path)
@@ -154,6 +156,7 @@ def test_a_model_that_is_open_is_not_read_again(path, monkeypatch):
     assert opened.bytes > 0
 
 
+@pytest.mark.sampled
 def test_its_sha256_is_that_of_the_file(tmp_path):
     path = tmp_path / "m.pb"
     graph = deploykit.freeze(FASHION_FILES[1], output=path)
@@ -271,6 +274,7 @@ def test_effects_of_loading_count_as_those_of_the_model(tmp_path):
     assert not target.exists()
 
 
+@pytest.mark.sampled
 def test_only_the_graph_of_a_file_has_that_file(tmp_path):
     path = tmp_path / "m.pb"
     deploykit.freeze(build(two_outputs, ["x"], ["double", "square"]), output=path)
@@ -284,6 +288,7 @@ def test_only_the_graph_of_a_file_has_that_file(tmp_path):
     assert other.file_of(other.graph) is None
 
 
+@pytest.mark.sampled
 def test_models_of_one_source_are_numbered_from_the_second_on():
     graph = build(two_outputs, ["x"], ["double", "square"])
     found = open_models([graph, graph, FASHION_FILES[1], graph])

@@ -124,6 +124,7 @@ def test_elements_have_the_shapes_that_a_queue_or_an_iterator_declares(taken, sh
     run(graph, feeds[0])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("feed", "named"),
     [("queue", "batch"), ("dataset", "IteratorGetNext"), ("placeholder", "x")],

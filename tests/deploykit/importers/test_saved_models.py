@@ -116,6 +116,7 @@ def new(tmp_path_factory) -> str:
     return str(base / "model")
 
 
+@pytest.mark.sampled
 def test_new_loops_and_branches_take_values_for_variables(new):
     graph = deploykit.freeze(new)
     assert graph.inputs == ("words", "x")
@@ -204,6 +205,7 @@ def net():
     return net
 
 
+@pytest.mark.sampled
 def test_keras_3_written_by_tensorflow(net, tmp_path):
     """Its checkpoint has copies of the variables, which the graph does not read."""
     tf.saved_model.save(net, str(tmp_path / "model"))
@@ -211,6 +213,7 @@ def test_keras_3_written_by_tensorflow(net, tmp_path):
     np.testing.assert_allclose(run(graph, {graph.inputs[0]: X})[0], net(X), rtol=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kinds", ["open", "two batches", "open and one"])
 def test_keras_3_inside_a_module_without_a_signature(net, kinds, tmp_path, caplog):
     class Module(tf.Module):
@@ -245,6 +248,7 @@ def test_keras_3_inside_a_module_without_a_signature(net, kinds, tmp_path, caplo
         np.testing.assert_allclose(run(each, {"x": X})[0], net(X) * 2, rtol=1e-5)
 
 
+@pytest.mark.sampled
 def test_a_function_keeps_its_tables(tmp_path):
     class Module(tf.Module):
         def __init__(self) -> None:
@@ -331,6 +335,7 @@ def copy(source: str, folder) -> SavedModel:
     return SavedModel.FromString((folder / "saved_model.pb").read_bytes())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("in_loop", [False, True])
 def test_a_model_that_updates_variables_is_refused_by_name(tmp_path, in_loop):
     class Counting(tf.Module):

@@ -30,6 +30,7 @@ def saved(folder, *graphs: tuple[str, ...], signatures: tuple[str, ...] = ("defa
     return str(folder / "model")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("graphs", "output", "named", "level"),
     [

@@ -87,6 +87,7 @@ def test_every_call_answers_as_tensorflow(function, tmp_path):
     np.testing.assert_allclose(run(graph, {"x": X})[0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "function", pairwise.drawn("what_becomes_infinite_is_refused", HARMFUL, 1, quick=2)
 )

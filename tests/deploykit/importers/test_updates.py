@@ -228,6 +228,7 @@ def test_the_first_answer_is_kept(function, tmp_path):
         assert not [n for n in graph if re.search("Variable|Assign|^(Resource)?Scatter", n.op)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "function",
     pairwise.drawn(
@@ -299,6 +300,7 @@ def _counted(step, count):
         return step + 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 def test_what_settles_may_be_of_any_precision(dtype, tmp_path):
     class Model(tf.Module):

@@ -129,6 +129,7 @@ def test_no_path_is_followed_out_of_the_models_folder(tmp_path, kind):
     np.testing.assert_array_equal(run(deploykit.freeze(path), {"words": WORDS})[0], IDS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["../words.txt", "/etc/passwd", "..", ""])
 def test_assets_that_lead_elsewhere_are_refused(tmp_path, name):
     path = model(tmp_path, "at load")

@@ -1,6 +1,7 @@
 """What OpenVINO made of a model is shown: its ops, in what they compute, which layers they are."""
 
 import numpy as np
+import pytest
 
 import deploykit as api
 from deploykit.importers.graph_files import load_graph, save_graph
@@ -39,6 +40,7 @@ def test_layers_in_8_bits_are_counted():
     assert set(found.by_precision) & {"u8", "i8"}
 
 
+@pytest.mark.sampled
 def test_the_engine_that_a_model_was_written_for_is_asked(small):
     graph = load_graph(small)
     graph.about = with_engine(graph, EngineUse("openvino", "2026.4.1"))

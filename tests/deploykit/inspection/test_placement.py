@@ -141,6 +141,7 @@ def test_nodes_come_in_execution_order(here):
     assert sorted(order) == sorted(set(order))
 
 
+@pytest.mark.sampled
 def test_the_order_of_a_long_chain():
     graph = GraphDef()
     for n in reversed(range(50_000)):

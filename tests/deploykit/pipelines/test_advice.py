@@ -78,6 +78,7 @@ def test_a_decoder_that_stays_is_named_and_what_is_said_of_it_holds(transformed,
     assert "decoder" not in graph
 
 
+@pytest.mark.sampled
 def test_nothing_is_said_where_nothing_decodes(transformed):
     assert transformed(behind(None), "strip_unused_nodes")[0] == ""
     # of a decoder that nothing needs, nothing is left
@@ -91,6 +92,7 @@ def test_nothing_is_said_where_nothing_decodes(transformed):
     assert "decoder" in graph
 
 
+@pytest.mark.sampled
 def test_quantize_nodes_is_said_to_be_slow(transformed, deploykit, tmp_path):
     steps = "quantize_weights(minimum_size=8) quantize_nodes strip_unused_nodes"
     said, _ = transformed(behind(None), steps)

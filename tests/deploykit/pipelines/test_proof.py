@@ -73,6 +73,7 @@ def invalid_pattern(tf, x):
     return tf.strings.to_number(texts)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_file_is_run_once(written, command):
@@ -147,6 +148,7 @@ def test_where_both_fail_alike_it_is_written_and_said(written, command):
     assert output.exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
@@ -171,6 +173,7 @@ def test_without_a_comparison_nothing_is_written(written, command, make):
     assert output.exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 def test_verify_fails_where_it_verified_nothing(deploykit, tmp_path):
     for make in (asserting, silent):
@@ -184,6 +187,7 @@ def test_verify_fails_where_it_verified_nothing(deploykit, tmp_path):
         assert json.loads(found.stdout)["verified"] is False
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("make", "op"), [(aborting, "Abort"), (reading, "ReadFile")])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_acts_is_refused_before_it_is_dropped(written, command, make, op):
@@ -234,6 +238,7 @@ def saved_model(tmp_path_factory):
     return folder
 
 
+@pytest.mark.sampled
 def test_a_saved_model_is_compared_with_what_tensorflow_loads(
     deploykit, saved_model, tmp_path, monkeypatch
 ):

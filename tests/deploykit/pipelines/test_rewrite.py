@@ -109,6 +109,7 @@ def test_a_graph_that_tensorflow_does_not_import_is_not_written(deploykit, small
     assert transform("rename_op(old_op_name=Relu, new_op_name=OfTheUser)").status == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", range(len(STEPS) + 1))
 def test_the_step_that_breaks_the_bar_is_named(run, small, place):
     steps = [*STEPS[:place], BREAKS, *STEPS[place:]]

@@ -46,6 +46,7 @@ def db(signal, noise):
     return 10 * math.log10(np.square(signal).sum() / np.square(noise).sum())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch", [None, 21, 5])
 @pytest.mark.parametrize("softmax", [True, False])
 def test_noise_before_the_softmax_and_agreement(in_process, batch, softmax):
@@ -341,6 +342,7 @@ def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):
     assert judged(classifier(), classifier(DELTA)).agreement != right
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_detector_is_judged_in_front_of_its_choice(in_process, kind):
     """The order of junk is noise behind the choice; a wrong score is more than that before it."""

@@ -59,6 +59,7 @@ def spend(budget: Budget, layers: int, trials: int) -> dict[str, int]:
     return spent
 
 
+@pytest.mark.sampled
 @given(
     st.floats(0.1, 20),
     st.floats(0.5, 10),

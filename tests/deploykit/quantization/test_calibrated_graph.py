@@ -64,6 +64,7 @@ def sums(graph: Graph) -> int:
     return sum("Sum" in (n.attr("fused_ops") or ()) for n in graph if "fused_ops" in n.attrs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("forms", [[form] for form in FORMS] + [FORMS[::3], FORMS[::-1]], ids=str)
 def test_every_residual_sum_goes_into_a_layer(forms, in_process, tmp_path):
     result = in_8_bits(residual_net(forms), tmp_path)
@@ -72,6 +73,7 @@ def test_every_residual_sum_goes_into_a_layer(forms, in_process, tmp_path):
     assert ops(result)["QuantizeV2"] == 1
 
 
+@pytest.mark.sampled
 def test_blocks_behind_a_float_one_have_their_sums_too(in_process, tmp_path):
     """Their summand is made in float, and is in 8 bits for the layer that begins the block."""
     same = ("same", "first", False)
@@ -88,6 +90,7 @@ def test_a_float_summand_that_nobody_else_reads_in_8_bits_is_not_converted(in_pr
     assert sums(result) == 0
 
 
+@pytest.mark.sampled
 def test_of_two_layers_the_one_without_a_sign_is_added_to_the_other(
     in_process, tmp_path, monkeypatch
 ):
@@ -98,6 +101,7 @@ def test_of_two_layers_the_one_without_a_sign_is_added_to_the_other(
     assert 0 in [sums(in_8_bits(graph, tmp_path)) for graph in graphs]
 
 
+@pytest.mark.sampled
 def test_random_residual_nets(in_process, tmp_path):
     rng = np.random.default_rng(5)
     for _ in range(4):

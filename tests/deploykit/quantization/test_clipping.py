@@ -30,6 +30,7 @@ VALUES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", VALUES)
 def test_no_other_range_is_much_better(name):
     values = VALUES[name]

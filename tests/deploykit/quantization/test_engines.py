@@ -204,6 +204,7 @@ def test_what_is_found_is_right_in_the_engine(kind, clock):
         assert sqnr(expected, other) >= 17, "new samples keep nearly what those held out kept"
 
 
+@pytest.mark.sampled
 def test_a_known_defect_of_the_engine_keeps_its_layer_float(clock):
     found = quantize_calibrated(pooling_net(), image_data(), WANTED)
     assert why(found, "first") in (OTHERWISE, ""), "a later OpenVINO may do it right"
@@ -253,6 +254,7 @@ def test_an_engine_that_computes_all_layers_wrong_gets_the_float_graph(
     assert found.reason == because("int8-differs", engine="OpenVINO")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "check",
     [
@@ -281,6 +283,7 @@ def test_strings_are_refused_before_anything_runs(data):
         quantize_calibrated(graph, data, WANTED)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("ms", "engine", "said"),
     [
@@ -301,6 +304,7 @@ def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said
     assert asked == [("float in OpenVINO", "int8 in OpenVINO"), ("float", "int8")]
 
 
+@pytest.mark.sampled
 def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clock):
     clock.ms |= {"int8": 30.0, "float": 10.0, "int8 in OpenVINO": 10.0}
     clock.ms |= {"float in OpenVINO": 30.0}
@@ -367,6 +371,7 @@ def test_options_that_do_nothing_or_are_none(net, options, said):
         deploykit.quantize(net, **options)
 
 
+@pytest.mark.sampled
 def test_what_is_written_says_its_engine(net, data, clock, tmp_path):
     path = tmp_path / "out.pb"
     graph = deploykit.quantize(net, calibration=data, engine="openvino", min_sqnr=20, output=path)
@@ -396,6 +401,7 @@ def test_a_result_that_departs_is_not_written(net, data, clock, tmp_path, monkey
     assert not (tmp_path / "out.pb").exists()
 
 
+@pytest.mark.sampled
 def test_the_noise_of_one_engine_is_not_taken_for_that_of_another(
     net, data, clock, tmp_path, monkeypatch
 ):

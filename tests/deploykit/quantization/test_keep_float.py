@@ -138,6 +138,7 @@ def test_noise_that_is_no_number_does_not_hold():
 LAYER = st.tuples(st.floats(1e-6, 1.0), st.integers(1, 1000))
 
 
+@pytest.mark.sampled
 @given(st.lists(LAYER, min_size=1, max_size=7))
 def test_layers_in_float_cost_the_least_for_their_noise(layers):
     noise = {f"l{number}": power for number, (power, _) in enumerate(layers)}

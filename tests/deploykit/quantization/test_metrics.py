@@ -53,6 +53,7 @@ def answers(count, both, lost, won, seed):
     return (drawn < both) | only_first, (drawn < both) | only_second
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [30, 200, 1000])
 @pytest.mark.parametrize(
     "shares", [(0.9, 0.02, 0.01), (0.6, 0.1, 0.1), (0.5, 0.02, 0.2), (0, 0, 1)]

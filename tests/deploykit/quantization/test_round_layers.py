@@ -82,6 +82,7 @@ def test_rounded_layers_bring_less_noise(net, in_process, isa):
     assert noise(graph, codes_graph(graph, path, isa, (), wrong)) > 2 * plain
 
 
+@pytest.mark.sampled
 def test_a_run_that_was_interrupted_goes_on(net, in_process, tmp_path):
     graph, path, feeds = net
     whole, _ = round_layers(graph, feeds, path, isa="vnni")
@@ -120,6 +121,7 @@ def test_layers_that_share_a_bias_get_their_own(in_process, tmp_path):
     assert len({chain.bias for chain in planned.chains.values()}) == 4
 
 
+@pytest.mark.sampled
 def test_without_time_the_rest_is_rounded_to_the_nearest(net, in_process):
     graph, path, feeds = net
     asked = iter([False, False, True])

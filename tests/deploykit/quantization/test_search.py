@@ -133,6 +133,7 @@ def why(found: Quantized, layer: str) -> str:
     return next(each.why_float for each in found.layers if each.layer == layer)
 
 
+@pytest.mark.sampled
 def test_all_layers_that_are_right_and_fast(net, data, clock):
     found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
     assert not found.is_float
@@ -160,6 +161,7 @@ def test_a_layer_that_is_slow_stays_float(net, data, clock):
     assert clock.asked == [("times",), (INT8, FEWER)]
 
 
+@pytest.mark.sampled
 def test_a_layer_whose_time_alone_misleads_is_in_8_bits(net, data, clock):
     clock.int8_ns["dense"], clock.fewer_wins = 80_000, False
     found = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=15))
@@ -167,6 +169,7 @@ def test_a_layer_whose_time_alone_misleads_is_in_8_bits(net, data, clock):
     assert "MatMul" not in ops(found.graph)
 
 
+@pytest.mark.sampled
 def test_what_is_undecided_is_in_8_bits_and_said(net, data, clock):
     clock.int8_ns["dense"], clock.fewer_wins = 80_000, False
     clock.beside_fewer = SpeedVerdict(Ratio(1.0, 0.8, 1.2), None, "the machine is busy")
@@ -182,6 +185,7 @@ def test_what_is_undecided_is_in_8_bits_and_said(net, data, clock):
         assert any(shows(note, code, layers="dense", **fields) for note in found.notes)
 
 
+@pytest.mark.sampled
 def test_what_there_was_no_time_for_is_said(net, data, clock, monkeypatch):
     whole = quantize_calibrated(net, data, QuantizeOptions(min_sqnr=50))
     monkeypatch.setattr(Budget, "calibrating_samples", lambda *arguments: 20)
@@ -194,6 +198,7 @@ def test_what_there_was_no_time_for_is_said(net, data, clock, monkeypatch):
         assert not any(shows(note, code) for note in whole.notes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ns", [10_000, 80_000])
 def test_where_the_whole_is_significantly_slower_float_is_kept(net, data, clock, ns):
     clock.int8_ns, clock.gain = dict.fromkeys(LAYERS, ns), 0.9
@@ -211,6 +216,7 @@ def test_where_the_whole_is_significantly_slower_float_is_kept(net, data, clock,
     assert "\n".join(map(str, lines(found))) == Containing(" 4 ", "int8")
 
 
+@pytest.mark.sampled
 def test_a_higher_bar_keeps_more_layers_float(net, data, clock):
     loose, tight, none = (
         quantize_calibrated(net, data, QuantizeOptions(min_sqnr=bar)) for bar in (15, 50, 1000)
@@ -225,6 +231,7 @@ def test_a_higher_bar_keeps_more_layers_float(net, data, clock):
     assert shows(none.reason, "int8-noise-at-most", expected=1000)
 
 
+@pytest.mark.sampled
 def test_speed_is_preferred_with_more_noise(net, data, clock, monkeypatch):
     for name, bar in (("accuracy", 50), ("speed", 15)):
         monkeypatch.setitem(PREFERENCES, name, bar)
@@ -237,6 +244,7 @@ def test_speed_is_preferred_with_more_noise(net, data, clock, monkeypatch):
     assert not [note for note in exact.notes if "--prefer" in note]
 
 
+@pytest.mark.sampled
 def test_layers_that_are_to_stay_float(net, data, clock):
     found = quantize_calibrated(net, data, QuantizeOptions(keep_float=("linear",), min_sqnr=15))
     assert int8_of(found) == {"conv", "depthwise", "dense"}
@@ -244,6 +252,7 @@ def test_layers_that_are_to_stay_float(net, data, clock):
     assert "Conv2D" in ops(found.graph) or "_MklNativeFusedConv2D" in ops(found.graph)
 
 
+@pytest.mark.sampled
 def test_a_metric_that_falls_keeps_layers_float(net, data, clock, tmp_path, monkeypatch):
     (tmp_path / "exactness.py").write_text(
         "import numpy as np\n"
@@ -333,6 +342,7 @@ def test_without_the_private_ops_float_is_kept(net, data, monkeypatch):
     assert found.reason == because("tensorflow-lacks-ops", ops=lacking)
 
 
+@pytest.mark.sampled
 def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkeypatch):
     fed = []
     times = target.layer_times
@@ -375,6 +385,7 @@ def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
     assert not state.exists()
 
 
+@pytest.mark.sampled
 def test_a_state_of_other_data_is_not_taken(net, data, clock, tmp_path, monkeypatch):
     state = tmp_path / "state"
 
@@ -528,6 +539,7 @@ def test_activations_that_are_not_finite(data, clock):
         quantize_calibrated(build(body, ["x"], ["out"]), {"x": data["x"] - 0.5})
 
 
+@pytest.mark.sampled
 def test_idle_tensors_and_layers_of_zeros(data, clock):
     with building(["x"], ["out"]) as net:
         x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
@@ -576,6 +588,7 @@ def test_layers_in_branches_stay_float(data, clock):
     assert any(shows(note, "layers-in-loops-skipped") for note in found.notes)
 
 
+@pytest.mark.sampled
 def test_in_python(net, data, clock):
     graph = deploykit.quantize(residual_net(), calibration=data, min_sqnr=15, keep_float=["dense"])
     assert "_FusedQuantizedConv2D" in ops(graph)

@@ -123,6 +123,7 @@ def test_the_file_of_ranges_is_read_again_when_it_changed(ranges, tmp_path):
             assert after["second"] < noise.sqnr_db - 6
 
 
+@pytest.mark.sampled
 def test_a_model_is_calibrated_on_some_samples_and_judged_by_others(in_process):
     found = measure_sensitivity(classifier(), {"x": X, "labels": np.zeros(40)})
     assert found.samples == (30, 10)

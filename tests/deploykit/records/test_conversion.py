@@ -45,6 +45,7 @@ def source(tmp_path, small_parts):
     return Numbers(table(tmp_path))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_processes_do_not_change_the_bytes(tmp_path, source, compression):
     made = []
@@ -58,6 +59,7 @@ def test_processes_do_not_change_the_bytes(tmp_path, source, compression):
     assert len(parsed(tmp_path / "1")["x"]) == 900
 
 
+@pytest.mark.sampled
 def test_shards_are_about_as_large_as_asked(tmp_path, source):
     index = convert(source, tmp_path / "out", SMALL).index
     assert [each.file for each in index.shards][:1] == [
@@ -97,6 +99,7 @@ def test_what_was_finished_is_not_written_again(tmp_path, source, caplog):
     assert contents(out) == contents(whole)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", ["content", "options", "features"])
 def test_another_source_or_other_options_begin_anew(tmp_path, source, caplog, change):
     out = tmp_path / "out"
@@ -164,6 +167,7 @@ def test_killed_at_any_time_and_run_again(tmp_path):
     assert contents(out) == contents(tmp_path / "whole")
 
 
+@pytest.mark.sampled
 def test_a_full_disk_leaves_whole_shards_and_the_rest_follows(tmp_path):
     """A limit on the size of a file stands for the disk: the writer gets an error as well."""
     files = table(tmp_path, rows=2000, columns=64, files=2)
@@ -182,6 +186,7 @@ def test_a_full_disk_leaves_whole_shards_and_the_rest_follows(tmp_path):
     assert len(parsed(tmp_path / "out")["x"]) == 4000
 
 
+@pytest.mark.sampled
 def test_existing_records_are_replaced_by_force_alone(tmp_path, source):
     out = tmp_path / "out"
     convert(source, out, SMALL)
@@ -199,6 +204,7 @@ def test_existing_records_are_replaced_by_force_alone(tmp_path, source):
     assert set(contents(out)) == {*shards, "data.index.json", "data-2-00000-of-00001.tfrecord"}
 
 
+@pytest.mark.sampled
 def test_a_finished_run_that_was_killed_before_it_cleaned_up(tmp_path, source, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setattr("deploykit.storage.resume_file.State.forget", lambda self: None)
@@ -211,6 +217,7 @@ def test_a_finished_run_that_was_killed_before_it_cleaned_up(tmp_path, source, m
     assert not (out / ".data.state.json").exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["", "a/b", ".hidden", "../x", "a b"])
 def test_names_that_are_none(tmp_path, source, name):
     with raises(GraphError, "name-invalid", what="records"):
@@ -252,6 +259,7 @@ def test_what_happens_in_a_process_is_said_in_this_one(item, error, said):
     assert found == ["a", "b"][: len(found) if dies else 2]
 
 
+@pytest.mark.sampled
 def test_results_come_in_order_and_nothing_stays(tmp_path):
     found = list(workers.in_order(act, [b"x" * size for size in range(0, 300_000, 9000)], 3))
     assert [len(each) for each in found] == list(range(0, 300_000, 9000))
@@ -269,6 +277,7 @@ def wait_for(path):
     raise GraphError(f"{path.name} did not come")
 
 
+@pytest.mark.sampled
 def test_a_slow_process_leaves_its_share_to_the_other(tmp_path):
     """Taken in turns, item 2 would be that of the process which waits for it."""
 
@@ -281,6 +290,7 @@ def test_a_slow_process_leaves_its_share_to_the_other(tmp_path):
     assert list(workers.in_order(take, range(5), 2)) == list(range(5))
 
 
+@pytest.mark.sampled
 def test_few_results_are_held(tmp_path):
     def take(number):
         (tmp_path / str(number)).touch()
@@ -328,6 +338,7 @@ def test_two_at_once_under_one_name(tmp_path, deploykit):
     assert not list((tmp_path / "out").glob(".*"))
 
 
+@pytest.mark.sampled
 def test_only_a_run_of_the_same_rule_of_csv_resumes(tmp_path, source, monkeypatch):
     out, first = tmp_path / "out", next(iter(source.files))
     source = Numbers([first])

@@ -52,6 +52,7 @@ def by_hand(values):
     return examples.example(features, {name: value for name, (_, value) in values.items()})
 
 
+@pytest.mark.sampled
 @settings(max_examples=200)
 @given(st.dictionaries(NAMES, FEATURES, max_size=4))
 def test_an_example_is_what_tensorflow_would_write(values):

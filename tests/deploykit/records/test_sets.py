@@ -115,6 +115,7 @@ def test_an_interrupted_run_goes_on(deploykit, tmp_path, cifar_10):
     assert not list(out.glob(".*"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("end", ["", ".index.json"])
 def test_data_of_one_set(deploykit, tmp_path, cifar_10, end):
     from deploykit.data.data import is_arrays, open_data

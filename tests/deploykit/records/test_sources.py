@@ -41,6 +41,7 @@ def records(deploykit, tmp_path):
     return convert
 
 
+@pytest.mark.sampled
 def test_numbers_of_many_files(records, tmp_path):
     files = [tmp_path / f"{n}.csv" for n in range(3)]
     made = [numbers(path, rows=20, columns=1024, seed=n) for n, path in enumerate(files)]
@@ -51,6 +52,7 @@ def test_numbers_of_many_files(records, tmp_path):
     assert str(index.features["label"]) == "int64 []"
 
 
+@pytest.mark.sampled
 def test_lines_are_whole_wherever_the_parts_are_cut(records, tmp_path, monkeypatch):
     monkeypatch.setattr("deploykit.records.lines.PART", 37)
     files = [tmp_path / "a.csv", tmp_path / "b.csv"]
@@ -61,6 +63,7 @@ def test_lines_are_whole_wherever_the_parts_are_cut(records, tmp_path, monkeypat
     np.testing.assert_array_equal(found["label"], np.concatenate([y for _, y in made]))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", [1 << 20, 11])
 @pytest.mark.parametrize("label", ["sign", "1"])
 def test_a_header_is_left_out_of_every_file(records, tmp_path, monkeypatch, label, part):
@@ -254,6 +257,7 @@ def test_idx(records, tmp_path, packed):
     assert str(index.features["pixels"]) == "uint8 [4, 3, 1], raw"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("hundred", [False, True])
 @pytest.mark.parametrize(("binary", "protocol"), [(True, 0), (False, 2), (False, 4)])
 def test_cifar(records, tmp_path, hundred, binary, protocol):
@@ -310,6 +314,7 @@ TABLE = pa.table({
 })  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "end",
     ["parquet", "jsonl", "json", pytest.param("jsonl.gz", marks=pytest.mark.slow)],

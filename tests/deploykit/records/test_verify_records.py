@@ -47,6 +47,7 @@ def first_shard(folder):
     return folder / load_index(folder).shards[0].file
 
 
+@pytest.mark.sampled
 def test_whole_shards_pass(folder, deploykit):
     assert not problems(folder)
     outcome = deploykit("records", "verify", folder, "--json")
@@ -58,6 +59,7 @@ def test_whole_shards_pass(folder, deploykit):
     assert len(outcome.document["shards"]) > 2
 
 
+@pytest.mark.sampled
 def test_every_flipped_bit_is_found(folder):
     path = first_shard(folder)
     content = path.read_bytes()
@@ -69,6 +71,7 @@ def test_every_flipped_bit_is_found(folder):
         assert str(path) in found
 
 
+@pytest.mark.sampled
 def test_every_cut_is_found(folder):
     path = first_shard(folder)
     content = path.read_bytes()
@@ -78,6 +81,7 @@ def test_every_cut_is_found(folder):
         assert str(path) in found
 
 
+@pytest.mark.sampled
 def test_a_cut_between_records_which_tensorflow_reads_as_an_end(folder, deploykit):
     index = load_index(folder)
     if index.compression:
@@ -114,6 +118,7 @@ def test_shards_that_changed_places(folder):
     assert len(problems(folder)) == 2
 
 
+@pytest.mark.sampled
 def test_a_folder_without_an_index(folder, deploykit):
     (folder / "train.index.json").unlink()
     outcome = deploykit("records", "verify", folder)
@@ -356,6 +361,7 @@ def test_what_is_only_named_like_records_is_not_read_as_such(tmp_path, caplog):
     assert "TFRecords (3): a.csv, make_tfrecords, notes-00000-of-00001" in caplog.text
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("records", "shards"), [(1, 1), (1, 2), (1200, 1), (2, 2)])
 def test_counts_have_the_number_of_their_nouns(tmp_path, deploykit, records, shards):
     for number in range(shards):

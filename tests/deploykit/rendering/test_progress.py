@@ -216,6 +216,7 @@ def play(moves, work, clock, look):
         look()
 
 
+@pytest.mark.sampled
 @settings(max_examples=60)
 @given(
     expected=st.dictionaries(st.sampled_from(STEPS), SECONDS),

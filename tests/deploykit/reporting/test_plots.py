@@ -29,6 +29,7 @@ def words(svg: bytes) -> list[str]:
     return [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
+@pytest.mark.sampled
 def test_a_png_grows_with_the_measurements():
     one = size(plot(result(measurement()), "a.png"))
     many = size(plot(result(*(measurement(f"{n}.pb") for n in range(12))), "a.PNG"))
@@ -51,6 +52,7 @@ def test_a_curve_goes_along_batches():
     assert {"Items per second", "1", "8", "32", "Throughput over latency, by batch"} <= set(found)
 
 
+@pytest.mark.sampled
 def test_a_curve_has_a_line_for_each_model_and_setting():
     both = [
         measurement(f"{model} {n} {onednn}", 2.0 + n, RunConfig(onednn=onednn, concurrency=n),
@@ -88,6 +90,7 @@ def test_the_same_result_gives_the_same_bytes():
         assert plot(result(*BATCHES), name) == plot(result(*BATCHES), name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["a$b$c_\\frac{.pb", "<&>\".pb", "\x01\udce9.pb", "模型.pb", "long " * 100]
 )  # fmt: skip
@@ -98,6 +101,7 @@ def test_any_name_can_be_drawn(name, recwarn):
     assert not recwarn.list
 
 
+@pytest.mark.sampled
 def test_many_calls_make_a_small_picture():
     many = tuple(0.1 + (n * 7919 % 1000) / 1e5 for n in range(200_000))
     found = measurement(rounds_ms=(many,), rounds_seconds=(20.0,))
@@ -165,6 +169,7 @@ def test_a_load_test_without_an_answer_says_so():
     size(plot_loads(load_test(NO_ANSWER), "a.png"))
 
 
+@pytest.mark.sampled
 def test_the_style_of_the_user_changes_nothing():
     from matplotlib import rc_context
 

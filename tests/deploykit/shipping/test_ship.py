@@ -152,6 +152,7 @@ def test_float32_and_its_reason_come_first(home, shipped):
     assert "float32: int8 needs --calibration DATA" in (home / "net.ship/report.html").read_text()
 
 
+@pytest.mark.sampled
 def test_a_second_run_keeps_all(home, shipped):
     found = run(home, "net.pb", "--evaluation=eval.npz", *OPTIONS)
     assert all(each["kept"] or each["outcome"] == "left out" for each in found.document["stages"])

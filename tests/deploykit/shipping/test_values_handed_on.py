@@ -46,6 +46,7 @@ class Calls:
         sys.setprofile(None)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("quick")
 def test_each_value_is_made_once(tmp_path, net):
     folder = tmp_path / "net.ship"

@@ -136,6 +136,7 @@ def test_archives_that_lie(tmp_path, case):
         load_data(path)
 
 
+@pytest.mark.sampled
 def test_every_cut_and_many_flipped_bits_of_an_archive(tmp_path):
     """It is the arrays that were written, or an error; never other values."""
     path = tmp_path / "x.npz"
@@ -198,6 +199,7 @@ def test_one_for_the_other(tmp_path):
         load_array(tmp_path / "a.npz")
 
 
+@pytest.mark.sampled
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     """4 GiB in less than 1 MB; a child that may hold little more than Python finds out."""
     path = tmp_path / "bomb.npz"

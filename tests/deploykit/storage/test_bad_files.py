@@ -222,6 +222,7 @@ def test_bad_files(tmp_path, option, kind, as_nobody):
         assert isinstance(found.value, FileError), message
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("option", LENIENT)
 def test_bad_files_that_are_passed_over(tmp_path, option, kind, as_nobody):

@@ -62,6 +62,7 @@ def write_with_little_room(path: str) -> str:
     return message
 
 
+@pytest.mark.sampled
 def test_no_room_left(tmp_path):
     code = (
         "import sys; from tests.deploykit.storage.test_files import write_with_little_room as w;"
@@ -122,6 +123,7 @@ else: print("written", sys.argv[2])
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("links", ["hard", "none"])
 def test_of_many_writers_of_one_name_one_does(tmp_path, links):
     """Also where the file system has no hard links, as on a memory stick."""
@@ -158,6 +160,7 @@ def test_what_is_no_file_is_never_replaced(tmp_path):
             write(path, [b"x"], force=True)
 
 
+@pytest.mark.sampled
 def test_killed_at_any_moment_the_file_is_whole_or_absent(tmp_path):
     code = (
         "import sys; from deploykit.storage.files import write\n"

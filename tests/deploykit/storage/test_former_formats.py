@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 import deploykit
 from deploykit.batch_inference.reading.data_parts import BadRow
 from deploykit.batch_inference.results_index import PartsJournal, read_index
@@ -53,6 +55,7 @@ def test_a_scenario_is_ignored_and_its_result_not_compared(tmp_path, caplog):
     assert because("scenario-on-page") in page.html
 
 
+@pytest.mark.sampled
 def test_a_profile_with_a_roofline_is_shown_without_it(tmp_path):
     (known,) = written("profile.json")["measurements"]
     (measured,) = deploykit.load_result(FILES / "profile.json").measurements
@@ -72,6 +75,7 @@ def test_a_history_of_benchmarks():
     )
 
 
+@pytest.mark.sampled
 def test_a_load_test(tmp_path):
     page = deploykit.report([FILES / "load-test.json"], tmp_path / "page.html")
     assert page.kinds == ("load-test",)

@@ -85,6 +85,7 @@ def with_number(document, path, number):
     return text.replace(json.dumps(number), number) if number == NUMBERS[6] else text
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", [tuned, ranges, index, benchmark, stage])
 def test_a_number_is_read_or_refused(tmp_path, kind):
     path, document, read = kind(tmp_path)

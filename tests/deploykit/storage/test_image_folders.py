@@ -107,6 +107,7 @@ def test_links_are_followed_once_and_what_they_repeat_is_named(tmp_path):
 LINKS = st.lists(st.tuples(st.integers(0, 7), st.sampled_from("alzAMZ"), st.integers(0, 7)))
 
 
+@pytest.mark.sampled
 @given(LINKS)
 def test_no_folder_is_read_twice_and_real_ones_keep_their_paths(tmp_path_factory, links):
     home = tmp_path_factory.mktemp("home")

@@ -67,6 +67,7 @@ def killed_at(event, act):
         os._exit(0)
 
 
+@pytest.mark.sampled
 def test_a_process_that_dies_at_any_moment_leaves_the_old_or_the_new(tmp_path, kernel):
     found, event = set(), 0
     while True:

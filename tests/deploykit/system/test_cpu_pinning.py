@@ -60,6 +60,7 @@ class Workers:
             process.communicate()
 
 
+@pytest.mark.sampled
 def test_processes_share_the_cpus_evenly_and_the_kernel_frees_them():
     name = own_name()
     with contextlib.closing(Workers(name, 2 * len(USABLE))) as first:

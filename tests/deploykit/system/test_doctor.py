@@ -112,6 +112,7 @@ def test_the_tools_of_xla_are_found_where_xla_looks(monkeypatch, tmp_path):
     assert xla_tools(libraries, flags) == of_wheel | {"libdevice": first}
 
 
+@pytest.mark.sampled
 def test_the_document(deploykit, monkeypatch, tmp_path):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
@@ -133,6 +134,7 @@ def test_the_document(deploykit, monkeypatch, tmp_path):
     assert (gpu["refusal"] is None) == bool(gpu["seen"])
 
 
+@pytest.mark.sampled
 def test_in_words(deploykit, monkeypatch):
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     found = deploykit("doctor")

@@ -62,6 +62,7 @@ def test_a_file_is_in_memory_until_it_is_forgotten(file, tmp_path):
     assert not_in_memory([file, str(tmp_path / "none"), str(tmp_path)]) == (file,)
 
 
+@pytest.mark.sampled
 def test_a_process_that_reads_on_is_waited_for_no_longer_than_asked(file):
     reads = f"while True: open({file!r}, 'rb').read()"
     child = subprocess.Popen([sys.executable, "-c", reads])

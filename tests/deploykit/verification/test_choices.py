@@ -55,6 +55,7 @@ def detector(kind, noise: float = 0.0, wrong: bool = False, sign: float = 1.0):
     tf.identity(chosen, name="scores")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_that_turns_the_order_of_junk_is_no_fault(kind):
     data = {"x": random(1, 16)}
@@ -66,6 +67,7 @@ def test_noise_that_turns_the_order_of_junk_is_no_fault(kind):
     assert before.shape != after.shape or not np.allclose(before, after)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrong_graph_is_seen_before_and_behind_the_choice(kind):
     data = {"x": random(1, 16)}

@@ -62,6 +62,7 @@ def test_a_few_samples_are_no_evidence():
         assert other_order((labels + 1) % classes, labels, classes) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("classes", "each"), [(2, 6), (2, 12), (3, 5), (4, 5), (8, 1), (8, 2), (10, 1), (10, 20)]
 )

@@ -29,6 +29,7 @@ def coverage(samples: int) -> float:
     return np.mean([lower_bound_db(*noisy(1 + i, samples), samples) <= TRUE for i in range(200)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("samples", [8, 16, 64])
 def test_the_bound_holds_on_other_samples(samples):
     assert coverage(samples) >= 0.9
@@ -41,6 +42,7 @@ def test_a_bound_without_its_error_is_caught(monkeypatch):
     assert coverage(16) < 0.75
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 999), st.integers(2, 40))
 def test_it_lies_below_the_estimate_and_scale_does_not_matter(seed, samples):
     right, found = noisy(seed, samples)

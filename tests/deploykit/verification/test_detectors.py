@@ -28,6 +28,7 @@ WRONG = pairwise.drawn(
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     "kind", pairwise.drawn("a_detector_of_one_class_is_verified", list(DETECTORS), 2, quick=2)
@@ -44,6 +45,7 @@ def test_a_detector_of_one_class_is_verified(kind):
     assert values["detection_classes"] <= 2  # that of the class, and of a padded detection
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("kind", "layer"), WRONG)
 def test_a_wrong_weight_is_found(kind, layer):
@@ -67,6 +69,7 @@ def head_of(kind: str, weight: float, other: float = 1.0) -> Graph:
     return graph
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("kind", ["some", "none", "dead"])
 def test_a_constant_class_is_covered_only_by_values_that_varied(kind):
@@ -77,6 +80,7 @@ def test_a_constant_class_is_covered_only_by_values_that_varied(kind):
     assert not behind.verified
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 def test_a_constant_class_is_covered_by_outputs_of_the_same_loop():
     """Nothing inside the loop can be fetched, but its scores vary and depend on all weights."""
@@ -130,6 +134,7 @@ def two_branches(scores: str, classes: str, moved: float = 1.0) -> Graph:
     return graph
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     ("reference", "result"),

@@ -98,6 +98,7 @@ def right():
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["several inputs and outputs", "a scalar beside", "a fixed batch",
     "any rank", "a sequence", "pairs of rows", "a mean of all rows", "a choice", "codes",
     "a choice behind codes"])  # fmt: skip
@@ -144,6 +145,7 @@ def wrong():
     }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["a loop", "a loop of a batch", "highest of floats", "lowest of floats", "lrn"]
 )
@@ -168,6 +170,7 @@ def test_bfloat16_departs_in_floats_and_is_right_where_it_was_asked_for():
     assert 20 < found.sqnr_db[graph.outputs[0]] < 60
 
 
+@pytest.mark.sampled
 def test_whole_numbers_beyond_32_bits_are_no_answer_but_an_error():
     graph = frozen(lambda ids: ids % 7, (None,), dtype="int64")
     assert check(graph).why == ""
@@ -218,6 +221,7 @@ def test_sums_at_places_that_are_fed_are_refused_as_one_may_come_twice():
     assert "expected 4 at [1], got 2" in check(graph, data=twice).departs
 
 
+@pytest.mark.sampled
 def test_an_engine_that_takes_no_empty_batch_is_given_a_row():
     found = check(frozen(lambda x: tf.nn.max_pool2d(x, 2, 2, "SAME"), (None, 4, 4, 2)))
     assert found.why == ""
@@ -278,6 +282,7 @@ def changed_check(graph, change, **given):
                     bar_of(graph), **given)  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", [
     lambda a: a[::-1], lambda a: a.astype(np.float64), lambda a: a[:, :-1], lambda a: a * 1.01,
     lambda a: a * np.nan, lambda a: a[:1] if len(a) else a,

@@ -46,6 +46,7 @@ def fits(source, target, value):
         return not np.isfinite(exact) or bool(np.isfinite(np.array([exact]).astype(target)[0]))
 
 
+@pytest.mark.sampled
 def test_each_value_is_kept_or_refused():
     for source, target, value in CASES:
         array = np.array([value], source)
@@ -69,6 +70,7 @@ def test_floats_at_the_end_of_64_bits_do_not_wrap(value):
         assert of_type("x", np.array([value]), "uint64")[0].item() == 2**63
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("source", FLOATS)
 @pytest.mark.parametrize("target", INTEGERS)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

@@ -19,6 +19,7 @@ def loop(count: int):
     tf.identity(y[1], name="y")
 
 
+@pytest.mark.sampled
 def test_a_loop_without_end_on_synthetic_inputs():
     with (
         ResourceLimits(internal_seconds=2),

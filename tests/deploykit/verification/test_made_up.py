@@ -467,6 +467,7 @@ def test_every_sample_of_a_fixed_batch_is_compared(in_process):
     assert not verify(graph, built(off_at_the_third)).passed
 
 
+@pytest.mark.sampled
 def test_a_long_chain_is_walked():
     nodes = [Node("x", "Placeholder").with_attrs(dtype=DType("int32"))]
     nodes += [

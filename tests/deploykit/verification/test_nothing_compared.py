@@ -49,6 +49,7 @@ def times(factor: float, *kinds: str) -> Graph:
     return build(body, ["x"], [kind.replace(" ", "_") for kind in kinds])
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_what_could_not_differ_is_not_verified(kind):
@@ -148,6 +149,7 @@ def emptied(kind: str, before: float, behind: float, beside: bool) -> Graph:
     return graph
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize(
@@ -208,6 +210,7 @@ def dies(when: bool):
         tf.add(x, 1, name="out")
 
 
+@pytest.mark.sampled
 def test_it_is_said_on_which_of_the_two_tensorflow_died():
     found = verify(dies(False), dies(True))
     assert found.differs
@@ -302,6 +305,7 @@ def test_the_advice_for_sizes_that_do_not_fit_works(tmp_path, model, advice, fol
     assert more["output"].exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", [deploykit.benchmark, deploykit.placement])
 def test_the_advice_to_measure_with_sizes_that_fit_works(command):
     more = {"seconds": 0.1} if command is deploykit.benchmark else {}

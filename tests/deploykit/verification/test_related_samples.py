@@ -83,6 +83,7 @@ INDEPENDENT = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", RELATED)
 @pytest.mark.parametrize("seed", range(3))
 def test_whole_sources_are_held_out(kind, seed):
@@ -174,6 +175,7 @@ def test_at_most_half_of_the_samples_are_held_out(sizes):
     assert str(len(sizes)) in note
 
 
+@pytest.mark.sampled
 @given(SEEDS, st.integers(FEWEST, 40), st.integers(2, 6))
 def test_copies_of_a_sample_count_once(seed, count, copies):
     rng = np.random.default_rng(seed)

@@ -37,6 +37,7 @@ def test_a_signal_has_several_frames(shape, transposed, expected):
     assert batches(graph)[0][0].shape == (*batch, *expected[1:])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.0j, False), (1.0 + 0.01j, False)])
 def test_complex_outputs_are_compared_as_complex_numbers(factor, passed):
     found = verify(stft(None, None), stft(None, None, factor=factor))

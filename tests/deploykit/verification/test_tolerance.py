@@ -89,11 +89,13 @@ NETS = list(
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("dtype", "kind", "depth"), pairwise.drawn(__name__, NETS, 6, quick=14))
 def test_right_folds_pass_with_room(dtype, kind, depth):
     assert 0 < error(dtype, kind, depth) < 0.6
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("dtype", "depths"), [("float16", (1, 5)), ("bfloat16", (1,)), ("float64", (1, 5, 20))]
 )
@@ -106,6 +108,7 @@ def test_broken_folds_fail(dtype, depths, kind, broken):
         assert error(dtype, kind, depth, broken) > 1.2, depth
 
 
+@pytest.mark.sampled
 def test_bars():
     for dtype, expected in (
         ("float16", 6 * 2**-10), ("bfloat16", 6 * 2**-7), ("float32", 9e-6),

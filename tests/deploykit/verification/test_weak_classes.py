@@ -30,6 +30,7 @@ def net(lost: int | None, delta: float = 5.0):
     return graph
 
 
+@pytest.mark.sampled
 @given(st.integers(2, 50), st.integers(30, 100), st.floats(0.7, 1.0), st.randoms())
 def test_the_lost_class_and_no_other(classes, each, total, random):
     """The others are right equally often in both models, whatever their number."""
@@ -42,6 +43,7 @@ def test_the_lost_class_and_no_other(classes, each, total, random):
     assert weak_classes([after, before], numbers, classes) == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("each", [1, 2, 5, 20])
 def test_chance_names_no_class_of_many(each):
     """Of 1,000 classes with few samples, some are never right in a model of 50 %."""

@@ -97,6 +97,7 @@ def command(server, way):
     return run
 
 
+@pytest.mark.sampled
 @EACH
 @pytest.mark.parametrize("rows", [2, 1, 0])
 def test_all_datatypes_go_and_come_as_they_are(ask, rows):

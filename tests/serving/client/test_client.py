@@ -114,6 +114,7 @@ def test_reload(official, client):
         client.reload("nonsense {")
 
 
+@pytest.mark.sampled
 def test_an_answer_of_5_mb_passes(client):
     large = np.zeros(4 << 20, np.float32)
     assert client.predict("large", {})["y"].nbytes == 5_242_880
@@ -136,6 +137,7 @@ def test_the_status_of_the_server_is_kept(client, official):
     assert error.exit_status == 2
 
 
+@pytest.mark.sampled
 def test_what_changes_nothing_is_repeated_while_the_server_is_unavailable(client, official):
     assert client.predict("busy", {"x": 1.0})["x"] == 1
     assert official.calls == ["Predict"] * 3
@@ -144,6 +146,7 @@ def test_what_changes_nothing_is_repeated_while_the_server_is_unavailable(client
     assert official.calls == ["GetModelStatus"] * 3
 
 
+@pytest.mark.sampled
 def test_a_large_request_is_repeated_too(client, official):
     large = np.zeros(4 << 20, np.float32)
     assert client.predict("busy", {"x": large})["x"].shape == large.shape
@@ -168,6 +171,7 @@ def test_a_deadline_that_passed_is_not_repeated(client, official):
     assert official.calls == ["Predict"]
 
 
+@pytest.mark.sampled
 def test_a_call_ends_at_its_deadline(official):
     with Client(f"127.0.0.1:{official.listen()}", timeout=0.2) as client:
         error = failed(client.predict, "sleepy", {})
@@ -181,6 +185,7 @@ def free_port() -> int:
         return int(each.getsockname()[1])
 
 
+@pytest.mark.sampled
 def test_no_server():
     port = free_port()
     with Client(f"127.0.0.1:{port}", timeout=20) as client:
@@ -191,6 +196,7 @@ def test_no_server():
     assert re.match(said, str(error))
 
 
+@pytest.mark.sampled
 def test_a_server_that_starts_meanwhile_answers(official):
     port = free_port()
     starter = threading.Timer(0.1, official.listen, [f"127.0.0.1:{port}"])

@@ -21,6 +21,7 @@ def taken(official, step: LoadStep, model: str = "echo", values=(1, 2), timeout:
     return found
 
 
+@pytest.mark.sampled
 def test_callers_wait_for_their_answers(official):
     official.seconds = 0.05
     found = taken(official, LoadStep(0.5, callers=3))
@@ -37,6 +38,7 @@ def test_requests_are_sent_in_turn(official):
     assert [int(np.frombuffer(each, np.int32)[0]) for each in sent] == [1, 2, 1, 2]
 
 
+@pytest.mark.sampled
 def test_calls_arrive_at_a_rate_whether_others_are_answered_or_not(official):
     """Each takes 0.3 s, so callers that wait could send but a few."""
     official.seconds = 0.3
@@ -46,6 +48,7 @@ def test_calls_arrive_at_a_rate_whether_others_are_answered_or_not(official):
     assert found.seconds >= 1
 
 
+@pytest.mark.sampled
 def test_arrivals_are_those_of_the_seed(official):
     import random
 
@@ -57,6 +60,7 @@ def test_arrivals_are_those_of_the_seed(official):
     assert found.statuses.total() == count
 
 
+@pytest.mark.sampled
 def test_latency_counts_from_when_a_call_was_due(official, monkeypatch):
     """The sender has no time for a while: the calls that were due meanwhile have waited."""
     sleep, slept = time.sleep, []
@@ -73,6 +77,7 @@ def test_latency_counts_from_when_a_call_was_due(official, monkeypatch):
     assert max(found.answered) > 200_000
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "step", [LoadStep(0.3, callers=2), LoadStep(0.3, rate=30)], ids=["closed", "open"]
 )
@@ -83,11 +88,13 @@ def test_what_fails_is_counted_by_status_and_timed_apart(official, step):
     assert found.answered.total() == 0
 
 
+@pytest.mark.sampled
 def test_an_unavailable_server_is_not_asked_again(official):
     found = taken(official, LoadStep(0.3, callers=1), "busy")
     assert found.statuses["UNAVAILABLE"] == 2
 
 
+@pytest.mark.sampled
 def test_a_deadline_ends_a_call(official):
     found = taken(official, LoadStep(0.2, callers=1), "sleepy", timeout=0.1)
     assert set(found.statuses) == {"DEADLINE_EXCEEDED"}

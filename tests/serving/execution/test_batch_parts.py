@@ -186,6 +186,7 @@ def test_outputs_whose_rows_do_not_fit_are_computed_whole():
     assert predict(Plane(One(echo), 9, 2)).outputs["y"].shape == (3, 1)
 
 
+@pytest.mark.sampled
 def test_a_call_of_which_a_part_fails_leaves_no_arrays_behind():
     echo = parts_of(Refusing())
     plane = Plane(One(echo), 9, 2)

@@ -146,6 +146,7 @@ def test_a_bug_frees_the_place_too():
     assert seen == ["INTERNAL", "INTERNAL"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batching", [None, Batching()])
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_call_that_fails_leaves_no_arrays_behind(monkeypatch, quick, batching):

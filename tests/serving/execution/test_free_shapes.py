@@ -32,6 +32,7 @@ def dense(x):
     return tf.matmul(x + 1.0, tf.ones([1, 2]))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("make", "shape", "expected"),
     [

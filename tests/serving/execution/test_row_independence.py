@@ -233,6 +233,7 @@ def agree(whole, parts) -> bool:
     )
 
 
+@pytest.mark.sampled
 def test_what_is_proved_is_so():
     assert wrong() == []
 
@@ -250,6 +251,7 @@ def test_what_mixes_is_not_proved():
     assert all(not agree(wholes[name], apart[name]) for name in alone)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "op",
     pairwise.drawn(

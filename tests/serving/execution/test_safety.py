@@ -93,11 +93,13 @@ def take_from(folder: Path, path: Path) -> None:
 FORMS = ["TensorFlow 1", "TensorFlow 2", "at each call"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMS[:2])
 def test_a_model_reads_its_own_vocabulary(form, tmp_path):
     assert served(model(tmp_path, form)) == [1, -1, 0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMS)
 def test_a_model_does_not_read_that_of_others(form, tmp_path):
     secret = tmp_path / "secret.txt"
@@ -148,6 +150,7 @@ def test_an_asset_that_leads_elsewhere(tmp_path):
         served(folder)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["a negative size", "a size that overflows", "a negative part"])
 def test_variables_that_would_end_the_server(kind, tmp_path):
     folder = next(half_plus(tmp_path / "model", 2).iterdir())
@@ -160,6 +163,7 @@ def test_variables_that_would_end_the_server(kind, tmp_path):
         served(folder)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", ["pipe", "device", "loop"])
 def test_variables_that_lead_out_of_the_folder(where, tmp_path):
     folder = next(half_plus(tmp_path / "model", 2).iterdir())

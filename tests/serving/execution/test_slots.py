@@ -64,6 +64,7 @@ class Simulated:
         return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("services", [0, 0.5, 1, 3, 20])
 @pytest.mark.parametrize("share", [2, 4, 10])
 @pytest.mark.parametrize("count", [1, 2, 8])
@@ -80,6 +81,7 @@ def test_an_overload_costs_no_throughput_and_nobody_waits_much_longer_than_the_l
     assert False in Simulated(count, limit).load(0.0, share, seconds, seed=count)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("services", [1, 3, 20])
 @pytest.mark.parametrize("count", [1, 2, 8])
 def test_a_burst_within_the_limit_is_accepted_right_after_an_overload(count, services):
@@ -111,6 +113,7 @@ def test_what_counts_is_how_long_the_waiting_ones_take_not_how_many_there_are():
     assert server.arrive(0.1)
 
 
+@pytest.mark.sampled
 @given(
     st.integers(1, 3),
     st.sampled_from([0.0, 0.5, 2.0, NO_LIMIT]),
@@ -196,6 +199,7 @@ def test_a_task_for_which_no_thread_starts_gives_back_its_slot_once(monkeypatch)
     assert (slots._taken, slots._queued, ran) == (0, 0, [])
 
 
+@pytest.mark.sampled
 @given(
     st.lists(st.floats(0.001, 1000), min_size=9, max_size=20),
     st.lists(st.floats(0.001, 1000), max_size=4),

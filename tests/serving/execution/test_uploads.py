@@ -107,6 +107,7 @@ def test_a_slow_one_that_goes_on_asks_for_room(bench):
     assert bench.ended == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(20))
 def test_never_more_than_the_bound_is_held(bench, seed):
     rng, alive = random.Random(seed), []

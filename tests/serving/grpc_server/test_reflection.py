@@ -4,6 +4,7 @@ import queue
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import pytest
 from grpc_reflection.v1alpha.reflection_pb2 import (
     ServerReflectionRequest,
     ServerReflectionResponse,
@@ -36,6 +37,7 @@ class Tool:
         self._questions.put(None)
 
 
+@pytest.mark.sampled
 def test_fifty_tools_that_stay_lock_out_nobody_and_hold_up_no_end():
     with served() as server, connected(server) as channel:
         tools = []

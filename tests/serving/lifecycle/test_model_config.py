@@ -195,6 +195,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @given(st.lists(WORDS, max_size=12).map(" ".join) | st.text(max_size=40))
 def test_whatever_the_file_holds_there_is_one_sentence(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "fuzzed.config"

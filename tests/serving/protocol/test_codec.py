@@ -112,12 +112,14 @@ def same(ours, theirs) -> bool:
     return bits(ours) == bits(theirs)
 
 
+@pytest.mark.sampled
 @settings(max_examples=400)
 @given(tensors())
 def test_it_reads_what_tensorflow_reads(proto):
     assert same(decoded(proto), oracle(proto)), proto
 
 
+@pytest.mark.sampled
 @settings(max_examples=200)
 @given(tensors(BAD_SHAPES))
 def test_shapes_that_lie_are_refused(proto):
@@ -215,6 +217,7 @@ def test_what_is_filled_in_has_a_limit_of_its_own():
         decode(sent, "x", max_bytes=MAX_FILLED_BYTES)
 
 
+@pytest.mark.sampled
 def test_the_tensors_of_a_request_share_what_is_filled_in():
     zeros = {f"x{n}": tensor(1, [MAX_FILLED_BYTES // 40]) for n in range(10)}
     assert sum(array.nbytes for array in all_of(zeros).values()) == MAX_FILLED_BYTES // 40 * 40
@@ -225,6 +228,7 @@ def test_the_tensors_of_a_request_share_what_is_filled_in():
     assert all_of({}) == {}
 
 
+@pytest.mark.sampled
 def test_more_strings_than_the_limit_are_refused_before_they_are_decoded():
     count = MAX_STRINGS // 2
     half = tensor(7, [count], tensor_content=bytes(count))
@@ -251,6 +255,7 @@ def samples(name: str) -> np.ndarray:
     return np.array([0.0, -0.0, 1.5, math.nan, -2.0], dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("as_content", [False, True], ids=["field", "content"])
 @pytest.mark.parametrize("name", TYPES)
 def test_what_is_written_is_read_by_tensorflow_and_by_us(name, as_content):

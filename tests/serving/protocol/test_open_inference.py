@@ -89,6 +89,7 @@ def arrays(draw, datatype: str | None = None):
 TYPED = arrays().filter(lambda each: each[0] not in ("FP16", "BF16"))
 
 
+@pytest.mark.sampled
 @settings(max_examples=200)
 @given(st.lists(arrays(), min_size=1, max_size=4), st.text(max_size=60))
 def test_raw_contents_round_trip(tensors, request_id):
@@ -107,6 +108,7 @@ def test_raw_contents_round_trip(tensors, request_id):
     assert written == expected
 
 
+@pytest.mark.sampled
 @settings(max_examples=200)
 @given(st.lists(TYPED, min_size=1, max_size=4))
 def test_typed_contents_round_trip(tensors):
@@ -136,6 +138,7 @@ def test_halves_have_raw_contents_alone(datatype):
     assert shows(refusal(request.SerializeToString()), "infer-input-needs-raw", name="x")
 
 
+@pytest.mark.sampled
 @settings(max_examples=200)
 @given(arrays(), st.integers(-9, 9).filter(bool), st.randoms(use_true_random=False))
 def test_raw_contents_of_another_length(tensor, more, chance):
@@ -151,6 +154,7 @@ def test_raw_contents_of_another_length(tensor, more, chance):
         assert str(len(wrong)) in words
 
 
+@pytest.mark.sampled
 @settings(max_examples=200)
 @given(TYPED.filter(lambda each: each[1].size), st.integers(-3, 3))
 def test_another_number_of_values(tensor, more):
@@ -187,6 +191,7 @@ def test_booleans_are_0_or_1():
     assert shows(refusal(request.SerializeToString()), "infer-bool-invalid", name="x")
 
 
+@pytest.mark.sampled
 @settings(max_examples=300)
 @given(DATATYPES, st.lists(SIZES, max_size=70), st.booleans(), st.binary(max_size=16))
 def test_shapes_that_lie_take_no_memory(datatype, shape, is_raw, content):
@@ -346,6 +351,7 @@ def sound(chance: random.Random) -> bytes:
     return request.SerializeToString()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_requests_are_refused_or_read_as_protobuf_reads_them(seed):
     chance, refused = random.Random(seed), 0
@@ -406,6 +412,7 @@ def test_names_come_before_everything_else():
             call("n" * 300, "NONE", (-1,), memoryview(b""))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_raw", [True, False])
 @pytest.mark.parametrize("inputs", [1, 3])
 def test_more_strings_than_the_limit_are_refused_before_they_are_decoded(is_raw, inputs):

@@ -67,6 +67,7 @@ def assert_same(found, expected):
         assert (found[name] == array).all(), name
 
 
+@pytest.mark.sampled
 @given(NAMED, st.sampled_from(["", "other"]), st.lists(st.sampled_from("xy"), unique=True))
 def test_the_server_reads_what_is_sent_over_grpc(inputs, signature, outputs):
     asked = InferRequest("m", "stable", signature, "7", inputs, outputs)
@@ -96,6 +97,7 @@ def test_the_server_reads_what_is_sent_over_http(is_binary, data, signature):
     assert_same(read, inputs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_raw", [True, False])
 @given(outputs=NAMED)
 def test_the_answer_over_grpc_is_read(is_raw, outputs):
@@ -104,6 +106,7 @@ def test_the_answer_over_grpc_is_read(is_raw, outputs):
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_binary", [True, False])
 @given(data=st.data())
 def test_the_answer_over_http_is_read(is_binary, data):

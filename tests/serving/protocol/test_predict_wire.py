@@ -186,6 +186,7 @@ def test_it_reads_what_protobuf_reads(make):
     assert sum(walked(content) is not None for content in made) > len(made) // 20
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "variant"),
     [

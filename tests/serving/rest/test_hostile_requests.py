@@ -42,6 +42,7 @@ def packed(body: bytes) -> Request:
     return Request("POST", "/", headers, gzip.compress(body), "1.1", True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("body", [b"[" * (100 * MIB), b" " * (100 * MIB), b"0," * (50 * MIB)])
 def test_a_body_that_unpacks_to_far_more_than_it_is(body):
     request = packed(body)
@@ -50,6 +51,7 @@ def test_a_body_that_unpacks_to_far_more_than_it_is(body):
     assert peak.bytes < 64 * MIB
 
 
+@pytest.mark.sampled
 def test_an_honest_body_may_be_packed_well():
     rng = random.Random(1)
     numbers = str([rng.random() for _ in range(500_000)]).encode()
@@ -94,6 +96,7 @@ def test_bytes_in_base_64_take_no_more_than_they_are():
     assert peak.bytes < 64 * MIB
 
 
+@pytest.mark.sampled
 def test_a_context_is_not_put_into_more_examples_than_there_is_room_for():
     context = Example()
     context.features.feature["x"].bytes_list.value.append(bytes(MIB))
@@ -117,6 +120,7 @@ def test_a_context_that_fits_is_in_each_example():
         with_context(each, [b"a"] * 1025)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["features", "empty values", "empty lists"])
 def test_examples_of_many_parts_take_what_they_are(kind):
     example = Example()

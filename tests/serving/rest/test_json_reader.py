@@ -129,6 +129,7 @@ def test_large_arrays_come_whole(reader):
     assert outcome(reader.read, "predict", body, TAKEN) == outcome(read, "predict", body, TAKEN)
 
 
+@pytest.mark.sampled
 def test_it_ends_with_the_server_however_that_ends():
     program = (
         "from tests.serving.rest.test_json_reader import *\n"

@@ -80,6 +80,7 @@ def test_a_number_that_changed_is_seen():
     assert not same(np.float32([1.0]), np.float64([1.0]))
 
 
+@pytest.mark.sampled
 @given(hnp.arrays("float32", SHAPES))
 def test_bfloat16_comes_back(array):
     narrow = array.astype(ml_dtypes.bfloat16)
@@ -89,6 +90,7 @@ def test_bfloat16_comes_back(array):
         assert same(back.astype(np.float32), narrow.astype(np.float32))
 
 
+@pytest.mark.sampled
 @given(hnp.arrays("float32", SHAPES))
 def test_python_reads_what_is_written(array):
     text = to_json("x", array).decode()
@@ -106,6 +108,7 @@ def test_bytes_come_back(values, as_bytes):
         assert all(type(each) is dict for each in orjson.loads(written))
 
 
+@pytest.mark.sampled
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
 def test_texts_stay_texts(values):
     array = np.empty(len(values), object)

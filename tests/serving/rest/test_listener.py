@@ -70,6 +70,7 @@ def parsed(data: bytes, *cuts: int) -> list[tuple]:
     return [(r.method, r.target, r.headers, r.body, r.keep_alive) for r in parser.requests]
 
 
+@pytest.mark.sampled
 @given(st.permutations([POST, CHUNKED, GET]), st.data())
 def test_requests_are_the_same_however_they_are_cut(order, data):
     text = b"".join(order)
@@ -225,6 +226,7 @@ def test_half_a_request_is_told_that_time_is_over():
         assert talk(listener, POST[:-1]).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.sampled
 def test_a_trickle_is_cut():
     limits = HttpLimits(patience=0.3, rate=1000)  # 1 ms for each byte
     with listening(limits=limits) as listener, closing(connect(listener)) as client:
@@ -237,6 +239,7 @@ def test_a_trickle_is_cut():
         assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.sampled
 def test_who_does_not_read_is_cut():
     limits = HttpLimits(patience=0.3, rate=1 << 30)
     answer = Response(200, b"x" * (64 << 20))

@@ -32,6 +32,7 @@ def post(inference, body, path=INFER, **headers):
     return status, found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -225,6 +226,7 @@ def test_texts_that_are_none_are_answered_as_binary_data_alone(inference):
     assert shows(body["error"], "output-not-utf8", name="bytes_out")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "form", pairwise.drawn("large_bodies", ["flat", "nested", "binary"], 1, quick=1)
 )
@@ -238,6 +240,7 @@ def test_large_bodies(inference, form, rows):
     np.testing.assert_array_equal(answer.outputs["y"][1], array[:, ::-1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("datatype", ["BYTES", "BF16", "FP16", "BOOL"])
 def test_a_large_document_of_each_kind_of_array(inference, datatype):
     """It is handed over between processes; with a wrong one beside it, its refusal as well."""

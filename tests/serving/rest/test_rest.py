@@ -322,6 +322,7 @@ def test_more_calls_than_are_let_in(models):
         assert client.post("default:predict", {"inputs": 1}).status == 200
 
 
+@pytest.mark.sampled
 def test_who_hangs_up_while_waiting_is_not_computed(models):
     """The one slot is taken; the call behind it is dropped once its caller has gone."""
     metrics = Metrics()
@@ -346,6 +347,7 @@ def test_who_hangs_up_while_waiting_is_not_computed(models):
         client.close()
 
 
+@pytest.mark.sampled
 def test_a_server_that_ends_refuses_new_calls_and_answers_those_in_flight(models):
     with serving(models, slots=1, timeout_in_ms=1000) as rest:
         thread = slow(rest.port)
@@ -384,6 +386,7 @@ def test_each_call_is_counted_once(models):
         client.close()
 
 
+@pytest.mark.sampled
 def test_many_callers_at_once(models):
     with serving(models, in_flight=64) as rest:
 

@@ -92,6 +92,7 @@ def test_who_speaks_no_tls_is_told_and_others_are_answered(listening, authority)
         assert until_closed(client).endswith(b"GET /a ")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"])
 def test_a_handshake_that_does_not_end_holds_up_nobody_and_is_ended(listening, authority, said):
     listener = listening(limits=SHORT)
@@ -151,6 +152,7 @@ def test_what_is_in_flight_is_answered_over_tls_at_the_end(listening, authority)
         ended.join()
 
 
+@pytest.mark.sampled
 def test_a_client_that_reads_nothing_is_cut_off_in_time(listening, authority):
     """ssl grants each record the whole time."""
     listener = listening(lambda _: Response(200, bytes(64 << 20)), SHORT)
@@ -184,6 +186,7 @@ def status(connection, path) -> int:
     return connection.getresponse().status
 
 
+@pytest.mark.sampled
 def test_mutual_tls_holds_over_both_transports(mutual, authority, other, tmp_path):
     port = mutual.document["rest_api_port"]
     assert mutual.document["rest_url"] == f"https://127.0.0.1:{port}/v1"

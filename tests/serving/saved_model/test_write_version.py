@@ -109,6 +109,7 @@ def exporter(base: Path, who: object, exports: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", EXPORTER, str(base), str(who), str(exports)])
 
 
+@pytest.mark.sampled
 def test_exporters_side_by_side_get_a_number_each(tmp_path):
     processes = [exporter(tmp_path, who, EXPORTS) for who in range(EXPORTERS)]
     assert [process.wait() for process in processes] == [0] * EXPORTERS
@@ -179,12 +180,14 @@ def ask_child(base: Path, limit: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.sampled
 def test_no_room_left(tmp_path):
     said = ask_child(tmp_path, "size")
     assert said == Containing(f"4 {tmp_path}/m", os.strerror(errno.EFBIG))
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(os.getuid() != 0, reason="gives up being root")
 def test_a_folder_that_cannot_be_written(tmp_path):
     for parent in [tmp_path, *tmp_path.parents]:

@@ -76,6 +76,7 @@ def y(served, *arguments, alias="y", **more) -> list[float]:
     return list(answer.outputs[alias].float_val)
 
 
+@pytest.mark.sampled
 @BOTH_FORMATS
 def test_classify_and_regress(served, model):
     request = ask(ClassificationRequest, "classify_x_to_y", name=model)
@@ -160,6 +161,7 @@ def test_a_changed_list_is_read_again_where_it_is_polled_alone(served):
         polling.kill()
 
 
+@pytest.mark.sampled
 def test_a_list_that_cannot_be_read(tmp_path):
     config = tmp_path / "models.config"
     config.write_text("improperly formatted file")

@@ -29,6 +29,7 @@ def test_what_a_line_says(log, tmp_path):
     assert (second["model"], "bytes_in" in second) == ("", False)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text", ['"', "\\", "\n", "\0\x1b[2J", "\ud800", "é\U0001f600", "\u2028", "a" * (1 << 20)]
 )

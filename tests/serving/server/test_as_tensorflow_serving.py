@@ -164,6 +164,7 @@ def post(server, path, body):
         return response.status, json.loads(response.read())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.about)
 def test_requests_over_rest(server, row):
     status, found = post(server, f"default:{row.method}", row.body)

@@ -54,6 +54,7 @@ def ended_among(callers, server, host, authority="") -> set[str]:
         return set(calling.end())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "flags",
     [
@@ -71,6 +72,7 @@ def test_callers_that_know_of_nothing_are_answered_or_may_call_again(empty, flag
         server.kill()
 
 
+@pytest.mark.sampled
 def test_callers_of_rest_are_answered_or_refused(empty):
     port = free_port()
     server = Served(empty, f"--rest_api_port={port}")
@@ -125,6 +127,7 @@ def test_a_lame_duck_answers_while_health_says_that_it_ends(empty):
         server.kill()
 
 
+@pytest.mark.sampled
 def test_nobody_who_is_only_there_holds_up_the_end(empty):
     port = free_port()
     server = Served(empty, "--lame_duck_seconds=0.1", "--drain_seconds=600",
@@ -179,6 +182,7 @@ def test_it_goes_on_while_calls_come():
     shutdown.go_on([Port()], 0, 0)  # and no longer than it may
 
 
+@pytest.mark.sampled
 def test_it_refuses_until_all_are_answered():
     for port, answered in ((Port(2, 1, 0, 1), True), (Port(*[1] * 1000), False)):
         end = time.monotonic() + (600 if answered else 0.3)

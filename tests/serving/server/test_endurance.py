@@ -92,6 +92,7 @@ def test_bit_flipped_requests_neither_end_it_nor_are_answered_with_unknown(serve
     assert list(served.predictions.Predict(predict(), timeout=20).outputs["y"].float_val) == [3.0]
 
 
+@pytest.mark.sampled
 def test_a_request_that_lies_about_its_size_takes_no_memory(served):
     """51 bytes that ask for 4 GiB, a hundred times."""
     request = predict()

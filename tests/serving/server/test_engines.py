@@ -44,6 +44,7 @@ def page(url, document=None):
         return answer.read().decode()
 
 
+@pytest.mark.sampled
 @needs_openvino
 def test_no_tensorflow_is_in_the_process(served):
     with Client(served.address) as client:
@@ -60,6 +61,7 @@ def test_no_tensorflow_is_in_the_process(served):
     assert words in page(f"{served.rest}/metrics")
 
 
+@pytest.mark.sampled
 @needs_openvino
 def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_path):
     """Metadata says so before any request; the other signatures are served."""
@@ -116,6 +118,7 @@ def test_what_does_not_fit_is_refused_in_the_same_words(served, given, words):
     assert error.value.status == "INVALID_ARGUMENT"
 
 
+@pytest.mark.sampled
 @needs_openvino
 def test_another_version_takes_over_and_the_old_one_is_gone(served):
     alone(served.base / "new", 3.0, 2).rename(served.base / MODEL / "2")

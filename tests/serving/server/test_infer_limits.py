@@ -81,6 +81,7 @@ def is_free(served) -> bool:
     return Caller(served, "raw").infer("half_plus_two", HALF).code == "OK"
 
 
+@pytest.mark.sampled
 def test_a_deadline_frees_the_slot(served):
     """There is one: whoever kept it would let the next one wait for minutes."""
     until(lambda: is_free(served))
@@ -210,6 +211,7 @@ def test_calls_are_counted(served):
     }
 
 
+@pytest.mark.sampled
 def test_calls_of_both_protocols_share_a_batch(tmp_path):
     """A batch of three rows waits for ten minutes: alone, none would be answered in time."""
     batching = Batching(3, batch_timeout_micros=600_000_000, num_batch_threads=1)
@@ -232,6 +234,7 @@ def test_calls_of_both_protocols_share_a_batch(tmp_path):
         served.server.drain(1)
 
 
+@pytest.mark.sampled
 def test_calls_in_flight_are_answered_at_the_end_and_probes_say_so(tmp_path):
     served = started(tmp_path)
     call = infer_slow(served, 20_000, 60)

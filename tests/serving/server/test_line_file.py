@@ -72,6 +72,7 @@ def test_lines_come_in_their_order_and_none_is_lost_at_the_end(tmp_path):
     assert kept.dropped == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("room", range(0, 40, 3))
 def test_a_full_disk_costs_lines_but_leaves_whole_ones_and_says_how_many(
     tmp_path, monkeypatch, caplog, room
@@ -382,6 +383,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.sampled
 def test_a_fork_writes_no_line_again(tmp_path):
     log = tmp_path / "log"
     subprocess.run([sys.executable, "-c", FORKING, str(log)], check=True, timeout=60)

@@ -133,6 +133,7 @@ def test_calls_by_rest_are_logged_and_those_that_reach_no_method(arguments, tmp_
     assert all(each["peer"].startswith("ipv4:127.0.0.1:") for each in found)
 
 
+@pytest.mark.sampled
 def test_a_log_that_was_moved_away_is_begun_anew(arguments, tmp_path):
     log, old = tmp_path / "log", tmp_path / "log.1"
     server = Served(*arguments, f"--access_log={log}", "--workers=2")
@@ -151,6 +152,7 @@ def test_a_log_that_was_moved_away_is_begun_anew(arguments, tmp_path):
     assert lines(old)
 
 
+@pytest.mark.sampled
 def test_without_a_log_a_hangup_changes_nothing(arguments):
     server = Served(*arguments)
     try:

@@ -101,6 +101,7 @@ def test_a_version_beyond_the_limit_is_closed_and_the_others_serve(tmp_path, use
         server.drain(0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_default_limit_refuses_a_version_larger_than_the_machine(tmp_path, workers):
     model = half_plus(half_plus(tmp_path / "m", 2, version=1), 2, version=2)
@@ -123,6 +124,7 @@ def test_the_default_limit_refuses_a_version_larger_than_the_machine(tmp_path, w
         server.kill()
 
 
+@pytest.mark.sampled
 def test_a_limit_that_no_model_fits(tmp_path):
     server = Served(half_plus(tmp_path / "half_plus_two", 2), "--memory-limit=10")
     try:

@@ -112,6 +112,7 @@ def test_any_name_of_a_model_is_read_back(name):
     assert len({labels for _, labels in page if ("status", "OK") in labels}) == 1
 
 
+@pytest.mark.sampled
 def test_made_up_names_do_not_fill_the_memory():
     metrics = Metrics()
     for number in range(MAX_SERIES + 10):

@@ -61,6 +61,7 @@ def test_values_of_every_datatype(caller):
             np.testing.assert_array_equal(array.astype(kind), expected.astype(kind))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("model", "inputs", "more", "expected"),
     [

@@ -74,6 +74,7 @@ def code(call, request):
     return error.value.code().name, error.value.details()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_the_server_is_healthy_under_each_of_its_names(name):
     with served() as server, connected(server) as channel:
@@ -141,6 +142,7 @@ def test_tls(authority, other):
                 health(channel)
 
 
+@pytest.mark.sampled
 def test_mutual_tls_takes_clients_with_the_right_certificate_alone(authority, other):
     with served(tls=authority.tls(client_verify=True)) as server:
         with connected(server, trusting(authority, *authority.pair("client"))) as channel:
@@ -284,6 +286,7 @@ HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("said", [b"", HELLO[:16], HELLO, HELLO + SETTINGS])
 def test_a_connection_that_says_too_little_is_closed(said):
     waits = ("server_handshake_timeout_ms", "keepalive_time_ms", "http2.ping_timeout_ms")

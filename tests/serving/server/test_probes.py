@@ -42,6 +42,7 @@ def start(request):
     return started
 
 
+@pytest.mark.sampled
 def test_a_server_without_a_version_is_not_ready(start, tmp_path):
     server = start(f"--model_base_path={tmp_path}", "--model_name=m")
     for path in PATHS:

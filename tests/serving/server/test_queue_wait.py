@@ -77,6 +77,7 @@ def test_what_would_wait_too_long_is_refused_while_the_others_compute(strict, qu
     assert [size is None for size in refused_sizes(strict)[before:]] == [not quick] * 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("limit", [60_000, 0])
 def test_a_burst_of_honest_clients_is_served_and_so_are_clients_that_call_again(tmp_path, limit):
     found = served(tmp_path, slots=2, max_in_flight=BURST, max_queue_wait_ms=limit)

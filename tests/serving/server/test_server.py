@@ -147,6 +147,7 @@ def test_each_model_has_a_health(served):
     assert health("broken") == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("quick", [0, 3])
 def test_a_call_that_is_over_leaves_its_slot(served, quick):
     """There is one slot: whoever kept it would let the next one wait for minutes.

@@ -68,11 +68,13 @@ def test_a_signal_that_another_thread_gets():
         assert process.communicate(timeout=30)[0] == "stop\n"
 
 
+@pytest.mark.sampled
 def test_a_signal_while_the_main_thread_has_a_lock():
     with running(LOCKED) as process:
         assert process.communicate(timeout=30)[0] == "stop\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_process(number):
     with running(TWICE) as process:
@@ -83,6 +85,7 @@ def test_a_second_signal_ends_the_process(number):
         assert process.wait(30) == 128 + number
 
 
+@pytest.mark.sampled
 def test_two_signals_at_once_are_one():
     """timeout(1) sends one to its child and one to the group."""
     with running(TWICE) as process:

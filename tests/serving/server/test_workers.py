@@ -132,6 +132,7 @@ def test_workers_that_begin_end_with_their_parent_without_a_traceback(tmp_path, 
     server.kill()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sent", [b"", b"\x80\x05\x95"])
 def test_a_worker_whose_parent_is_gone_says_nothing(sent):
     read, write = os.pipe()
@@ -156,6 +157,7 @@ def test_a_worker_that_cannot_report_ends_without_a_traceback():
         assert process.wait(60) == 143
 
 
+@pytest.mark.sampled
 def test_who_watches_does_not_hold_up_the_end(tmp_path):
     config = tmp_path / "models.config"
     config.write_text("model_config_list {}")

@@ -65,6 +65,7 @@ def test_batches(batch):
     equal(dense, {"x": random(batch, 3)})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["a/b", "a.b", "a-b_1", "8080", "h.8000/y"])
 def test_odd_names(name):
     result = "out." + name.replace("/", "_")
@@ -101,6 +102,7 @@ def read_only() -> np.ndarray:
     return values
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "values",
     [read_only(), random(6, 6)[::2, ::2], random(3, 4).T, random(2, 3).astype(">f4")],
@@ -215,12 +217,14 @@ def looped():
     tf.identity(y, name="out")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", [called, branched, looped])
 @pytest.mark.parametrize("low", [0.0, -1.0])
 def test_functions(make, low):
     equal(make, {"x": random(2, 3, low=low, high=low + 0.9)})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("streams", [1, 2])
 def test_many_threads_get_their_own_answers(streams):
     _, model = compiled(dense, streams=streams, threads=2)

@@ -22,6 +22,7 @@ def error(rows, weights, found):
     return float(((outputs - outputs.mean(0)) ** 2).mean())
 
 
+@pytest.mark.sampled
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000), size=st.sampled_from([1, 3, 9, 64, 65, 150]),

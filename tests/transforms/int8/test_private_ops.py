@@ -33,6 +33,7 @@ def test_what_runs_here():
     assert probe(["Relu"]) == frozenset()
 
 
+@pytest.mark.sampled
 def test_what_is_missing_wrong_or_deadly_is_left_out(monkeypatch):
     conv, depthwise, norm, matmul, conv8, depthwise8, matmul8, _ = int8_kernels._TRIALS
     trials = dict(int8_kernels._TRIALS)

@@ -12,6 +12,7 @@ KERNELS = ((1, 1), (3, 3), (5, 5), (2, 3), (4, 1))
 STRIDES, DILATIONS, PADDINGS = (1, 2, 3), (1, 2), ("SAME", "VALID")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_sums_and_squares(kernel):
     random = np.random.default_rng(3)

@@ -127,6 +127,7 @@ def test_a_merge_keeps_its_waits():
 FOLDS = [ONE_EACH[name] for name in ("fold_batch_norms", "fuse_dilations")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", FOLDS, ids=[NAMES[number] for number in FOLDS])
 def test_the_check_sees_waits_that_are_forgotten(number, monkeypatch, tmp_path):
     from deploykit.transforms.shapes import static_shapes

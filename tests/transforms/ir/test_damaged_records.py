@@ -45,6 +45,7 @@ def whole(path: Path, content: bytes, count: int, compressed: bool = False):
     return list(read_all_records(path, compressed, count))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(5))
 def test_any_byte_of_any_record(tmp_path, seed):
     records = made_up(12, seed)

@@ -66,6 +66,7 @@ def assert_sound(graph: Graph) -> None:
     graph.check()
 
 
+@pytest.mark.sampled
 @settings(max_examples=200, derandomize=True)
 @given(st.lists(EDITS, max_size=25))
 def test_the_index_never_goes_stale(edits):

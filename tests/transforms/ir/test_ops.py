@@ -78,6 +78,7 @@ def test_a_new_release_adds_and_ends_ops(tmp_path, monkeypatch):
         ops.spans.cache_clear()
 
 
+@pytest.mark.sampled
 def test_types_of_inputs_and_outputs():
     attrs = {"T": DType("float16"), "U": DType("float32")}
     norm = Node("n", "FusedBatchNormV3", ("x", "a", "b", "c", "d")).with_attrs(**attrs)

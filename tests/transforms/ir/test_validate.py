@@ -232,10 +232,12 @@ def long_chain(count: int) -> Graph:
     return Graph(nodes, ("x",), (nodes[-1].name,))
 
 
+@pytest.mark.sampled
 def test_20_000_nodes_are_valid():
     validate(long_chain(10_000))
 
 
+@pytest.mark.sampled
 def test_time_is_linear_in_the_nodes():
     validate(long_chain(10))  # what is computed once
     graphs = [long_chain(count) for count in (1000, 2000)]
@@ -258,6 +260,7 @@ def mutated(content, choose):
     return bytes(result)
 
 
+@pytest.mark.sampled
 def test_random_mutations_are_accepted_or_refused_in_a_sentence():
     nodes = [
         X,

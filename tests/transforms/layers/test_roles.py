@@ -634,6 +634,7 @@ def parts(rng: np.random.Generator, shape: tuple[int, ...], axes: tuple[int, ...
     return [tuple(one), tuple(two), tuple(first), tuple(other)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_channels_are_what_makes_outputs_of_their_own(seed):
     """Two channels reach no output in common; two elements of a channel reach one."""

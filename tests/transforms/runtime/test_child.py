@@ -43,6 +43,7 @@ def test_values_go_there_and_back():
     assert child_process.call(f"{HERE}:add", "a", "b") == "ab"
 
 
+@pytest.mark.sampled
 @both_kinds
 @pytest.mark.parametrize(
     ("name", "error", "message"),
@@ -73,6 +74,7 @@ def test_an_exception_of_ours_is_no_fault_of_the_graph():
     assert any("in fails" in note for note in caught.value.__notes__)
 
 
+@pytest.mark.sampled
 def test_the_environment_is_given_and_what_the_user_has_set_wins(monkeypatch):
     names = ("DEPLOYKIT_TEST_A", "DEPLOYKIT_TEST_B", "TF_CPP_MIN_LOG_LEVEL")
     monkeypatch.setenv("DEPLOYKIT_TEST_B", "user")
@@ -116,6 +118,7 @@ def test_a_child_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
     assert not {"", str(tmp_path)} & set(child_process.call("pkgutil:resolve_name", "sys:path"))
 
 
+@pytest.mark.sampled
 @both_kinds
 def test_deadline():
     with (
@@ -142,6 +145,7 @@ def test_deadline_of_runs_that_deploykit_starts_for_itself():
         child_process.call(f"{HERE}:loops", 60)
 
 
+@pytest.mark.sampled
 def test_runs_that_the_caller_asks_for_have_no_such_deadline():
     with child_process.ResourceLimits(seconds=60, internal_seconds=0.01):
         assert child_process.call("time:sleep", 0.1) is None
@@ -160,6 +164,7 @@ def counter():
     worker.close()
 
 
+@pytest.mark.sampled
 @both_kinds
 def test_an_object_keeps_its_state_and_dies_with_one_sentence(counter):
     assert [counter.ask("add", 2), counter.ask("add", 3)] == [7, 10]
@@ -204,6 +209,7 @@ def counted(fails: bool = False, **settings) -> tuple[int, int]:
     return found
 
 
+@pytest.mark.sampled
 def test_a_child_is_reused_in_the_same_environment_alone():
     first, alone = counted(), counted()
     assert first[0] != alone[0]
@@ -217,6 +223,7 @@ def test_a_child_is_reused_in_the_same_environment_alone():
     assert child_process._idle.get() is None
 
 
+@pytest.mark.sampled
 def test_a_child_with_forced_variables_is_reused_where_that_is_said():
     forced = {"DEPLOYKIT_TEST": "1"}
     with child_process.reused_children():
@@ -225,6 +232,7 @@ def test_a_child_with_forced_variables_is_reused_where_that_is_said():
         assert counted(forced=forced)[0] != first[0]
 
 
+@pytest.mark.sampled
 def test_a_block_ends_the_children_that_it_added():
     with child_process.reused_children():
         first = counted()
@@ -287,6 +295,7 @@ def test_the_first_work_takes_a_child_that_was_started_ahead():
     assert child_process._idle.get() is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("more", [{"env": {"DEPLOYKIT_TEST": "1"}}, {"forced": {}}, {}])
 def test_a_child_that_was_started_ahead_ends_where_it_is_not_taken(monkeypatch, more):
     with child_process.started_ahead():

@@ -34,6 +34,7 @@ def resident() -> int:
     raise AssertionError("the kernel does not tell")
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("started_children")  # which need no TensorFlow here
 @pytest.mark.parametrize("allocator", ["glibc", pytest.param("tcmalloc", marks=pytest.mark.slow)])
 def test_most_of_it_goes_back(allocator):

@@ -35,6 +35,7 @@ def holds(size, reserved=0, engine=0, ends=False):
     return sum(len(part) for part in parts[2:]) // MIB
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "held",
     [{"size": 100, "reserved": 4000}, {"size": 100, "engine": 400}],
@@ -49,6 +50,7 @@ def arguments(size, reserved=0, engine=0, ends=False):
     return size, reserved, engine, ends
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "held",
     [{"size": 400}, {"size": 195, "ends": True}],
@@ -62,11 +64,13 @@ def test_it_is_a_lack_of_memory(held):
         child_process.call(f"{HERE}:holds", *arguments(**held))
 
 
+@pytest.mark.sampled
 def test_an_abort_far_from_the_limit_is_a_crash():
     with ResourceLimits(memory=2000 * MIB), raises(Exception, "child-died"):
         child_process.call(f"{HERE}:holds", *arguments(size=10, ends=True))
 
 
+@pytest.mark.sampled
 def test_each_use_of_a_child_has_a_limit_of_its_own():
     with child_process.reused_children():
         for memory, size in ((200, 100), (600, 400), (200, 100)):

@@ -69,6 +69,7 @@ def differ(found: np.ndarray, expected: np.ndarray, signs: bool) -> np.ndarray:
     return ~(same | (np.isnan(a) & np.isnan(b)) | (near & is_normal))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     "op", pairwise.drawn("what_is_folded_is_what_tensorflow_computes", COMPUTING, 6, quick=9)

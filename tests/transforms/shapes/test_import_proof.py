@@ -193,6 +193,7 @@ def test_what_tensorflow_refuses_is_refused_with_its_message(add):
         check_import(graph, is_validated=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("add", SOUND.values(), ids=SOUND)
 def test_what_tensorflow_imports_is_accepted(add):
     check_import(Graph.from_graph_def(made(add)), is_validated=True)

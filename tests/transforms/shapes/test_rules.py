@@ -148,6 +148,7 @@ def open_batch() -> Graph:
     return cases(SHAPES["open batch"])[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", SHAPES)
 def test_same_as_tensorflow_infers(kind):
     graph, inferred = cases(SHAPES[kind])

@@ -175,6 +175,7 @@ def shared():
     runner.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_few_layers(name, shared, tmp_path):
     """Half of them without anything unusual, or nearly all would be left alone."""
@@ -245,6 +246,7 @@ def test_every_layer_behind_grappler(name, are_all, tmp_path):
     assert found["right"] + found["left alone"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "op", "case"),
     [
@@ -310,6 +312,7 @@ SIZES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 def test_sums_of_open_shapes_are_right_at_every_batch(shared):
     """Or stay float: what is a vector at one batch is a matrix at another."""
     left = []

@@ -63,6 +63,7 @@ EXPANDING = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["nodes", "nodes of a function", "tensors"])
 def test_empty_parts_without_number_are_refused(kind):
     with raises(GraphError, "message-too-large"):
@@ -97,6 +98,7 @@ def test_what_is_read_takes_no_more_than_was_reckoned(tmp_path):
         assert int(taken) <= reckoned(EXPANDING[kind], GraphDef, 1 << 40) + (8 << 20), kind
 
 
+@pytest.mark.sampled
 def test_nesting_is_bounded_and_takes_no_stack():
     check_growth(nested(20), GraphDef)
     GraphDef.FromString(nested(20))
@@ -185,6 +187,7 @@ def test_bad_texts(text, message):
     assert len(str(raised.value)) < 400
 
 
+@pytest.mark.sampled
 def test_long_texts_with_all_kinds_of_characters_are_read():
     content = bytes(range(256)) * 5000 + b"'\"\\{}<>#\n" * 3000
     node = NodeDef(name="n", attr={"a": AttrValue(s=content)})
@@ -193,6 +196,7 @@ def test_long_texts_with_all_kinds_of_characters_are_read():
     assert binary_form(b"# } { \"\nname: 'a' # {{\n", NodeDef) == b"\x0a\x01a"
 
 
+@pytest.mark.sampled
 def test_a_saved_model_is_looked_through_at_any_depth():
     objects = delimited(7, delimited(1, b"\x0a\x00" * 8 * MANY))
     with raises(GraphError, "message-too-large"):

@@ -42,6 +42,7 @@ def written(rows, type_, format_, scores=None):
     return b"".join(format_named(format_)(table.columns()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("format_", ["parquet", "jsonl", "csv"])
 def test_a_copied_column(kind, format_):

@@ -197,24 +197,28 @@ def gives_back(name, columns, folder):
         assert same({name: by_tensorflow[name] for name in expected}, expected)
 
 
+@pytest.mark.sampled
 @FEW
 @given(tables())
 def test_npz_gives_back_all_numbers_and_bytes(columns):
     gives_back("npz", columns, None)
 
 
+@pytest.mark.sampled
 @FEW
 @given(tables())
 def test_parquet_gives_back_all_numbers_and_bytes(columns):
     gives_back("parquet", columns, None)
 
 
+@pytest.mark.sampled
 @FEW
 @given(tables(texts=READABLE))
 def test_csv_gives_back_all_numbers_and_texts(columns):
     gives_back("csv", columns, None)
 
 
+@pytest.mark.sampled
 @settings(max_examples=30)
 @given(tables(fewest=1, most=(1 << 63) - 1))
 def test_records_give_back_all_numbers_and_bytes(tmp_path_factory, columns):
@@ -255,6 +259,7 @@ def from_reader(data, like):
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "float16", "string"])
 def test_records_of_open_sizes_are_data_too(tmp_path, dtype):
     """Parts differ in a size, so that an index says that the rows are lists."""

@@ -25,6 +25,7 @@ def test_photos_are_cut_for_many_workers(photos, parts):
     assert max(each.rows for each in found) - min(each.rows for each in found) <= 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("rows", "parts"), [(200, 1), (1000, 4), (60_000, 16), (100_000, 25)])
 def test_samples_and_lines_are_cut_for_many_workers(tmp_path, rows, parts):
     np.savez(tmp_path / "x.npz", x=np.zeros((rows, 1), np.float32))

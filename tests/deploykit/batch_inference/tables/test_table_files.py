@@ -51,6 +51,7 @@ def store(monkeypatch):
         yield options
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("path", "files", "name"),
     [("s3://bucket/data/1.parquet", ["1.parquet"], "1"),
@@ -69,6 +70,7 @@ def test_an_object_store(store, path, files, name):
     assert fingerprint(data) == fingerprint(opened(path + store, MODEL))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", ["my data", "my data/*.csv"])
 def test_names_in_an_object_store_may_contain_any_characters(store, path):
     objects = {f"my data/{name}.csv": b"x\n1\n" for name in ("a b", "c%20#", "d?e=1", "\u00e9")}
@@ -171,6 +173,7 @@ def test_a_header_in_other_quotes_and_an_empty_file_are_the_same(tmp_path):
     assert not bad
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", b"\n\r\n"])
 @pytest.mark.parametrize("end", ["csv", "csv.gz"])
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -441,6 +444,7 @@ def test_lists_of_dictionaries_in_several_row_groups(tmp_path):
     assert not bad
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("end", ["parquet", "csv", "jsonl", "csv.gz"])
 @pytest.mark.parametrize("below", [".", "*/*/*.*", "day=2026-01-01/n=7/part 0."])
 def test_folders_named_as_columns_are_columns(tmp_path, end, below):
@@ -552,6 +556,7 @@ def test_a_column_of_folders_has_the_narrowest_type_of_all_values(
     assert [kept["a b"] for *_, kept in good] == values
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("names", "type_", "values"), FOLDERS)
 @pytest.mark.parametrize("dtype", ["float64", "int64", "int8", "string"])
 def test_inputs_take_columns_of_folders_as_they_take_cells(tmp_path, names, type_, values, dtype):

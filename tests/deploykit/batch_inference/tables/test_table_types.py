@@ -48,6 +48,7 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(record_offsets, "_BLOCK", 37)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "end",
     pairwise.drawn(
@@ -259,6 +260,7 @@ def test_a_column_has_one_type_for_all_inputs(tmp_path):
 CELLS = st.lists(st.sampled_from(["1", "\r", "\n", "\r\n", "\n\r", '"', "a b", ","]), max_size=4)
 
 
+@pytest.mark.sampled
 @settings(max_examples=60)
 @given(
     rows=st.lists(CELLS.map("".join), min_size=1, max_size=12),

@@ -92,6 +92,7 @@ def of(inferred):
     )
 
 
+@pytest.mark.sampled
 def test_a_model_of_texts(models, reviews, tmp_path):
     found = of(deploykit.infer(models[0], reviews, tmp_path / "out", keep_columns=["id"]))
     assert found.column_names == ["file", "row", "id", "score"]
@@ -114,6 +115,7 @@ def test_a_model_of_ids_takes_texts_with_the_vocabulary_beside_it(models, review
     assert of(again)["sum"].to_pylist() == expected
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("format_", ["csv", "jsonl", "tfrecord", "npz"])
 def test_every_format_has_the_copied_columns(models, reviews, tmp_path, format_):
     deploykit.infer(models[0], reviews, tmp_path, keep_columns=["id"], format=format_, processes=1)
@@ -133,6 +135,7 @@ def test_every_format_has_the_copied_columns(models, reviews, tmp_path, format_)
         assert deploykit.inspect_records(tmp_path).features["id"].dtype == "string"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["arrow", "pandas", "polars"])
 def test_a_table_in_memory_gives_one_of_its_kind(models, kind):
     table = pa.table({"id": [3, 1, 4, 1, 5], "review": TEXTS})
@@ -187,6 +190,7 @@ def test_what_is_no_table_is_refused(models, tmp_path):
         deploykit.infer(models[0], "reviews.csv", "s3://bucket/out")
 
 
+@pytest.mark.sampled
 def test_a_run_does_not_resume_with_another_text_column(models, tmp_path):
     pq.write_table(pa.table({"a": ["good"], "b": ["bad"]}), tmp_path / "t.parquet")
     how = {"processes": 1, "vocabulary": models[1] / "vocab.txt"}
@@ -199,6 +203,7 @@ def test_a_run_does_not_resume_with_another_text_column(models, tmp_path):
                         columns={"input_ids": "b"}, **how)  # fmt: skip
 
 
+@pytest.mark.sampled
 def test_a_kept_column_has_a_name_of_its_own(models, tmp_path):
     names = ["score_shape", "top_scores", "score"]
     table = pa.table({"text": ["good"], "x": [[1]], "y_shape": [7]} | {key: [7] for key in names})
@@ -238,6 +243,7 @@ def test_files_of_a_folder_and_of_a_pattern(models, tmp_path):
     assert found["file"].to_pylist() == ["a.csv", "b.csv", "deep/c.csv"]
 
 
+@pytest.mark.sampled
 def test_former_names_of_the_scheduler(models, reviews, tmp_path):
     with pytest.warns(DeprecationWarning, match="scheduler"):
         found = deploykit.infer(

@@ -52,6 +52,7 @@ def without_openvino(monkeypatch):
     )
 
 
+@pytest.mark.sampled
 def test_each_is_named_and_compared_with_the_first(found):
     names = ["TensorFlow, threads 1x1", "TensorFlow, threads 1x2", "OpenVINO, threads 1x1"]
     assert [each.name for each in found.measurements] == names
@@ -83,6 +84,7 @@ def test_the_engine_and_its_version_are_told_everywhere(found):
     assert rows[0]["engine_version"] == found.measurements[0].facts["tensorflow"]
 
 
+@pytest.mark.sampled
 def test_of_one_engine_no_other_is_told(small_path):
     alone = deploykit.benchmark(small_path, engine="openvino", runs=4)
     assert [each.name for each in alone.measurements] == ["small.pb"]

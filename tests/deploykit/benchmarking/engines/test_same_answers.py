@@ -69,6 +69,7 @@ def instead(monkeypatch):
     return take
 
 
+@pytest.mark.sampled
 def test_right_answers_are_passed_over_in_silence(graph, started, caplog):
     several = ({}, {"threads": (1, 1)}, {"batch": 8}, {"precision": "bf16"})
     every = jobs(graph, RunConfig(), *(RunConfig(engine="openvino", **each) for each in several))

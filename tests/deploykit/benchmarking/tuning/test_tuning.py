@@ -340,6 +340,7 @@ FAST = replace(START, env=CALLER, threads=(2, 1))
 WIDE = replace(START, batch=8, threads=(1, 2), keep_memory=True, concurrency=2)
 
 
+@pytest.mark.sampled
 def test_figures_come_from_the_last_measurement():
     found = recommended(measured(FAST, 5.0), measured(WIDE, 40.0, samples=8))
     assert (found.latency.settings, found.throughput.settings) == (FAST, WIDE)
@@ -422,6 +423,7 @@ def test_trials_are_resumed_with_variables_that_the_user_gives_again(tmp_path):
         assert tuning._resumed(state, [others]) == ()
 
 
+@pytest.mark.sampled
 def test_an_engine_that_is_not_here_is_said():
     found = replace(recommended(measured(FAST, 5.0)), lacking={"openvino": "no wheel"})
     assert because("not-searched", what="openvino", reason="no wheel") in list(lines(found))

@@ -110,6 +110,7 @@ HDF5 = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", HDF5, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("version", [None, b"2.15.0"])
 def test_hdf5(good, tmp_path, change, version):
@@ -135,6 +136,7 @@ def test_a_circle_of_groups_ends(good, tmp_path):
     assert deploykit.freeze(tmp_path / "x.h5").inputs
 
 
+@pytest.mark.sampled
 def test_a_good_one_is_read_and_in_safe_mode(good, monkeypatch):
     import keras
     import numpy as np

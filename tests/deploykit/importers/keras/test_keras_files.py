@@ -44,6 +44,7 @@ def feeds() -> dict[str, np.ndarray]:
     return {"a": random.normal(size=(2, 4)).astype(np.float32), "b": np.ones((2, 4), np.int32)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["model.keras", "model.h5"])
 def test_keras_3(model, feeds, name, tmp_path):
     model.save(tmp_path / name)
@@ -72,6 +73,7 @@ def keras_2_weights(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.sampled
 @once_each(["alone"], [False, True], quick=1)
 def test_keras_2(alone, tmp_path):
     if alone:
@@ -102,6 +104,7 @@ def test_an_archive_of_keras_2_13():
                 np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled
 def test_names_and_their_order_are_the_models_own(tmp_path):
     import keras
 
@@ -157,6 +160,7 @@ def test_a_ragged_input_stays_ragged(library, ends, rank, tmp_path, caplog):
         caplog.clear()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_a_sparse_input_is_fed_dense(library, tmp_path, caplog):
     keras = importlib.import_module(library)
@@ -169,6 +173,7 @@ def test_a_sparse_input_is_fed_dense(library, tmp_path, caplog):
     np.testing.assert_allclose(run(graph, {"x": random(3, 6)})[0], model(random(3, 6)), rtol=1e-5)
 
 
+@pytest.mark.sampled
 def test_outputs_of_a_dictionary_bear_its_keys(tmp_path):
     import keras
 
@@ -180,6 +185,7 @@ def test_outputs_of_a_dictionary_bear_its_keys(tmp_path):
     assert [value.shape for value in run(graph, {"x": random(2, 3)})] == [(2, 2), (2, 1)]
 
 
+@pytest.mark.sampled
 def test_inner_nodes_have_the_names_that_keras_gives_them(model, tmp_path):
     model.save(tmp_path / "model.keras")
     graph = deploykit.freeze(tmp_path / "model.keras")
@@ -210,6 +216,7 @@ def test_the_backend_that_the_user_has_set_for_training_does_not_count(model, tm
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize("end", ["keras", "h5"])
 @pytest.mark.parametrize("registered", [False, True])
@@ -348,6 +355,7 @@ def test_objects_that_the_program_has_registered_are_used(
     assert done.stdout.splitlines() == expected.split("|")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize("package", ["mine", "my-pkg", "my.pkg", "a>b", "ü/x 2.0"])
 def test_an_unknown_layer_is_named_whatever_its_package_is(library, package, tmp_path):

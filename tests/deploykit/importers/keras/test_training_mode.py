@@ -47,6 +47,7 @@ def model(package, kept):
     return keras.Model(x, y)
 
 
+@pytest.mark.sampled
 @once_each(
     ["package", "kept", "form"],
     ["keras", "tf_keras"],
@@ -107,6 +108,7 @@ def test_an_exported_model_that_augments_is_refused_with_advice_that_works(tmp_p
     assert deploykit.freeze(tmp_path / "m.keras", output=tmp_path / "m.pb")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_freezing_a_live_model_leaves_it_as_it_was(package, tmp_path):
     live = model(package, batch_norm)

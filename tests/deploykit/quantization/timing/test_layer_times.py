@@ -110,6 +110,7 @@ def float_is_lucky(noise, job, rounds, nodes):
 LOADS = [idle, turns_disturbed, nodes_disturbed, one_graph_disturbed, float_is_lucky]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("seed", range(8))
 def test_load_turns_no_layer_to_float(net, monkeypatch, load, seed):
@@ -118,6 +119,7 @@ def test_load_turns_no_layer_to_float(net, monkeypatch, load, seed):
     assert load is not idle or not found.undecided
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("seed", range(8))
 def test_load_hides_no_layer_that_is_faster_in_float(net, monkeypatch, load, seed):
@@ -127,6 +129,7 @@ def test_load_hides_no_layer_that_is_faster_in_float(net, monkeypatch, load, see
     assert load is not idle or (found.stay_float == {"conv_3"} and not found.undecided)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(8))
 def test_next_to_nothing_turns_no_layer_to_float(net, monkeypatch, seed):
     found = chosen(net, monkeypatch, seed, idle, conv_0=103, conv_1=103)  # 108 with a conversion

@@ -30,6 +30,7 @@ def every_choice(parts, stay_float):
     return [set(each) for size in range(len(free) + 1) for each in combinations(free, size)]
 
 
+@pytest.mark.sampled
 @given(nets())
 @settings(max_examples=100)
 def test_no_other_choice_costs_less(net):
@@ -40,6 +41,7 @@ def test_no_other_choice_costs_less(net):
     assert Costs(parts, borders).total(found) == min(times)
 
 
+@pytest.mark.sampled
 @given(nets())
 @settings(max_examples=100)
 def test_of_equal_choices_it_is_the_smallest(net):

@@ -35,6 +35,7 @@ def words(chart: Chart) -> list[str]:
     return [text for _, text in middles]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("draw", [latencies, throughput, gains])
 def test_a_result_and_its_document_give_one_chart(draw):
     assert words(draw(PAIR)) == words(draw(PAIR.document()))

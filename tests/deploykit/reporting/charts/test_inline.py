@@ -16,6 +16,7 @@ PAIR = result(measurement("first.pb"), measurement("second.pb", 3.0))
 HOSTILE = ['<b>&"', ' id="m1" href="#m1"', "_$x_1$", "fill: #0072b2", "</text><script>"]
 
 
+@pytest.mark.sampled
 def test_it_is_an_image_with_a_name_and_loads_nothing():
     found = inline.svg(latencies(PAIR).figure(), 'before & "after" <b>')
     root = ElementTree.fromstring(found)
@@ -26,6 +27,7 @@ def test_it_is_an_image_with_a_name_and_loads_nothing():
     assert "<style" not in found
 
 
+@pytest.mark.sampled
 def test_ids_of_two_charts_in_a_page_differ_and_are_those_that_are_used():
     figure = throughput(PAIR).figure()
     ids = []
@@ -38,6 +40,7 @@ def test_ids_of_two_charts_in_a_page_differ_and_are_those_that_are_used():
     assert len(ids) == len(set(ids)) > 0
 
 
+@pytest.mark.sampled
 def test_all_colours_can_be_set_by_the_page():
     for chart in (latencies(PAIR), throughput(PAIR), gains(PAIR)):
         found = inline.svg(chart.figure(), "x")
@@ -56,11 +59,13 @@ def test_names_are_in_it_as_they_are():
     assert written.count(HOSTILE[0]) == 2
 
 
+@pytest.mark.sampled
 def test_the_same_chart_is_the_same_text_and_the_figure_stays_as_it_is():
     figure, again = (latencies(PAIR).figure() for _ in range(2))
     assert inline.svg(figure, "x") == inline.svg(figure, "x") == inline.svg(again, "x")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("calls", [1, 100_000])
 def test_many_calls_make_a_small_chart(calls):
     many = tuple(0.1 + (n * 7919 % 1000) / 1e5 + (n % 50 == 0) * n / 1e3 for n in range(calls))
@@ -68,6 +73,7 @@ def test_many_calls_make_a_small_chart(calls):
     assert len(inline.svg(latencies(result(*rows)).figure(), "x")) < 25_000
 
 
+@pytest.mark.sampled
 def test_forty_rows_stay_below_sixty_kilobytes():
     rows = [measurement(f"models/the model of number {n}.pb", 1.0 + n) for n in range(40)]
     assert len(inline.svg(latencies(result(*rows)).figure(), "x")) < 60_000

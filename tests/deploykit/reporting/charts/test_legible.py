@@ -61,6 +61,7 @@ def test_nothing_is_cut_off_or_covered(make: Callable[[np.random.Generator], Cha
     assert drawn
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_cut_off_in_pictures_in_files(seed, monkeypatch):
     rng, seen = np.random.default_rng(seed), []
@@ -76,6 +77,7 @@ def test_nothing_is_cut_off_in_pictures_in_files(seed, monkeypatch):
 ENDS = [measurement("tiny", 1e-3), measurement("vast", 1e5)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("draw", [latencies, throughput])
 @pytest.mark.parametrize(
     "rows",
@@ -90,6 +92,7 @@ def test_the_ends_of_what_can_be(draw: Any, rows):
 LONG = "efficientnet-lite0/blocks_24/depthwise_conv2d, batch 8, 2 threads, oneDNN on " * 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["$x_1$", "_x", "<b>&", "a" * 80, "W" * 300, "模型" * 60, LONG, ""]
 )

@@ -48,6 +48,7 @@ def test_a_document_is_known_by_itself(kind):
         assert kind_of(document, "a") == wanted
 
 
+@pytest.mark.sampled
 @EVERY
 def test_every_figure_says_where_it_is_in_the_document(kind):
     document = KINDS[kind](number)
@@ -98,6 +99,7 @@ def test_what_cannot_be_seen_is_made_visible():
     assert "a\ufffdb\ufffdc\ufffd" in html
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["quantize", "placement", "benchmark", "ship", "check"])
 def test_a_huge_document_makes_a_small_page(kind):
     count = 100 if kind in ("benchmark", "ship") else 3000
@@ -125,6 +127,7 @@ def test_a_page_never_outgrows_its_bound():
     assert shows(found.text, "page-too-large")
 
 
+@pytest.mark.sampled
 @once_each(["seed"], range(2), quick=1)
 def test_what_can_be_drawn_is_drawn(seed):
     html = html_of(documents(seed), images, ["a.json", "b.json", "c.json", "d.json"])
@@ -204,6 +207,7 @@ def summary_faults(document: dict[str, Any], html: str) -> list[str]:
     return [text for text in wanted if text and text not in first.texts]
 
 
+@pytest.mark.sampled
 def test_the_summary_has_the_figures_of_the_document():
     document = decided()
     html = page_of(document, images=images)
@@ -239,6 +243,7 @@ def title_faults(titles: list[str], *wanted: str) -> list[str]:
     return [title for title in titles if not all(text in title for text in wanted)]
 
 
+@pytest.mark.sampled
 @once_each(
     ["name", "engine"],
     ["shapes", "<b>&\"'", "model " * 60, "模型", ""],
@@ -280,6 +285,7 @@ def test_sections_of_a_shipped_model_come_in_the_order_of_questions():
     assert [each for each in found if each in order] == order
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["benchmark", "tuned", "quantize", "load-test", "input"])
 def test_a_result_alone_has_the_sections_of_a_shipped_model(kind):
     alone = re.findall(r'<h2 id="\w+h">([^<]*)<', page_of(KINDS[kind](number)))
@@ -380,6 +386,7 @@ def profiled_ship(engine: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.sampled
 @once_each(["engine"], ["openvino", "tensorflow"], quick=1)
 def test_profiles_show_the_shipped_model_and_then_the_original(engine):
     document = profiled_ship(engine)

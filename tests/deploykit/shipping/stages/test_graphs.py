@@ -38,6 +38,7 @@ def shipment(folder, **options) -> Shipment:
     return shipped_from(ModelSource(model), folder, **options)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("options", "is_verified"),
     [

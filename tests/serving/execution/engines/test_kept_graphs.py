@@ -59,6 +59,7 @@ def test_the_second_start_tries_nothing_and_answers_the_same(cache, trials, tmp_
     assert shows(caplog.text, "graphs-from-cache")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("loading", [{"slots": 1}, {"intra_op": 2}, {"allow_ops": ("ReadFile",)}])
 def test_other_settings_are_tried_anew(cache, trials, tmp_path, loading):
     folder = alone(tmp_path / "m")
@@ -67,6 +68,7 @@ def test_other_settings_are_tried_anew(cache, trials, tmp_path, loading):
     assert len(trials) == 2
 
 
+@pytest.mark.sampled
 def test_another_manifest_is_tried_anew(cache, trials, tmp_path):
     folder = alone(tmp_path / "m")
     first = answers(folder)
@@ -77,6 +79,7 @@ def test_another_manifest_is_tried_anew(cache, trials, tmp_path):
     assert len(trials) == 2
 
 
+@pytest.mark.sampled
 def test_a_damaged_file_is_tried_and_compiled_anew(cache, trials, tmp_path, caplog):
     folder = alone(tmp_path / "m")
     first = answers(folder)
@@ -91,6 +94,7 @@ def test_a_damaged_file_is_tried_and_compiled_anew(cache, trials, tmp_path, capl
     assert len(trials) == 2
 
 
+@pytest.mark.sampled
 def test_a_blob_that_openvino_refuses_is_compiled_anew(cache, trials, tmp_path, monkeypatch):
     folder = alone(tmp_path / "m")
     first = answers(folder)
@@ -105,6 +109,7 @@ def test_a_blob_that_openvino_refuses_is_compiled_anew(cache, trials, tmp_path, 
     assert len(trials) == 2
 
 
+@pytest.mark.sampled
 def test_graphs_that_ended_a_process_are_tried_anew(cache, trials, tmp_path, monkeypatch):
     folder = alone(tmp_path / "m")
     first = answers(folder)

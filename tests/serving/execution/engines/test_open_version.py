@@ -61,6 +61,7 @@ def test_each_signature_has_its_engine(tmp_path, caplog):
         servable.close()
 
 
+@pytest.mark.sampled
 @needs_openvino
 def test_what_is_not_right_is_computed_by_tensorflow_or_refused(tmp_path, caplog):
     folder = alone(tmp_path / "m", answered=2.5)
@@ -89,6 +90,7 @@ def newer(folder):
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
 
 
+@pytest.mark.sampled
 @needs_openvino
 @pytest.mark.parametrize(
     ("harm", "words"),
@@ -209,6 +211,7 @@ def damaged_hashes(folder, tmp_path):
     manifest.write_text(json.dumps(document))
 
 
+@pytest.mark.sampled
 @needs_openvino
 @pytest.mark.parametrize("engine", [AUTO, OPENVINO])
 @pytest.mark.parametrize("harm", [replaced, with_other_variables, copied, damaged_hashes])

@@ -41,6 +41,7 @@ def deep():
     )
 
 
+@pytest.mark.sampled
 @needs_openvino
 def test_a_call_is_ended_at_its_deadline_and_the_next_one_answered():
     engine = OpenVinoEngine(deep(), Loading(slots=2))
@@ -54,6 +55,7 @@ def test_a_call_is_ended_at_its_deadline_and_the_next_one_answered():
     engine.close()
 
 
+@pytest.mark.sampled
 @needs_openvino
 def test_with_one_thread_the_call_after_a_late_one_is_answered_as_well():
     engine = OpenVinoEngine(deep(), Loading(slots=1))
