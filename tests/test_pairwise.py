@@ -172,6 +172,7 @@ def pytest_configure(config):
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "given", pairwise.drawn("all_workers_have_the_seed_that_is_printed", ["", "7"], 1, quick=1)
 )

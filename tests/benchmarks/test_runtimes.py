@@ -45,6 +45,7 @@ def ask(*arguments, lines=()):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.sampled
 def test_answers_are_json_alone_and_outputs_are_those_of_each_sample(samples, tmp_path):
     lines = [["run", 0], ["outputs", str(tmp_path / "outputs.npy")], ["settings"]]
     (calls, taken), nothing, settings = ask("run", "a.model", samples, 2, 3, 1, lines=lines)

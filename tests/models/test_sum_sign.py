@@ -40,6 +40,7 @@ def test_training_lowers_the_loss(graph):
     assert found[-1] < found[0] / 2
 
 
+@pytest.mark.sampled
 def test_without_training_the_loss_stays(graph):
     x, label = build.samples(64, np.random.default_rng(0))
     found = losses(graph, {"x:0": x, "label:0": label}, 20, op="init")

@@ -154,6 +154,7 @@ def test_zeros_that_depend_on_the_size_of_the_image(source, tmp_path):
     assert types == expected.get(source, [])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("onednn", "01")
 def test_with_and_without_onednn(onednn, tmp_path):
     runner = Runner(onednn)

@@ -88,6 +88,7 @@ def test_two_models_on_the_same_samples(softmax, one_hot):
     assert f"{100 * after.mean():.1f} %" in text(found)
 
 
+@pytest.mark.sampled
 def test_the_order_of_models_turns_the_change_around():
     one = api.accuracy([net(), net(DELTA)], data())
     other = api.accuracy([net(DELTA), net()], data())

@@ -33,6 +33,7 @@ def text(name):
     return Node.constant(name, np.array(b"/tmp/x", object))
 
 
+@pytest.mark.sampled
 def test_a_sound_graph(path):
     nodes = [
         X,
@@ -207,6 +208,7 @@ def changed(saved, tmp_path, edit):
     return tmp_path
 
 
+@pytest.mark.sampled
 def test_a_saved_model_may_store_its_variables(saved):
     found = deploykit.check(saved)
     assert (found.problems, found.refused_ops) == ([], [])
@@ -275,6 +277,7 @@ def test_a_signature_of_nothing_is_a_problem(saved, tmp_path):
     assert shows(problem, "signature-node-missing", tensor=Containing("gone"))
 
 
+@pytest.mark.sampled
 def test_all_graphs_of_a_saved_model_are_looked_at(saved, tmp_path):
     def edit(model):
         second = model.meta_graphs.add()

@@ -60,6 +60,7 @@ def served(folder, **how):
         return dict(server.models), (loading.intra_op, loading.engine, server.settings.slots)
 
 
+@pytest.mark.sampled
 def test_the_model_is_served_under_its_name_as_tune_found(ship, caplog):
     caplog.set_level(logging.INFO)
     models, taken = served(ship)

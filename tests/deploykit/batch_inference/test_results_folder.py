@@ -123,6 +123,7 @@ def test_a_journal_that_is_cut_anywhere_tells_of_whole_parts_alone(begun):
         assert journal.read()[1] == {number: parts[number] for number in range(count)}
 
 
+@pytest.mark.sampled
 def test_after_a_cut_no_row_is_lost_and_none_is_doubled(begun, whole):
     journal = begun / JOURNAL
     content = journal.read_bytes()

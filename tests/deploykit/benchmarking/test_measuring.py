@@ -46,6 +46,7 @@ def test_what_comes_next_is_announced(in_turn):
     assert len(names) <= count
 
 
+@pytest.mark.sampled
 def test_who_agrees_in_what_tensorflow_starts_with_shares_processes(in_turn):
     result, _ = in_turn
     a, b = result.measurements

@@ -98,6 +98,7 @@ def test_outputs_are_those_of_the_graph_and_batches_go_round(graph, job, way, de
             np.testing.assert_allclose(ours, reference, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["feed", "tfdata", "resident"])
 def test_each_device_runs_a_tower(graph, job, way):
     runner = job(graph, devices=TWO, input=way)
@@ -128,6 +129,7 @@ def test_a_graph_sees_no_more_of_the_shape_than_it_declares(graph, job):
     assert runner.replicas[0].inputs[0].shape.as_list() == [None, 8]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("executor", [None, "caller", "single"])
 def test_resident_inputs_are_computed_with_and_nothing_is_given_back(graph, job, executor):
     runner = job(graph, devices=TWO, input="resident", executor=executor)

@@ -140,6 +140,7 @@ def test_wrong_usage(net, deploykit):
     assert list(net.parent.iterdir()) == [net]
 
 
+@pytest.mark.sampled
 def test_what_cannot_be_made_up_is_asked_for(deploykit, tmp_path):
     node = placeholder(dtype="resource")
     graph = Graph([node, Node("out", "LookupTableSizeV2", ("x",))])

@@ -146,6 +146,7 @@ def test_fashion(deploykit, source, tmp_path):
     assert example.features.feature["images"].float_list.value == sample.ravel().tolist()
 
 
+@pytest.mark.sampled
 def test_warm_up_for_predict(deploykit, small, tmp_path):
     data = tmp_path / "data.npz"
     samples = random(1003, 8, 8, 3)

@@ -43,6 +43,7 @@ def test_inputs_and_outputs_are_found(frozen, name):
     assert frozen[name].outputs == ("probabilities",)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_batch_norm_folds(frozen, name):
     before, after = ops(frozen[name]), ops(deploykit.optimize(frozen[name]))

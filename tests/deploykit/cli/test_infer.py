@@ -24,6 +24,7 @@ def work(tmp_path):
     return tmp_path / "tiny.pb", tmp_path / "rows.npz", rows
 
 
+@pytest.mark.sampled
 def test_what_is_written_is_said_and_is_there(deploykit, work, tmp_path):
     model, data, rows = work
     found = deploykit("infer", model, data, tmp_path / "out", "--processes", 1, "--format", "npz")
@@ -36,6 +37,7 @@ def test_what_is_written_is_said_and_is_there(deploykit, work, tmp_path):
         np.testing.assert_allclose(part["scores"], scores_of(rows), rtol=1e-6)
 
 
+@pytest.mark.sampled
 def test_best_classes_of_a_table(deploykit, work, tmp_path):
     model, data, rows = work
     options = ["--top", 2, "--labels", tmp_path / "labels.txt", "--format", "csv", "--name", "best"]

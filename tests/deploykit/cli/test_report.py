@@ -25,6 +25,7 @@ def printed(deploykit, path, *more):
     return found.stdout
 
 
+@pytest.mark.sampled
 def test_a_pipe_gets_whole_names(deploykit, long, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     (line,) = (line for line in printed(deploykit, long).splitlines() if f"{long} " in line)

@@ -61,6 +61,7 @@ def line_with(words, name, value, other):
     return line
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "name"), PATHS)
 def test_it_is_no_path(deploykit, words, name):
     values = ["-", "x=-"] if name == "given" else ["-"]
@@ -132,6 +133,7 @@ def test_an_interrupted_search_keeps_nothing_under_this_name(deploykit, small):
     assert json.loads(found.stdout)["kind"] == "tuned"
 
 
+@pytest.mark.sampled
 def test_a_file_of_this_name_can_be_given(deploykit, small):
     assert deploykit("freeze", small, "-o", "./-").status == 0
     assert json.loads(deploykit("inspect", "./-", "--json").stdout)["outputs"] == ["out"]

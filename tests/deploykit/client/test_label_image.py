@@ -194,6 +194,7 @@ def test_the_document(label, tmp_path):
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.sampled
 def test_layers_are_named_or_the_models_own(label):
     assert label(encoded("png"), None, "--input_layer=x:0").status == 0
     assert label(encoded("png"), None, "--input-layer=x", "--output_layer=softmax").status == 0

@@ -104,6 +104,7 @@ def test_damage_is_named(written, kind, damage, says, style):
     assert type(found.value) is (FileError if kind == "records" else GraphError)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_a_missing_label_of_a_line(tmp_path, style):
     path = tmp_path / "a.csv"

@@ -208,6 +208,7 @@ def test_elements_of_different_shapes_are_refused_if_they_are_needed():
     assert open_samples(dataset(x=[STEPS, WIDTH], note=[None]), graph).count == 2
 
 
+@pytest.mark.sampled
 def test_the_axis_of_another_model_is_its_own(time_major, folder):
     samples = open_samples(SECOND, time_major)
     alike = open_alike(samples, time_major, SECOND, lstm(False))

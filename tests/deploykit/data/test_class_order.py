@@ -92,6 +92,7 @@ def test_a_wrong_order_stops_every_command(deploykit, home, command):
     assert not (home / "out.pb").exists()
 
 
+@pytest.mark.sampled
 def test_the_order_of_the_message_is_right(deploykit, home):
     net, folder = classifier(), str(home / "photos")
     with raises(ClassOrderError, "class-order-differs") as found:
@@ -118,6 +119,7 @@ def nearest(outputs, labels):
     return float(np.mean(outputs["out"].argmin(1) == labels))
 
 
+@pytest.mark.sampled
 def test_a_metric_of_the_user_may_predict_otherwise(home):
     """Of two classes, the smallest score is the other one."""
 

@@ -86,6 +86,7 @@ def test_what_does_not_fit_begins_with_the_path(folder, graph, tmp_path):
             take(str(tmp_path / "nowhere"), graph)
 
 
+@pytest.mark.sampled
 def test_calibrating_with_files_gives_the_same_ranges(deploykit, folder, graph, tmp_path):
     model = tmp_path / "net.pb"
     save_graph(graph, model)
@@ -99,6 +100,7 @@ def test_calibrating_with_files_gives_the_same_ranges(deploykit, folder, graph, 
     assert json.loads(texts[0])["samples"] == COUNT
 
 
+@pytest.mark.sampled
 def test_verifying_with_files_is_verifying_with_arrays(deploykit, graph, tmp_path):
     """Accuracy is taken on the labels of the files, on samples that the preprocessing made."""
     model, steps = tmp_path / "net.pb", tmp_path / "steps.json"

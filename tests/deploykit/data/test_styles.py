@@ -70,6 +70,7 @@ def test_one_epoch_exactly_in_order(epochs, every, kind, style):
     assert [len(batch["id"]) for batch in found] == [4] * full + [rest] * (rest > 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("style", ["queue", "tfdata"])
 def test_equal_batches_in_all_styles(epochs, kind, style):
@@ -129,6 +130,7 @@ def test_a_lost_file_is_seen(every, style):
     assert sorted(found) != list(range(COUNT))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("kind", ["csv", "arrays", "images"])
 def test_whole_batches(every, kind, style):

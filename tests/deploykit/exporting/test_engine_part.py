@@ -97,6 +97,7 @@ def test_a_float_model_is_written_for_both(tmp_path):
     assert found.bytes == sum(p.stat().st_size for p in found.folder.rglob("*") if p.is_file())
 
 
+@pytest.mark.sampled
 def test_tensorflow_alone_computes_what_is_exported_without_a_word(tmp_path):
     found = deploykit.export(live(doubled, (None, 3)), tmp_path, name="m")
     assert not (found.folder / FOLDER).exists()

@@ -42,6 +42,7 @@ def tuned(tmp_path):
     return path
 
 
+@pytest.mark.sampled
 def test_each_kind_of_model(tmp_path):
     assert refused_in_turn(half_plus(tmp_path / "half", 2) / "00000123") == ""
     assert refused_in_turn(public.export(straight(), tmp_path, name="straight").folder) == ""

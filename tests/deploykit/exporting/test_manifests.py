@@ -236,6 +236,7 @@ def test_dockerfiles(deployment, name, tmp_path):
     assert "ssl.config" not in own, "no key lands in an image"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"),
     [

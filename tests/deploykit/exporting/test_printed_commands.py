@@ -93,6 +93,7 @@ def test_the_request_runs_as_it_stands(served, kind, deploykit):
     assert found.document["values"]
 
 
+@pytest.mark.sampled
 def test_export_prints_the_commands(models, tmp_path, deploykit):
     exported = deploykit("export", models["two inputs"], tmp_path / "a base")
     assert printed_commands(exported.stdout) == {
@@ -152,6 +153,7 @@ def text_server(served):
     return served[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -55,6 +55,7 @@ def test_a_wider_limit_never_fails_what_a_narrow_one_passes(one, other, limit, m
     assert order.index(first) <= order.index(second)
 
 
+@pytest.mark.sampled
 @given(some.floats(-2, 2))
 def test_an_unknown_interval_decides_nothing(limit):
     assert verdict_of(UNKNOWN, limit) == INCONCLUSIVE

@@ -124,6 +124,7 @@ def test_a_variable_that_nothing_initialises_is_named(tmp_path):
         freeze(tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("size", "dtype", "code", "fields"),
     pairwise.drawn(

@@ -87,6 +87,7 @@ def test_a_live_model_of_two_ends_keeps_their_names():
     np.testing.assert_allclose(found["scores"], 3 * found["pooled"], rtol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", [sequential, subclassed], ids=lambda make: make.__name__)
 def test_a_live_model_and_its_file_are_one(make, tmp_path):
     import keras

@@ -67,6 +67,7 @@ def test_a_switch_that_takes_from_a_queue_is_an_input(tmp_path):
     assert run(frozen, {"x": X})[0].shape == (4, 3)
 
 
+@pytest.mark.sampled
 def test_what_to_feed_counts_only_what_the_outputs_need(tmp_path):
     path = written(tmp_path / "net.pb", beside=True)
     with raises(
@@ -140,6 +141,7 @@ def test_a_net_in_training_is_frozen_with_its_checkpoint(feed, named, tmp_path):
     assert run(frozen, {named: X})[0].shape == (4, 3)
 
 
+@pytest.mark.sampled
 def test_a_graph_without_its_checkpoint_lacks_the_values_of_variables(tmp_path):
     trained(tmp_path, "placeholder")
     with raises(GraphError, "not-initialised", node="weights", what="variable"):

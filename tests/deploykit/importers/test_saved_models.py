@@ -136,6 +136,7 @@ def test_new_loops_and_branches_take_values_for_variables(new):
         np.testing.assert_allclose(values[2], expected["y"], rtol=1e-6)
 
 
+@pytest.mark.sampled
 def test_the_result_goes_through_the_whole_job(new):
     graph = deploykit.freeze(new)
     optimized = deploykit.optimize(graph)
@@ -145,6 +146,7 @@ def test_the_result_goes_through_the_whole_job(new):
     np.testing.assert_array_equal(run(again, {"x": X, "words": WORDS})[0], [2, -1, 1])
 
 
+@pytest.mark.sampled
 def test_old_frames_vocabularies_and_local_variables(old):
     graph = deploykit.freeze(old, signature="numbers")
     assert graph.inputs == ("x",)

@@ -83,6 +83,7 @@ def test_blocks_behind_a_float_one_have_their_sums_too(in_process, tmp_path):
     assert ops(result)["QuantizeV2"] == 2
 
 
+@pytest.mark.sampled
 def test_a_float_summand_that_nobody_else_reads_in_8_bits_is_not_converted(in_process, tmp_path):
     same = ("same", "first", False)
     kept = ["block0/b", "block1/a"]

@@ -144,6 +144,7 @@ def test_without_an_index_names_tell_of_missing_shards(folder, deploykit):
     assert problems(folder) == [showing("shard-missing", file=shards[0], more=Containing("1"))]
 
 
+@pytest.mark.sampled
 def test_no_record_is_no_success(tmp_path, deploykit):
     for name in ("a.tfrecord", "b.tfrecord"):
         (tmp_path / name).write_bytes(b"")

@@ -41,6 +41,7 @@ def test_what_the_kernel_does_not_tell_is_none(monkeypatch, tmp_path):
     assert document(found)["waiting"] is None
 
 
+@pytest.mark.sampled
 def test_own_work_is_seen():
     before, end = Look.now(), time.process_time() + 0.3
     while time.process_time() < end:

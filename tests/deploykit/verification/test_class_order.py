@@ -37,6 +37,7 @@ def test_two_exchanged_classes_of_few_are_enough(order):
     assert found.hits_of_other == len(labels)
 
 
+@pytest.mark.sampled
 @given(st.integers(2, 30), st.integers(1, 12), st.floats(0.6, 1), SEEDS)
 def test_a_model_that_is_often_right_is_in_order(classes, each, accuracy, seed):
     labels = np.repeat(np.arange(classes), each)

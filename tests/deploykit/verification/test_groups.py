@@ -34,6 +34,7 @@ def power_weighted_db(right: np.ndarray, names: np.ndarray, found) -> float:
     return 10 * math.log10(sum(signals.values()) / noise)
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 999), st.integers(1, 40))
 def test_groups_weighted_back_together_have_the_noise_of_the_whole(seed, samples):
     right, given_ = noisy(seed, samples)
@@ -45,6 +46,7 @@ def test_groups_weighted_back_together_have_the_noise_of_the_whole(seed, samples
     assert same == pytest.approx(np.sum(right.argmax(1) == given_.argmax(1)))
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 999), st.integers(1, 40))
 def test_the_order_of_samples_does_not_matter(seed, samples):
     right, given_ = noisy(seed, samples)

@@ -16,6 +16,7 @@ def dealt(seed: int, count: int, classes: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, classes, count)
 
 
+@pytest.mark.sampled
 @given(CLASSES, st.integers(11, 300), st.data())
 def test_answers_of_one_class_are_doubted_and_it_is_named(classes, count, data):
     number = data.draw(st.integers(0, classes - 1))
@@ -101,6 +102,7 @@ def test_what_is_an_answer(output, maker, expected):
         assert (found.numbers.tolist(), found.classes, found.are_sure) == expected
 
 
+@pytest.mark.sampled
 @given(st.integers(2, 50), st.booleans(), st.sampled_from(["", "photos/train", "x.npz"]))
 def test_a_doubt_names_the_data_and_the_options_that_change_it(classes, is_named, source):
     labels = np.arange(20 * classes) % classes

@@ -44,6 +44,7 @@ def forms() -> dict[str, object]:
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", forms())
 def test_every_form_gives_the_same_samples(graph, name):
     found = open_samples(forms()[name], graph)
@@ -103,6 +104,7 @@ def checks(monkeypatch):
     return counted
 
 
+@pytest.mark.sampled
 def test_quantizing_checks_its_data_once(graph, checks, tmp_path):
     np.savez(tmp_path / "data.npz", x=X)
     deploykit.save_graph(graph, tmp_path / "m.pb")

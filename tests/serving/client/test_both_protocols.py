@@ -110,6 +110,7 @@ def test_all_datatypes_go_and_come_as_they_are(ask, rows):
         assert output.tobytes() == array.tobytes() or (output == array).all()
 
 
+@pytest.mark.sampled
 @EACH
 def test_all_datatypes_as_a_command_shows_them(command, tmp_path):
     given = ["bf16=[0.5, 2]", 'bytes=["a", "größer"]']  # which .npy does not have

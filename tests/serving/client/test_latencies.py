@@ -12,6 +12,7 @@ from deploykit.serving.client.load_generator import step_of, summary_ms
 PERCENTILES = (50, 90, 99, 99.9)
 
 
+@pytest.mark.sampled
 @given(some.floats(0, 3.6e9))
 def test_a_step_is_near_the_latency(latency):
     assert step_of(latency) == pytest.approx(max(1, latency), rel=1e-3, abs=0.5)

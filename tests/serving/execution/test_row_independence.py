@@ -238,6 +238,7 @@ def test_what_is_proved_is_so():
     assert wrong() == []
 
 
+@pytest.mark.sampled
 def test_what_keeps_rows_apart_is_proved():
     assert [
         name for name, meta in built()[0].items() if "MIX" not in name and not proved(meta)

@@ -216,6 +216,7 @@ def test_who_sends_too_much_reads_why():
         connection.close()
 
 
+@pytest.mark.sampled
 def test_a_silent_connection_is_closed():
     with listening(limits=SHORT) as listener, closing(connect(listener)) as client:
         assert until_closed(client) == b""

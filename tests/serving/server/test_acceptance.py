@@ -89,6 +89,7 @@ def test_classify_and_regress(served, model):
     assert answer.model_spec.version.value == 123
 
 
+@pytest.mark.sampled
 @BOTH_FORMATS
 def test_multi_inference(served, model):
     request = tasks((model, "regress_x_to_y", REGRESS), (model, "classify_x_to_y", CLASSIFY))

@@ -190,6 +190,7 @@ def raw(server, text):
 PATH = b"GET /v1/models/default HTTP/"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "status"),
     [

@@ -178,6 +178,7 @@ def test_no_call_fails_while_versions_are_swapped(model, served, count):
     assert callers.codes["OK"] > count
 
 
+@pytest.mark.sampled
 def test_a_broken_new_version_leaves_the_old_one_serving(model, served, tmp_path):
     base, source = model.parent / "broken", model / "00000123"
     broken = tmp_path / "broken"

@@ -94,6 +94,7 @@ def test_without_tensorflow_signatures_that_need_it_are_marked_and_refused(tmp_p
         server.kill()
 
 
+@pytest.mark.sampled
 @needs_openvino
 @pytest.mark.parametrize(
     ("given", "words"),

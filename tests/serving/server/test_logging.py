@@ -72,6 +72,7 @@ def test_a_reader_that_stalls_holds_up_neither_calls_nor_the_end(arguments, tmp_
         os.close(reader)
 
 
+@pytest.mark.sampled
 def test_no_answered_call_is_missing_after_the_end(arguments, tmp_path):
     log = tmp_path / "log"
     server = Served(*arguments, f"--access_log={log}")

@@ -92,6 +92,7 @@ def tasks(*wanted):
     return request
 
 
+@pytest.mark.sampled
 def test_a_call_needs_no_deadline(served):
     assert served.predictions.Predict(predict()).outputs["y"].float_val[0] == 3.0
 

@@ -60,6 +60,7 @@ def test_types_of_results_are_kept():
     equal(make, {"x": random(4, 3)}, outputs=("place", "shape", "above"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch", [0, 1, 3, 1000])
 def test_batches(batch):
     equal(dense, {"x": random(batch, 3)})

@@ -20,6 +20,7 @@ def values(name: str) -> np.ndarray:
     return np.array([[1, 0, 3], [0, 5, 6]]).astype(tensors.numpy_type(name))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("form", ["different", "equal", "scalar", "empty"])
 def test_round_trip_equals_tensorflows(name, form):

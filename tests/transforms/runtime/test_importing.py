@@ -272,6 +272,7 @@ def test_the_light_form_keeps_what_others_wait_for_or_are_placed_by(tensorflow):
     assert {"c7", "c9", "waits"} <= {each.name for each in GraphDef.FromString(content).node}
 
 
+@pytest.mark.sampled
 def test_ops_that_no_library_knows_are_named():
     with ImportCheck() as tensorflow, pytest.raises(LoadError, match="OfTheUser"):
         tensorflow.check(b"".join(Graph([Node("x", "OfTheUser")]).serialized()))

@@ -190,6 +190,7 @@ def test_a_few_layers(name, shared, tmp_path):
 GROUPED = Case(groups=2, shape="only batch")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", ["known", "only batch"])
 @pytest.mark.parametrize(
     "name", [name for name in WRITERS if name.startswith("fuse_") and "conv" in name]

@@ -60,6 +60,7 @@ def test_each_is_named_and_compared_with_the_first(found):
     assert [each is None for each in found.judgements()] == [True, False, False]
 
 
+@pytest.mark.sampled
 def test_no_process_has_two_engines(found):
     processes = {}
     for each in found.measurements:

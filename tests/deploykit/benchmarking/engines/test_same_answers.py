@@ -83,6 +83,7 @@ def test_tensorflow_alone_is_compared_with_nothing(graph, started):
     assert started == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "why"),
     [

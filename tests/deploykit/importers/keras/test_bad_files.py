@@ -58,6 +58,7 @@ ARCHIVES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", ARCHIVES)
 def test_archives(good, tmp_path, case):
     change, said = ARCHIVES[case]

@@ -395,6 +395,7 @@ def test_a_model_without_shapes_is_refused(tmp_path):
         deploykit.freeze(tmp_path / "model.keras")
 
 
+@pytest.mark.sampled
 def test_a_stateful_model_is_refused_and_keeps_its_batch(tmp_path):
     import keras
 
@@ -465,6 +466,7 @@ def test_damaged_files(tmp_path):
         deploykit.freeze(tmp_path / "missing.h5")
 
 
+@pytest.mark.sampled
 def test_weights_of_another_model(tmp_path):
     shutil.copy(KERAS_2 / "model.json", tmp_path)
     text = (tmp_path / "model.json").read_text().replace('"filters": 6', '"filters": 7')
