@@ -79,6 +79,7 @@ def public() -> dict[str, object]:
 
 PUBLIC = public()
 LONG = {"ship"}  # which does all that the others do
+QUICK = ("Client", "check", "sensitivity", "status", "verify")
 IN_CHILDREN = {"freeze", "optimize"}  # the others run TensorFlow in this process
 EXAMPLES = {name: text for name, it in PUBLIC.items() if (text := docstring(it).example)}
 
@@ -117,7 +118,8 @@ def failures(text: str, api=deploykit) -> str:
 @pytest.mark.parametrize(
     "name",
     [
-        *pairwise.drawn(__name__, [name for name in EXAMPLES if name not in LONG], 8, quick=5),
+        *QUICK,
+        *pairwise.drawn(__name__, [name for name in EXAMPLES if name not in {*LONG, *QUICK}], 8),
         *(pytest.param(name, marks=pytest.mark.full) for name in LONG),
     ],
 )

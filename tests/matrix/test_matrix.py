@@ -81,7 +81,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> N
 
 
 @pytest.mark.parametrize(
-    ("library", "name", "form", "writer"), pairwise.drawn(__name__, quick(), 50, quick=6)
+    ("library", "name", "form", "writer"), pairwise.drawn(__name__, quick(), 50, quick=12)
 )
 def test_each_kind(library, name, form, writer, tmp_path):
     check(library, name, form, writer, tmp_path)

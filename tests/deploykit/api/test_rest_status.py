@@ -167,7 +167,6 @@ def test_odd_versions_are_a_sentence(found):
         api.status(f"http://127.0.0.1:{port}", "x", **QUICK)
 
 
-@pytest.mark.sampled
 def test_a_closed_port(deploykit):
     ended = deploykit("status", f"http://127.0.0.1:{free_port()}")
     assert ended.status == 2

@@ -27,7 +27,6 @@ def test_defaults_are_those_of_the_command():
         api.serve("models", rest_port=3)
 
 
-@pytest.mark.sampled
 def test_a_server_listens_until_it_is_closed(base):
     server = api.serve(base / "models", port=0, rest_api_port=free_port(), host="0.0.0.0")
     try:

@@ -167,7 +167,6 @@ def test_what_people_read(deploykit, net, data, clock):
     assert lines[-1] == Containing("int8 (int8", "2.00x (99.8 %", "CI 1.9-2.1)", "float32)")
 
 
-@pytest.mark.sampled
 def test_groups_of_held_out_samples(deploykit, net, data, clock):
     """Of each four samples of a kind, one is held out."""
     clock.int8_ns["dense"] = 80_000

@@ -433,7 +433,6 @@ def test_a_folder_before_all_paths_is_joined_as_label_image_does(deploykit, file
     assert f"{tmp_path}{tmp_path}/image: No such file" in found.stderr
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("given", "options"),
     [

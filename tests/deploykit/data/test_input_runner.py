@@ -71,7 +71,6 @@ def test_the_model_sees_each_record_once(runner, style):
     assert found.run("both", DONE).steps == 0  # the epoch is over
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("style", STYLES)
 def test_computing_alone_takes_nothing_from_the_input(runner, style):
     found = runner(style, fetches=("total",), init=("init",))

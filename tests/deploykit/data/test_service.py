@@ -147,7 +147,6 @@ def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
     assert shows(found.stderr, "service-unreachable", reason="Connection refused")
 
 
-@pytest.mark.sampled
 def test_texts_of_a_model_that_demands_its_batch_are_refused(tmp_path):
     from dataclasses import replace
 

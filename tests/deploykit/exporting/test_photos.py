@@ -241,7 +241,6 @@ def test_every_kind_of_webp_is_served_within_its_bound(tmp_path):
     served.close()
 
 
-@pytest.mark.sampled
 def test_models_that_demand_a_batch(tmp_path):
     served = opened(echo((2, 12, 12, 3)), tmp_path, preprocess="0..1")
     assert run(served, "serving_default", bytes=texts(photos(2)))["x_out"].shape == (2, 12, 12, 3)

@@ -67,7 +67,6 @@ def test_predict_needs_no_flag(deploykit, server, folder):
     assert mine.document["predictions"][0] == best
 
 
-@pytest.mark.sampled
 def test_predict_refuses_what_has_no_place(deploykit, server, folder, tmp_path):
     photo = folder / "0.png"
     for given, code in (

@@ -77,7 +77,6 @@ def model_of_tensorflow_2(folder):
     return folder / "model"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["at load", "at each call", "of TensorFlow 2"])
 def test_an_export_needs_no_file_of_the_model(tmp_path, kind):
     """Its own copy is enough, in TensorFlow's loaders, wherever it was moved."""

@@ -283,7 +283,6 @@ def test_strings_are_refused_before_anything_runs(data):
         quantize_calibrated(graph, data, WANTED)
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("ms", "engine", "said"),
     [
@@ -304,7 +303,6 @@ def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said
     assert asked == [("float in OpenVINO", "int8 in OpenVINO"), ("float", "int8")]
 
 
-@pytest.mark.sampled
 def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clock):
     clock.ms |= {"int8": 30.0, "float": 10.0, "int8 in OpenVINO": 10.0}
     clock.ms |= {"float in OpenVINO": 30.0}

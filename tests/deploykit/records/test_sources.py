@@ -370,7 +370,6 @@ def lines(*rows):
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("files", "features", "problems"),
     [

@@ -52,7 +52,6 @@ def test_a_curve_goes_along_batches():
     assert {"Items per second", "1", "8", "32", "Throughput over latency, by batch"} <= set(found)
 
 
-@pytest.mark.sampled
 def test_a_curve_has_a_line_for_each_model_and_setting():
     both = [
         measurement(f"{model} {n} {onednn}", 2.0 + n, RunConfig(onednn=onednn, concurrency=n),

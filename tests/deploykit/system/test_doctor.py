@@ -174,7 +174,6 @@ def test_a_tensorflow_that_does_not_start(started_children, monkeypatch, tmp_pat
     assert text[-1] == sentence
 
 
-@pytest.mark.sampled
 def test_more_threads_than_the_control_group_allows():
     found = examine()
     found["machine"]["cpu_limit"] = 0.5

@@ -170,7 +170,6 @@ def test_bfloat16_departs_in_floats_and_is_right_where_it_was_asked_for():
     assert 20 < found.sqnr_db[graph.outputs[0]] < 60
 
 
-@pytest.mark.sampled
 def test_whole_numbers_beyond_32_bits_are_no_answer_but_an_error():
     graph = frozen(lambda ids: ids % 7, (None,), dtype="int64")
     assert check(graph).why == ""

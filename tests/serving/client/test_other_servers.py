@@ -210,7 +210,6 @@ def test_a_deadline_ends_a_call(started, transport, step):
     assert set(found.statuses) == {"DEADLINE_EXCEEDED"}
 
 
-@pytest.mark.sampled
 @STEPS
 def test_a_server_that_ends_is_unavailable_and_comes_back(started, step):
     server = started()

@@ -10,7 +10,6 @@ from deploykit.serving.rest import json_outputs
 from deploykit.serving.rest.json_outputs import to_json
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(60))
 def test_pieces_are_the_whole(monkeypatch, seed):
     rng = random.Random(seed)

@@ -41,7 +41,6 @@ def equal_branches() -> Graph:
 NETS = [residual, inception, equal_branches, lambda: two_products(gelu()), net_with_two_readers]
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("make", NETS)
 @pytest.mark.parametrize("in_codes", [False, True])
 def test_each_layer_is_told_once(make, in_codes, tmp_path):

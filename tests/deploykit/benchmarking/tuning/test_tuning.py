@@ -401,7 +401,6 @@ def test_a_change_is_worth_it_where_it_is_sure_and_not_small():
         assert found.settings == settings
 
 
-@pytest.mark.sampled
 def test_variables_that_no_file_sets_are_not_in_the_settings_and_said():
     loads = {"LD_PRELOAD": "a.so", "OMP_NUM_THREADS": "2"}
     found = recommended(measured(replace(FAST, env=loads), 5.0))

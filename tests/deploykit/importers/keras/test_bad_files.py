@@ -111,7 +111,6 @@ HDF5 = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("change", HDF5, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("version", [None, b"2.15.0"])
 def test_hdf5(good, tmp_path, change, version):

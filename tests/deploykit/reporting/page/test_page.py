@@ -139,7 +139,6 @@ def test_what_can_be_drawn_is_drawn(seed):
     assert found.tags["svg"] >= len(labels)
 
 
-@pytest.mark.sampled
 def test_a_document_that_cannot_be_drawn_has_its_tables():
     document = documents(0)[0]
     document["measurements"][0]["rounds_ms"] = None
