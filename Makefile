@@ -53,7 +53,7 @@ test-versions:  ## run the main path in fresh environments of several TensorFlow
 	$(PYTHON) -m tests.versions $(PAIRS)
 
 judges: setup  ## ask the server with clients of others, and import them beside deploykit
-	$(BIN)/python -m pytest -m slow -rs tests/serving/judges tests/transforms/ir
+	$(BIN)/python -m pytest -m 'slow or full' -rs tests/serving/judges tests/transforms/ir
 
 check: setup  ## format, lint, types, and whether the generated pages of docs/ are up to date
 	$(BIN)/ruff format --check .
