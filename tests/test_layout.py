@@ -231,10 +231,10 @@ def test_modules_have_a_sensible_size():
 
 
 FIGURES = {
-    "code lines": 51_817,
-    "lines": 95_426,
+    "code lines": 51_810,
+    "lines": 95_418,
     "files": 542,
-    "lines of imports": 7678,
+    "lines of imports": 7676,
     "functions": 5717,
     "modules with CSV": 4,
     "lines that name an engine": 137,

@@ -311,13 +311,21 @@ def _of_image(
 def _fitted(array: Array, alias: str, signature: Signature) -> Array:
     """Return an array with the input's dtype and rank. GraphError: it does not fit."""
     tensor = signature.inputs[alias]
-    requested, are_texts = numpy_type(tensor.dtype), array.dtype.kind in "OSU"
-    if are_texts != (requested.kind == "O") or not (
-        are_texts or np.can_cast(array.dtype, requested, "same_kind")
-    ):
-        takes = f"{_described(tensor)} for '{alias}'"
-        raise GraphError("does-not-fit", what="the value", got=array.dtype, expected=takes)
-    array = in_type(alias, array, tensor.dtype)  # which refuses a value beyond the type
+    requested = numpy_type(tensor.dtype)
+    if requested.kind == "O":
+        if array.dtype.kind not in "OSU":
+            raise GraphError(
+                "does-not-fit", what="the value", got=array.dtype, expected=f"strings for '{alias}'"
+            )
+    elif array.dtype.kind in "OSU" or not np.can_cast(array.dtype, requested, "same_kind"):
+        raise GraphError(
+            "does-not-fit",
+            what="the value",
+            got=array.dtype,
+            expected=f"{_described(tensor)} for '{alias}'",
+        )
+    else:
+        array = in_type(alias, array, tensor.dtype)  # which refuses a value beyond the type
     shape = tensor.shape
     if shape is None or (array.ndim and tensor.is_any_shape):
         return array

@@ -25,7 +25,7 @@ from deploykit.records.plain_records import (
 )
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage import csv_files
-from deploykit.storage.arrays import load_data, load_forms
+from deploykit.storage.arrays import load_data
 from deploykit.storage.data_files import format_of, is_packed
 from deploykit.storage.files import check_regular
 from deploykit.storage.image_folders import LABELS, ImageFolder, list_images, listed_labels
@@ -192,7 +192,7 @@ def open_data(
             what = "tables: a CSV, JSON Lines or Parquet file"
             raise GraphError("only-for", source=path, option="--columns", what=what)
         return _with_rows(
-            _arrays(path, may_be_empty, rule, vectors=tuple(chosen.values()), graph=graph),
+            _arrays(path, may_be_empty, rule, vectors=tuple(chosen.values()), has_graph=True),
             graph,
             chosen,
         )
@@ -201,7 +201,7 @@ def open_data(
     elif os.path.isdir(place):
         result = _folder(place, columns, may_be_empty, rule, width)
     elif columns is None and is_table_for(path, graph, rule):
-        result = _with_rows(_arrays(path, may_be_empty, rule, graph=graph), graph)
+        result = _with_rows(_arrays(path, may_be_empty, rule, has_graph=graph is not None), graph)
     elif format_of(place) == "csv":
         check_regular(place)
         if graph is not None:
@@ -211,7 +211,7 @@ def open_data(
         check_regular(place)
         result = _shard(place, may_be_empty)
     else:
-        result = _with_rows(_arrays(path, may_be_empty, rule, graph=graph), graph)
+        result = _arrays(path, may_be_empty, rule)
     if columns is not None and result.kind != "csv":
         raise GraphError("columns-not-csv", source=path)
     return result
@@ -460,34 +460,24 @@ def _arrays(
     rule: csv_files.HeaderRule,
     *,
     vectors: tuple[str, ...] = (),
-    graph: Graph | None = None,
+    has_graph: bool = False,
 ) -> Data:
     """Return a file of arrays. For a graph, columns that cannot be arrays are features too.
 
-    Reading one of these is an error that says why; without them, another column might be fed. If
-    the arrays with names of the graph's inputs have one number of samples, arrays with another
-    number are not features.
+    Reading one of these is an error that says why; without them, another column might be fed.
     """
-    is_table = format_of(path) is not None
-    table = with_vectors(load_data(path, rule), vectors, path) if is_table else {}
-    forms = (
-        {name: (a.dtype, a.shape) for name, a in table.items()} if is_table else load_forms(path)
-    )
-    unusable = {} if graph is None else unusable_columns(table)
-    counts = {name: shape[0] for name, (_, shape) in forms.items() if shape}
-    inputs = {} if graph is None else names_of_inputs(graph)
-    fed = {counts[name] for names in inputs.values() for name in names if name in counts}
-    if len(fed) == 1:
-        counts = {name: count for name, count in counts.items() if count in fed}
+    table = with_vectors(load_data(path, rule), vectors, path)
+    arrays = {name: item for name, item in table.items() if item.ndim}
+    counts = {name: len(item) for name, item in arrays.items()}
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise GraphError("sample-counts-differ", source=path, counts=text)
+    unusable = unusable_columns(table) if has_graph else {}
     if not (any(counts.values()) or unusable or (may_be_empty and counts)):
         raise GraphError("no-samples", source=path, purpose="run")
     features = {
-        name: Feature("string" if dtype.kind in "OSU" else dtype.name, shape[1:])
-        for name, (dtype, shape) in forms.items()
-        if name in counts
+        name: Feature("string" if item.dtype.kind in "OSU" else item.dtype.name, item.shape[1:])
+        for name, item in arrays.items()
     }
     for name, column in unusable.items():
         if column.is_text is not None:

@@ -56,7 +56,7 @@ def _arrays(
     data: Data, features: tuple[str, ...], shuffled: random.Random | None
 ) -> Iterator[Record]:
     arrays = data.load()
-    chosen = {name: as_declared(data, name, arrays) for name in features}
+    chosen = {name: as_feature(data, name, arrays) for name in features}
     order = list(range(data.records or 0))
     if shuffled is not None:
         shuffled.shuffle(order)
@@ -66,24 +66,22 @@ def _arrays(
 
 
 def as_declared(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
-    """Return a feature from arrays, in its declared dtype and shape for TensorFlow."""
-    array = column(arrays, name, data.features[name].dtype == "string")
-    return as_rows(data, name, as_objects(array))
+    """Return a feature from arrays, in its declared dtype for TensorFlow."""
+    return as_objects(column(arrays, name, data.features[name].dtype == "string"))
 
 
-def as_rows(data: Data, name: str, array: Array) -> Array:
-    """Return an array of a feature as rows of one value, if these are what its input takes."""
+def as_feature(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
+    """Return a feature from arrays; if it is a column of rows, each value becomes a row."""
+    array = as_declared(data, name, arrays)
     is_row = array.ndim == 1 and data.features[name].shape == (1,)
     return array[:, None] if is_row else array
 
 
 def as_objects(array: Array) -> Array:
-    """Return strings as an object array for TensorFlow, and numbers in native byte order."""
+    """Return strings as an object array for TensorFlow, and other arrays unchanged."""
     if array.dtype.kind == "U":
         array = np.char.encode(array, "utf-8")
-    return array.astype(
-        object if array.dtype.kind == "S" else array.dtype.newbyteorder("="), copy=False
-    )
+    return array.astype(object) if array.dtype.kind == "S" else array
 
 
 def _image(data: Data, number: int) -> Record:

@@ -1,7 +1,6 @@
 """Fitting of user arrays to a graph input: array name, dtype and rank."""
 
 import logging
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -116,8 +115,6 @@ def in_type(name: str, array: Array, type_: str) -> Array:
         return _bytes_of(array)
     if requested.kind != "O" and array.dtype.kind in "OSU":
         array = _numbers_of(name, array, type_)
-    if requested.kind == "O" and (wrong := with_surrogates(array)).any():
-        raise GraphError("text-surrogate", name=name, index=np.argwhere(wrong)[0].tolist())
     if array.dtype == requested or (requested.kind == "O" and array.dtype.kind in "OU"):
         return array.astype(requested, copy=False)
     is_real = array.dtype.kind in "biuf" and requested.kind in "biuf"
@@ -145,16 +142,6 @@ def in_type(name: str, array: Array, type_: str) -> Array:
             misfit=misfit,
         )
     return np.asarray(result)
-
-
-def with_surrogates(array: Array) -> Array:
-    """Return whether each value is a string with a surrogate, which UTF-8 cannot encode."""
-    values = array.reshape(-1).tolist()
-    found = [type(value) is str and _SURROGATE.search(value) for value in values]
-    return np.array(found, bool).reshape(array.shape)
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _is_kept(array: Array, result: Array) -> Array:

@@ -20,7 +20,7 @@ from deploykit.batch_inference.reading.data_parts import (
 )
 from deploykit.batch_inference.tables.table_reader import TableReader
 from deploykit.data.data import Data
-from deploykit.data.reading import as_objects, as_rows, row_values
+from deploykit.data.reading import as_objects, row_values
 from deploykit.storage import csv_files
 from deploykit.storage.archives import DAMAGE, open_archive
 from deploykit.storage.arrays import ArrayHeader, read_header, read_values
@@ -30,7 +30,6 @@ from deploykit.transforms.common.errors import FileError, GraphError
 from deploykit.transforms.ir.tensors import Array
 from deploykit.transforms.ir.tfrecord import DamagedRecord, read_all_records
 from deploykit.transforms.untrusted.files import cannot_be_read, opened_text
-from deploykit.verification.fitting import with_surrogates
 
 Reader = Callable[[DataPart, int], Iterator[RowBatch]]
 _PIECE = 1 << 22
@@ -169,15 +168,12 @@ class ArrayReader:
             rows = range(start, min(start + size, part.stop))
             with _naming(file):
                 arrays = {n: item.read(rows.start, rows.stop) for n, item in self._arrays.items()}
-            arrays = {n: as_rows(self._data, n, array) for n, array in arrays.items()}
             bad: dict[int, str] = {}
             for name, array in arrays.items():
-                if array.dtype.kind == "U":
-                    wrong = with_surrogates(array).reshape(len(rows), -1).any(axis=1)
-                    reason = f"{name} contains an unpaired surrogate, which is not valid text"
-                    bad |= dict.fromkeys(np.flatnonzero(wrong).tolist(), reason)
+                reason = f"{name} contains an unpaired surrogate, which is not valid text"
+                bad |= dict.fromkeys(_with_surrogates(array), reason)
             batch = RowBatch([key] * len(rows), rows, arrays=arrays).without(bad)
-            yield replace(batch, arrays={n: as_objects(array) for n, array in batch.arrays.items()})
+            yield replace(batch, arrays={n: _native(array) for n, array in batch.arrays.items()})
 
     def _begin(self, file: str, rows: int) -> None:
         """Open the arrays of a file."""
@@ -209,6 +205,19 @@ def _naming(file: str) -> Iterator[None]:
     except DAMAGE as error:
         reason = " ".join(str(error).split())[:100] or type(error).__name__
         raise GraphError("damaged", source=file, what="the file", reason=reason) from None
+
+
+def _with_surrogates(array: Array) -> Iterator[int]:
+    """Yield the samples whose texts contain a surrogate, which UTF-8 cannot encode."""
+    if array.dtype.kind == "U" and array.nbytes:
+        unit = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+        codes = array.reshape(len(array), -1).view(unit)
+        yield from np.flatnonzero((codes >> 11 == 0xD800 >> 11).any(axis=1)).tolist()
+
+
+def _native(array: Array) -> Array:
+    """Return an array for TensorFlow: texts as bytes, numbers in native byte order."""
+    return as_objects(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
 _READERS: dict[str, Callable[[Data], Reader]] = {

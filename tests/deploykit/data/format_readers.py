@@ -183,6 +183,6 @@ def _place(error: CodedError, path: str) -> int | str | None:
         return found[1]
     if found := _PLACE.search(text):
         return int(found[1]) - ("line" in found[0])
-    if error.code in ("data-value-misfit", "text-surrogate"):
+    if error.code == "data-value-misfit":
         return error.fields["index"][0]
     return None

@@ -1,11 +1,9 @@
 """Columns of CSV and Parquet files as the inputs of a model: by name, or as the only one."""
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from deploykit.data import tfdata
 from deploykit.data.data import open_data
 from deploykit.data.pipeline import pipeline_for
 from deploykit.data.reading import records
@@ -53,17 +51,6 @@ def test_columns_are_features_by_name(houses):
     assert {name: each.shape for name, each in pipeline.features.items()} == {
         "city": (1,), "rooms": (1,), "price": (),
     }  # fmt: skip
-
-
-def test_tf_data_reads_rows_of_one_value(houses, tmp_path):
-    path = tmp_path / "rooms.npz"
-    with path.open("wb") as file:
-        np.savez(file, rooms=HOUSES["rooms"])
-    for data in (houses, str(path)):
-        model = graph(rooms=("float32", (-1, 1)))
-        pipeline = pipeline_for(open_data(data, None, model), model, batch=2, epochs=1)
-        batches = [batch["rooms"].numpy().tolist() for batch in tfdata.dataset(pipeline)]
-        assert batches == [[[3.0], [4.0]], [[5.0]]]
 
 
 def parquet(tmp_path, **columns) -> str:
