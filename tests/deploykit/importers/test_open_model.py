@@ -289,7 +289,6 @@ def test_only_the_graph_of_a_file_has_that_file(tmp_path):
     assert other.file_of(other.graph) is None
 
 
-@pytest.mark.sampled
 def test_models_of_one_source_are_numbered_from_the_second_on():
     graph = build(two_outputs, ["x"], ["double", "square"])
     found = open_models([graph, graph, FASHION_FILES[1], graph])
