@@ -20,7 +20,10 @@ from tests.hostile.runner import Runner
 from tests.hostile.watching import MIB, Place, run
 
 DEADLINE = 3 * SECONDS
-HEAVY = 4  # times as long for large work, which some commands start in one process after another
+AGAIN = (
+    "tune",
+)  # they start a model in one process after another, which takes long if it is large
+LONGER = 4  # times: how much more time they have then
 SERVED = ("warmup", "settings", "asked")  # which a server alone opens
 
 
@@ -70,10 +73,11 @@ def drive(
     try:
         place = Place(root)
         opened = str(case.make(place.case) or next(place.case.iterdir()))
-        deadline = DEADLINE * HEAVY if case.heavy else DEADLINE
         for name, line in commands(case.opened_as, opened, place.goods, place.out).items():
             if wanted is None or name in wanted:
                 before = place.listing()
+                is_long = case.heavy and name in AGAIN
+                deadline = LONGER * DEADLINE if is_long else DEADLINE
                 line = [address if each == ADDRESS else each for each in line]
                 if runner is not None:
                     ended = runner.run(line, place, deadline)

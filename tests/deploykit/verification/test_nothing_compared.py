@@ -174,8 +174,9 @@ def test_an_empty_output_counts_only_if_what_it_is_made_of_was_compared(kind, be
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("kind", "state"), [("summed", "one value"), ("masked", "empty")])
 def test_the_reason_says_whether_an_output_is_empty_or_has_one_value(kind, state):
-    found = verify(emptied(kind, 2, 3, beside=False), emptied(kind, 2, 7, beside=False))
-    assert [word for word in ("empty", "one value") if word in found.reason] == [state]
+    graphs = (emptied(kind, 2, behind, beside=False) for behind in (3, 7))
+    reason = verify(*graphs).reason
+    assert [word for word in ("empty", "one value") if word in reason] == [state]
 
 
 @pytest.mark.usefixtures("in_process")
